@@ -100,4 +100,6 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"spotctl: {text}\n")
+    from spotctl.show.printable import printable
+
+    sys.stderr.write(f"spotctl: {printable(text)}\n")

@@ -52,7 +52,9 @@ class Session:
 
     def remark(self, *lines: str) -> None:
         """Prints lines for a person on stderr."""
-        sys.stderr.writelines(f"{line}\n" for line in lines)
+        from spotctl.show.printable import printable
+
+        sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
 
     def answer_json(self, value: object) -> None:
         """Prints a result for a program on stdout."""

@@ -12,6 +12,7 @@ from rich.text import Text
 from pricing_data.units import SECOND, age, format_time, format_usd, to_usd
 from spotctl.show.bars import sparkline
 from spotctl.show.layout import pairs_table, plain_table
+from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from pricing_data.egress import EgressPrice
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "-"
 _NAMED_GAPS = 20
+_NAMED_BAD_ROWS = 20
 
 
 def percent(share: float | None) -> str:
@@ -130,16 +132,16 @@ def imported(reports: Sequence[FileReport]) -> Table:
     shown = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
     table = plain_table("file", *shown)
     for report, *counts in zip(reports, *shown.values(), strict=True):
-        table.add_row(Text(report.path.name), *(f"{count:,}" for count in counts))
+        table.add_row(Text(printable(report.path.name)), *(f"{count:,}" for count in counts))
     return table
 
 
 def complaints(report: FileReport) -> list[str]:
     """What is wrong with a file, a line each: the file as a whole, then its first bad rows."""
     lines = [f"spotctl: {report.path}: {report.failure}"] if report.failure else []
-    lines += [f"{report.path}: {row}" for row in report.bad]
-    if report.skipped > len(report.bad):
-        lines.append(f"{report.path}: and {report.skipped - len(report.bad):,} more bad rows")
+    lines += [f"{report.path}: {row}" for row in report.bad[:_NAMED_BAD_ROWS]]
+    if report.skipped > _NAMED_BAD_ROWS:
+        lines.append(f"{report.path}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists all)")
     return lines
 
 
@@ -187,7 +189,7 @@ def gaps(report: GapReport) -> Group:
 def rows(answer: QueryResult) -> Table:
     table = plain_table(*answer.columns, names=len(answer.columns))
     for row in answer.rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+        table.add_row(*(Text("" if value is None else printable(str(value))) for value in row))
     return table
 
 

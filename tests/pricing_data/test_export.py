@@ -21,7 +21,13 @@ named = st.sampled_from(
     list(
         map(
             Market.parse,
-            ["aws/r/z/t.x", "aws/r/z/t.x/windows", "aws/r/z/t.x/linux-vpc", "gcp/r/-/n1", "azure/eastus/-/D4"],
+            [
+                "aws/sa-east-1/sa-east-1a/t",
+                "aws/sa-east-1/sa-east-1a/t/windows",
+                "aws/sa-east-1/-/t/linux-vpc",
+                "gcp/us-east1/-/n1",
+                "azure/eastus/-/D4",
+            ],
         )
     )
 )

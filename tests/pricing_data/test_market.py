@@ -102,3 +102,26 @@ def test_a_glob_of_four_parts_means_linux() -> None:
     assert not windows.matches("aws/*/*/*")
     assert windows.matches("aws/*/*/*/*")
     assert windows.matches("aws")
+
+
+@pytest.mark.parametrize(
+    ("cloud", "region", "zone"),
+    [
+        ("aws", "us-west-2", "us-west-2-lax-1a"),
+        ("aws", "us-west-2", "us-west-2-wl1-las-wlz-1"),
+        ("aws", "us-gov-west-1", "us-gov-west-1b"),
+        ("aws", "us-east-1", "use1-az4"),
+        ("gcp", "us-central1", "us-central1-ai1a"),
+        ("azure", "us_east", "1"),
+        ("azure", "eastus", "eastus-2"),
+        ("local", "sim-east", "anywhere"),
+    ],
+)
+def test_a_row_may_name_every_kind_of_zone(cloud: str, region: str, zone: str) -> None:
+    assert Market.of_row(cloud, region, zone, "t").zone == zone
+
+
+@pytest.mark.parametrize("product", ["Linux!!", "Linux/", "-windows", "\x1b[31mLinux", "Linux\x00"])
+def test_a_damaged_product_is_not_taken_for_a_known_one(product: str) -> None:
+    with pytest.raises(BadMarket, match="is not one that a cloud sells"):
+        Market.of("aws", "us-east-1", None, "t", product)

@@ -238,3 +238,15 @@ def test_the_price_of_moving_data_is_dated_and_has_a_source() -> None:
     assert moved["as_of"] == "2026-01-01T00:00:00Z"
     assert "$36.00 for 500 GB" in spotctl("prices", "egress", "aws/us-east-1", "internet", "--gb", "500").out
     assert "place 'aws' is not cloud/region" in spotctl("prices", "egress", "aws", "internet").error
+
+
+def test_a_file_cannot_command_the_terminal(tmp_path: Path) -> None:
+    bad = GOOD.replace("0.0162", "\x1b]0;owned\x07").replace("c1.medium", "\x1b[2J")
+    path = written(tmp_path / "evil\x1b[31m.csv", HEADER.replace("product", "product"), *[bad] * 40, GOOD)
+    ended = spotctl("prices", "import", path)
+    assert "\x1b" not in ended.out + ended.err
+    assert "and 20 more bad rows (--json lists all)" in ended.err
+    assert len(spotctl("prices", "import", path, "--json").json["files"][0]["bad"]) == 40
+    assert "\x1b" not in spotctl("prices", "import", tmp_path / "none\x1b[31m.csv").err
+    assert "\x1b" not in spotctl("prices", "sql", "select chr(27) || '[31m' as red").out
+    assert "\x1b" not in spotctl("prices", "show", "aws/\x1b[31m/x/y").err

@@ -16,7 +16,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import LINUX, Market
 from pricing_data.series import Ints
-from pricing_data.units import ABSURD_USD_PER_HOUR, EARLIEST, LATEST, NANOS_PER_DOLLAR
+from pricing_data.units import ABSURD_USD_PER_HOUR, EARLIEST, NANOS_PER_DOLLAR
 
 Mask = NDArray[np.bool_]
 
@@ -34,8 +34,10 @@ class ParsedBlock:
     unparsed: list[int]
 
 
-def parse(block: bytes, columns: tuple[str, ...]) -> ParsedBlock | None:
+def parse(block: bytes, columns: tuple[str, ...], latest: int) -> ParsedBlock | None:
     """The rows of a block of lines; None if not every line is a row with one cell per column.
+
+    Rows after `latest` are left to be parsed one by one, which says what is wrong with them.
 
     An unclosed quote makes one row of many lines. Then, or with mixed line endings, line numbers do not identify rows,
     and the block must be read line by line.
@@ -47,7 +49,7 @@ def parse(block: bytes, columns: tuple[str, ...]) -> ParsedBlock | None:
     times, time_ok = _cast(table.column("timestamp"), _to_micros)
     prices, price_ok = _cast(table.column("spot_price"), _to_nanos)
     markets, codes = _markets(table)
-    ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times < LATEST)
+    ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times <= latest)
     ok &= (prices > 0) & (prices <= ABSURD_USD_PER_HOUR * NANOS_PER_DOLLAR)
     batch = PriceBatch(markets, codes[ok], times[ok], prices[ok])
     return ParsedBlock(table.num_rows, batch, np.flatnonzero(~ok).tolist())
@@ -103,7 +105,9 @@ def _to_micros(texts: pa.Array) -> Ints:
 
 def _to_nanos(texts: pa.Array) -> Ints:
     """Exact: the integer behind a decimal with nine places is the price in nano-dollars."""
-    decimals = texts.cast(pa.decimal128(18, 9))
+    # Arrow reads outside its tables for an exponent such as e-999999999. As 0, such a cell is parsed one by one.
+    safe = pc.if_else(pc.match_substring(texts, "e", ignore_case=True), "0", texts)
+    decimals = safe.cast(pa.decimal128(18, 9))
     words = np.frombuffer(decimals.buffers()[1], dtype="<i8")
     return words.reshape(-1, 2)[decimals.offset : decimals.offset + len(decimals), 0]
 
@@ -131,7 +135,7 @@ def _coded(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
 
 def _code(markets: dict[Market, int], *names: str) -> int:
     try:
-        market = Market.of(*names)
+        market = Market.of_row(*names)
     except BadInput:
         return -1
     return markets.setdefault(market, len(markets))

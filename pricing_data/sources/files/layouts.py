@@ -10,7 +10,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.units import parse_time, parse_usd
+from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 
 Fact = PriceEvent | OnDemandPrice | Interruption
 Cells = Mapping[str, str]
@@ -35,10 +35,11 @@ class CsvLayout:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header line of a file: its layout, and its columns by the layout's names."""
+    """The header line of a file: its layout, and its columns by the layout's names. No row may be after `latest`."""
 
     layout: CsvLayout
     columns: tuple[str, ...]
+    latest: int = LATEST
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ class Header:
         return tuple(column for column in self.columns if column not in used)
 
 
-def header_of(names: Iterable[str]) -> Header:
+def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
     """The layout of a header line; raises `BadInput` if it matches none."""
     stripped = [name.strip().strip('"').lower() for name in names]
     columns = tuple(_ALIASES.get(name, name) for name in stripped)
@@ -56,13 +57,19 @@ def header_of(names: Iterable[str]) -> Header:
             repeated = sorted({column for column in columns if columns.count(column) > 1})
             if repeated:
                 raise BadInput(f"column {', '.join(repeated)} appears more than once")
-            return Header(layout, columns)
+            return Header(layout, columns, latest)
     missing = [column for column in PRICES.required if column not in columns]
     present = ", ".join(stripped)
     raise BadInput(
         f"columns {present[:120]!r} match no layout: price changes need {', '.join(PRICES.required)}"
         f" (missing: {', '.join(missing)}); on-demand tables need {', '.join(ON_DEMAND.required)}"
     )
+
+
+def not_after(latest: int, fact: Fact) -> Fact | BadInput:
+    """The fact, or an error if it is dated after `latest`: nothing was observed in the future."""
+    time = fact.time if isinstance(fact, PriceEvent) else fact.as_of
+    return fact if time <= latest else BadInput(f"time {format_time(time)} is in the future")
 
 
 def rows_of(facts: Iterable[Fact]) -> FetchedRows:
@@ -78,7 +85,7 @@ def rows_of(facts: Iterable[Fact]) -> FetchedRows:
 def _price_facts(cells: Cells) -> Iterable[Fact | BadInput]:
     """A spot price, an on-demand price, or both: snapshots from before spot pricing have only the latter."""
     product = cells.get("product", LINUX)
-    market = Market.of(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
+    market = Market.of_row(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
     time = parse_time(cells["timestamp"])
     on_demand = cells.get("on_demand_price", "").strip()
     if cells["spot_price"].strip() or not on_demand:
@@ -96,7 +103,7 @@ def _or_error(read: Callable[[], Fact]) -> Fact | BadInput:
 
 def _on_demand_facts(cells: Cells) -> Iterable[Fact]:
     cloud = cells.get("cloud", "").strip() or "aws"
-    market = Market.of(cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
+    market = Market.of_row(cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
     source = cells.get("source", "").strip() or "on-demand file"
     yield _on_demand(market, parse_time(cells["asof"]), cells["on_demand_price"], source)
 
@@ -112,7 +119,7 @@ def _advisor_facts(cells: Cells) -> Iterable[Fact]:
     if bucket not in {"0", "1", "2", "3", "4"}:
         raise BadInput(f"interruption bucket {bucket!r} is not one of 0, 1, 2, 3, 4")
     low, high = _ADVISOR_BANDS[int(bucket)]
-    market = Market.of("aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
+    market = Market.of_row("aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
     yield Interruption(market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor")
 
 

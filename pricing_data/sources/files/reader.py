@@ -9,22 +9,33 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.files import columns as fast
-from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, rows_of
-from pricing_data.units import parse_time, parse_usd
+from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, not_after, rows_of
+from pricing_data.units import LATEST, parse_time, parse_usd
 
 _CHUNK = 1 << 20
-_BLOCK = 32 << 20
+_BLOCK = 8 << 20
+# A block of shorter lines is cut into several, so that its rows fit into memory as well as its bytes do.
+_MOST_LINES = 1 << 17
+_LONGEST_LINE = 1 << 20
+_TOO_LONG = b"\x00line too long\x00"
+# A JSON document takes about ten times its size in memory.
+_LONGEST_JSON = 64 << 20
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
-# us-east-1a is in us-east-1; the local zone us-west-2-lax-1a is in us-west-2.
-_AWS_ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z]+-\d+)?[a-z]")
+# us-east-1a is in us-east-1; the local zone us-west-2-lax-1a and the wavelength zone us-west-2-wl1-den-wlz-1
+# are in us-west-2.
+_AWS_ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z0-9-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +61,60 @@ class FileBatch:
     unused: tuple[str, ...] = ()
 
 
-def read(path: Path) -> Iterator[FileBatch]:
-    """The batches of a file. A truncated file raises `BadInput` after its last good batch."""
+def read(path: Path, latest: int = LATEST) -> Iterator[FileBatch]:
+    """The batches of a file. A truncated file raises `BadInput` after its last good batch.
+
+    A row dated after `latest` is a bad row.
+    """
     try:
         with path.open("rb") as file:
-            yield from _batches(file)
+            yield from _batches(file, latest)
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror or error}") from error
 
 
-def _batches(file: IO[bytes]) -> Iterator[FileBatch]:
-    blocks = _whole_lines(_plain(file))
+def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
+    chunks = _plain(file)
+    first = next((chunk for chunk in chunks if chunk.strip(_BLANKS)), b"")
+    if first.lstrip(_BLANKS)[:1] in (b"{", b"["):
+        yield from _aws_json(_document(first, chunks), file, latest)
+        return
+    blocks = _whole_lines(_chain(first, chunks))
     try:
-        first = next(blocks)
+        block = next(blocks)
     except StopIteration:
         raise BadInput("is empty") from None
-    if first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        yield from _aws_json(first + b"".join(blocks), file)
-        return
-    head, _, rest = first.partition(b"\n")
-    header = header_of(_cells(head))
+    head, _, rest = block.partition(b"\n")
+    header = header_of(_cells(head), latest)
     line = 2
-    for block in _chain(rest, blocks):
-        batch, lines = _batch(block, header, line, file.tell())
-        line += lines
-        yield batch
+    for part in (part for whole in _chain(rest, blocks) for part in _cut(whole)):
+        if part.strip(_BLANKS):
+            yield _batch(part, header, line, file.tell())
+        line += part.count(b"\n")
+
+
+def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
+    """The whole content of a JSON file."""
+    content = bytearray(first)
+    with suppress(_Truncated):
+        for chunk in chunks:
+            content += chunk
+            if len(content) > _LONGEST_JSON:
+                raise BadInput(
+                    f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts (--start-time, --end-time)"
+                )
+    return bytes(content)
+
+
+def _cut(block: bytes) -> Iterator[bytes]:
+    """A block of lines in parts of at most `_MOST_LINES` lines."""
+    if block.count(b"\n") <= _MOST_LINES:
+        yield block
+        return
+    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MOST_LINES - 1 :: _MOST_LINES] + 1
+    for start, end in pairwise([0, *ends.tolist(), len(block)]):
+        if end > start:
+            yield block[start:end]
 
 
 def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
@@ -101,17 +141,30 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class _Truncated(BadInput):
-    """A gzip file that ends too early."""
+    """A gzip file that ends too early, or goes on after its end. The rows before that are right."""
+
+
+class _TrailingBytes(_Truncated):
+    """A gzip file followed by bytes that are not gzip."""
 
 
 def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
+    """The content in chunks of at most `_CHUNK` bytes: a few bytes of gzip may hold a gigabyte."""
     chunk = file.read(_CHUNK)
     member = zlib.decompressobj(_GZIP_WINDOW)
     try:
         while chunk:
-            yield member.decompress(chunk)
-            chunk = member.unused_data if member.eof else file.read(_CHUNK)
-            if member.eof and (chunk := chunk or file.read(_CHUNK)):
+            yield member.decompress(chunk, _CHUNK)
+            if not member.eof:
+                chunk = member.unconsumed_tail or file.read(_CHUNK)
+                continue
+            chunk = (member.unused_data or file.read(_CHUNK)).lstrip(b"\x00")
+            if chunk and not chunk.startswith(_GZIP_MAGIC[: len(chunk)]):
+                raise _TrailingBytes(
+                    f"is gzip with other bytes after its end (at about byte {file.tell() - len(chunk)});"
+                    " the rows before them were kept"
+                )
+            if chunk:
                 member = zlib.decompressobj(_GZIP_WINDOW)
     except zlib.error as error:
         raise BadInput(f"is damaged gzip after {file.tell()} bytes ({error}); copy or download it again") from error
@@ -120,9 +173,13 @@ def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks of whole lines. If reading fails, the lines before the failure are yielded first."""
+    """Blocks of whole lines. If reading fails, the lines before the failure are yielded first.
+
+    A line of more than `_LONGEST_LINE` bytes becomes `_TOO_LONG`, which is a bad row.
+    """
     pending = bytearray()
     broken: BadInput | None = None
+    skipping = False
     while broken is None:
         try:
             chunk = next(chunks, None)
@@ -131,11 +188,18 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
             chunk = None
         if chunk is None:
             break
+        if skipping:
+            _, newline, chunk = chunk.partition(b"\n")
+            skipping = not newline
+            chunk = newline + chunk
         pending += chunk
+        if len(pending) - (last := pending.rfind(b"\n") + 1) > _LONGEST_LINE:
+            pending[last:] = _TOO_LONG
+            skipping = True
         if len(pending) >= _BLOCK and (end := pending.rfind(b"\n") + 1):
             yield bytes(pending[:end])
             del pending[:end]
-    if broken is not None:
+    if isinstance(broken, _Truncated) and not isinstance(broken, _TrailingBytes):
         # The last line may have been cut within a number, and would still parse.
         del pending[pending.rfind(b"\n") + 1 :]
     if pending:
@@ -144,31 +208,36 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         raise broken
 
 
-def _batch(block: bytes, header: Header, line: int, position: int) -> tuple[FileBatch, int]:
-    """The rows of a block, and its number of lines."""
+def _batch(block: bytes, header: Header, line: int, position: int) -> FileBatch:
+    """The rows of a block that begins at line `line`."""
     if header.layout is PRICES and "on_demand_price" not in header.columns:
-        parsed = fast.parse(block, header.columns)
+        parsed = fast.parse(block, header.columns, header.latest)
         if parsed is not None:
-            prices, bad = _with_unparsed(block, header, line, parsed) if parsed.unparsed else (parsed.prices, ())
-            return FileBatch(
-                FetchedRows(prices=prices), PRICES.name, parsed.rows, bad, position, header.unused
-            ), parsed.rows
+            prices, bad, blank = _with_unparsed(block, header, line, parsed)
+            return FileBatch(FetchedRows(prices=prices), PRICES.name, parsed.rows - blank, bad, position, header.unused)
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
-    return FileBatch(rows_of(facts), header.layout.name, rows, bad, position, header.unused), block.count(b"\n")
+    return FileBatch(rows_of(facts), header.layout.name, rows, bad, position, header.unused)
 
 
 def _with_unparsed(
     block: bytes, header: Header, line: int, parsed: fast.ParsedBlock
-) -> tuple[PriceBatch, tuple[BadRow, ...]]:
-    """All rows of a block; parses one by one those that the fast parser rejected, because some are valid."""
+) -> tuple[PriceBatch, tuple[BadRow, ...], int]:
+    """All rows of a block; parses one by one those that the fast parser rejected, because some are valid.
+
+    The last number is that of the blank lines.
+    """
+    if not parsed.unparsed:
+        return parsed.prices, (), 0
     lines = block.split(b"\n")
+    written = [row for row in parsed.unparsed if lines[row].strip()]
     events: list[PriceEvent] = []
     bad: list[BadRow] = []
-    for row in parsed.unparsed:
+    for row in written:
         facts, rejected, _ = _row_by_row([lines[row]], header, line + row)
         events += [fact for fact in facts if isinstance(fact, PriceEvent)]
         bad += rejected
-    return PriceBatch.joined([parsed.prices, PriceBatch.of(events)]), tuple(bad)
+    prices = PriceBatch.joined([parsed.prices, PriceBatch.of(events)])
+    return prices, tuple(bad), len(parsed.unparsed) - len(written)
 
 
 def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
@@ -188,10 +257,13 @@ def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fac
 
 def _facts(content: bytes, header: Header) -> list[Fact | BadInput]:
     try:
+        if content.startswith(_TOO_LONG):
+            raise BadInput(f"has more than {_LONGEST_LINE:,} bytes")
         cells = _cells(content)
         if len(cells) != len(header.columns):
             raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
-        return list(header.layout.facts(dict(zip(header.columns, cells, strict=True))))
+        facts = header.layout.facts(dict(zip(header.columns, cells, strict=True)))
+        return [fact if isinstance(fact, BadInput) else not_after(header.latest, fact) for fact in facts]
     except BadInput as error:
         return [error]
 
@@ -203,7 +275,7 @@ def _cells(content: bytes) -> list[str]:
         raise BadInput(f"is not a row of CSV ({error})") from None
 
 
-def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[FileBatch]:
+def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     """The output of `aws ec2 describe-spot-price-history`. If it is truncated, its whole records are yielded first."""
     broken: BadInput | None = None
     try:
@@ -220,7 +292,10 @@ def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[FileBatch]:
     bad: list[BadRow] = []
     for number, record in enumerate(records, 1):
         try:
-            events.append(_aws_event(record))
+            event = not_after(latest, _aws_event(record))
+            if isinstance(event, BadInput):
+                raise event
+            events.append(event)
         except BadInput as error:
             bad.append(BadRow(f"record {number}", str(error)))
     if records or broken is None:
@@ -256,7 +331,7 @@ def _aws_event(record: object) -> PriceEvent:
     region = _AWS_ZONE.fullmatch(zone)
     if region is None:
         raise BadInput(f"availability zone {zone!r} does not start with a region")
-    return PriceEvent(Market.of("aws", region[1], zone, kind, product), parse_time(time), parse_usd(price))
+    return PriceEvent(Market.of_row("aws", region[1], zone, kind, product), parse_time(time), parse_usd(price))
 
 
 def _text(content: bytes) -> str:

@@ -4,6 +4,8 @@ import csv
 import gzip
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from pricing_data.market import Market
 from pricing_data.sources.files import FileBatch, read, reader
 from pricing_data.sources.files.layouts import header_of, rows_of
 from pricing_data.store.table import PriceTable
-from pricing_data.units import format_usd, parse_time
+from pricing_data.units import LATEST, format_usd, parse_time
 from tests.pricing_data.store.test_table import contents
 
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
@@ -28,9 +30,9 @@ def written(path: Path, *lines: str) -> Path:
     return path
 
 
-def whole(path: Path) -> FileBatch:
+def whole(path: Path, latest: int = LATEST) -> FileBatch:
     """All batches of a file, joined."""
-    batches = list(read(path))
+    batches = list(read(path, latest))
     bad = tuple(row for batch in batches for row in batch.bad)
     rows = sum(batch.rows for batch in batches)
     return FileBatch(FetchedRows.joined(p.fetched for p in batches), batches[0].layout, rows, bad, batches[-1].position)
@@ -57,6 +59,16 @@ def prices_in(path: Path) -> dict[tuple[str, int], int]:
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,,Linux/UNIX,0.0162", "instance type ''"),
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,0.0162", "6 cells where the header has 7"),
         (f"{GOOD},more", "8 cells where the header has 7"),
+        (GOOD.replace("0.0162", "1e-999999999"), "below a nano-dollar"),
+        (GOOD.replace("0.0162", "1e999999999"), "spot price '1e999999999' is not above 0 and at most"),
+        (GOOD.replace("2016", "2098"), "time 2098-02-25T00:35:34Z is in the future"),
+        (GOOD.replace("us-east-1a", "us-central1-a"), "'us-central1-a' is not a zone of aws/us-east-1"),
+        (GOOD.replace("us-east-1a", "us-west-2a"), "'us-west-2a' is not a zone of aws/us-east-1"),
+        (GOOD.replace("us-east-1,us-east-1a", "us-central1,"), "'us-central1' is not a region of aws"),
+        (GOOD.replace("aws", "gcp"), "'us-east-1' is not a region of gcp"),
+        (GOOD.replace("Linux/UNIX", "Linux!!"), "product 'Linux!!'"),
+        (GOOD.replace("Linux/UNIX", "Linux/"), "product 'Linux/'"),
+        (f"{GOOD}{'9' * (2 << 20)}", "has more than 1,048,576 bytes"),
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-\udcffast-1a,c1.medium,Linux/UNIX,0.0162", "zone"),
     ],
 )
@@ -65,7 +77,7 @@ def test_a_bad_row_is_reported_with_its_line_and_the_good_rows_are_kept(tmp_path
     lines = [HEADER, *others[:300], row, *others[300:]]
     path = tmp_path / "prices.csv"
     path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
-    found = whole(path)
+    found = whole(path, parse_time("2026-11-21"))
     assert len(found.fetched.prices) == 500
     assert found.rows == 501
     assert [bad.where for bad in found.bad] == ["line 302"]
@@ -99,7 +111,12 @@ cell_prices = st.integers(1, 10**12).map(format_usd) | st.sampled_from(
 cell_clouds = st.sampled_from(["aws", "gcp", "azure", "ibm", ""])
 
 
-@given(st.lists(st.tuples(cell_times, cell_clouds, st.sampled_from(["r", "us_east"]), cell_prices), max_size=80))
+@given(
+    st.lists(
+        st.tuples(cell_times, cell_clouds, st.sampled_from(["us-east-1", "us_east", "us-central1"]), cell_prices),
+        max_size=80,
+    )
+)
 def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str, str, str]]) -> None:
     """The fast and the slow parser find the same prices and the same bad rows."""
     text = io.StringIO()
@@ -108,7 +125,7 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
     writer.writerows((time, cloud, region, "t.small", price) for time, cloud, region, price in rows)
     head, _, body = text.getvalue().partition("\n")
     header = header_of(head.split(","))
-    fast, _ = reader._batch(body.encode(), header, 2, 0)
+    fast = reader._batch(body.encode(), header, 2, 0)
     facts, bad, count = reader._row_by_row(body.encode().splitlines(), header, 2)
     assert contents(PriceTable.of(fast.fetched.prices)) == contents(PriceTable.of(rows_of(facts).prices))
     assert (fast.bad, fast.rows) == (bad, count)
@@ -171,6 +188,51 @@ def test_damaged_gzip_is_reported(tmp_path: Path) -> None:
     (tmp_path / "prices.gz").write_bytes(packed)
     with pytest.raises(BadInput, match="is damaged gzip after"):
         list(read(tmp_path / "prices.gz"))
+
+
+@pytest.mark.parametrize("tail", [b"\x00" * 700, b"not gzip", b"\x1fx"])
+def test_bytes_after_the_end_of_a_gzip_cost_no_row(tmp_path: Path, tail: bytes) -> None:
+    rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
+    path = tmp_path / "prices.csv.gz"
+    path.write_bytes(gzip.compress("\n".join([HEADER, *rows]).encode()) + tail)
+    if tail.strip(b"\x00"):
+        with pytest.raises(BadInput, match=r"is gzip with other bytes after its end .* were kept"):
+            list(read(path))
+    assert sum(batch.rows for batch in before_the_error(path)) == 20_000
+
+
+_BOMB_READER = """
+import resource, sys
+from pathlib import Path
+from pricing_data.sources.files import read
+
+list(read(Path(sys.argv[1])))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[2:]:
+    found = list(read(Path(path)))
+    print(sum(len(batch.fetched.prices) for batch in found), sum(len(batch.bad) for batch in found))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_files_of_blank_or_endless_lines_take_little_memory(tmp_path: Path) -> None:
+    small = written(tmp_path / "small.csv", HEADER, GOOD)
+    bombs = [b"\n" * (32 << 20), b"x" * (96 << 20)]
+    for number, bomb in enumerate(bombs):
+        with gzip.open(tmp_path / f"{number}.gz", "wb", compresslevel=1) as file:
+            for part in (f"{HEADER}\n{GOOD}\n".encode(), bomb, f"\n{GOOD}\n".encode()):
+                file.write(part)
+    paths = [small, *(tmp_path / f"{number}.gz" for number in range(len(bombs)))]
+    ended = subprocess.run([sys.executable, "-c", _BOMB_READER, *paths], check=True, capture_output=True, text=True)
+    blank, endless, megabytes = ended.stdout.splitlines()
+    assert (blank, endless) == ("2 0", "2 1")
+    assert int(megabytes) < 150
+
+
+def test_a_huge_json_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_LONGEST_JSON", 1 << 20)
+    with pytest.raises(BadInput, match="is JSON of more than 1 MB; export it in parts"):
+        list(read(written(tmp_path / "big.json", "[" + " " * (3 << 20))))
 
 
 def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
@@ -266,7 +328,7 @@ def test_the_2016_file_reads_as_a_plain_reader_reads_it(shared_data: Path) -> No
 def test_an_unclosed_quote_costs_one_row_only(tmp_path: Path, row: str, lost: int) -> None:
     others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
     path = written(tmp_path / "prices.csv", HEADER, *others[:300], row, *others[300:])
-    found = whole(path)
+    found = whole(path, parse_time("2026-11-21"))
     assert len(found.fetched.prices) == 500
     assert [bad.where for bad in found.bad] == [f"line {302 + i}" for i in range(lost)]
 
