@@ -17,7 +17,7 @@ from pricing_data.units import EARLIEST, parse_time
 _ENDLESS = float("inf")
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where data is: a region of a cloud and, if known, a zone."""
 
     cloud: str
@@ -25,11 +25,11 @@ class Place(NamedTuple):
     zone: str = NO_ZONE
 
     @classmethod
-    def of(cls, market: Market) -> Place:
+    def of(cls, market: Market) -> Location:
         return cls(market.cloud, market.region, market.zone)
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> Location:
         """The place of a text such as `aws/us-east-1` or `aws/us-east-1/us-east-1a`."""
         parts = text.strip().split("/")
         if len(parts) not in (2, 3) or parts[0] not in CLOUDS:
@@ -68,7 +68,7 @@ class EgressPrice:
 FREE = EgressPrice(((0.0, 0.0),), EARLIEST, "nothing leaves the place")
 
 
-def egress(origin: Place, target: Place | None, at: int | None = None) -> EgressPrice:
+def egress(origin: Location, target: Location | None, at: int | None = None) -> EgressPrice:
     """The price of sending data from one place to another; a `target` of None is the internet.
 
     The list dated nearest to `at` applies, or the newest. Two zones of a region count as one if either is unknown.
@@ -94,7 +94,7 @@ def _route(row: Row) -> tuple[str, str]:
     return row["origin"], row["target"]
 
 
-def _kinds(origin: Place, target: Place | None) -> tuple[str, ...]:
+def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
     """The targets in the table that describe a route; none if nothing leaves the zone."""
     if target is None or target.cloud != origin.cloud:
         return ("internet",)

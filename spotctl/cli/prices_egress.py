@@ -21,13 +21,13 @@ def egress(
 
     Example: spotctl prices egress aws/us-east-1 gcp/us-central1 --gb 500
     """
-    from pricing_data.egress import Place
+    from pricing_data.egress import Location
     from pricing_data.egress import egress as price_of
     from pricing_data.units import format_time
     from spotctl.show import terminal
 
     session: Session = context.obj
-    price = price_of(Place.parse(origin), None if target == "internet" else Place.parse(target))
+    price = price_of(Location.parse(origin), None if target == "internet" else Location.parse(target))
     usd = price.usd(gb, after_gb)
     if not json_:
         session.out.print(terminal.egress(price, gb, usd))

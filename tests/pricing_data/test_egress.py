@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.egress import Place, egress
+from pricing_data.egress import Location, egress
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.holdings import address, disk
 from pricing_data.list_prices import area_of, rows_of
@@ -12,32 +12,32 @@ from pricing_data.market import _AZURE_REGIONS
 from pricing_data.samples import bundled_catalog
 from pricing_data.units import parse_time
 
-EAST, EAST_2, WEST = Place("aws", "us-east-1"), Place("aws", "us-east-2"), Place("aws", "us-west-2")
-TOKYO = Place("aws", "ap-northeast-1")
+EAST, EAST_2, WEST = Location("aws", "us-east-1"), Location("aws", "us-east-2"), Location("aws", "us-west-2")
+TOKYO = Location("aws", "ap-northeast-1")
 
 
 @pytest.mark.parametrize(
     ("origin", "target", "usd_per_gb"),
     [
         (EAST, EAST, 0.0),
-        (Place("aws", "us-east-1", "us-east-1a"), Place("aws", "us-east-1", "us-east-1b"), 0.02),
-        (Place("aws", "us-east-1", "us-east-1a"), EAST, 0.0),
+        (Location("aws", "us-east-1", "us-east-1a"), Location("aws", "us-east-1", "us-east-1b"), 0.02),
+        (Location("aws", "us-east-1", "us-east-1a"), EAST, 0.0),
         (EAST, EAST_2, 0.01),
         (EAST, WEST, 0.02),
         (TOKYO, EAST, 0.09),
         (EAST, None, 0.09),
-        (TOKYO, Place("gcp", "us-central1"), 0.114),
-        (Place("gcp", "us-central1"), Place("gcp", "us-east1"), 0.02),
-        (Place("gcp", "us-central1"), Place("gcp", "europe-west4"), 0.05),
-        (Place("gcp", "us-central1"), EAST, 0.12),
-        (Place("azure", "us_east"), Place("azure", "westus2"), 0.02),
-        (Place("azure", "eastus"), Place("azure", "westeurope"), 0.05),
-        (Place("azure", "brazilsouth"), Place("azure", "eastus"), 0.16),
-        (Place("azure", "eastus"), None, 0.087),
-        (Place("local", "sim-east"), None, 0.0),
+        (TOKYO, Location("gcp", "us-central1"), 0.114),
+        (Location("gcp", "us-central1"), Location("gcp", "us-east1"), 0.02),
+        (Location("gcp", "us-central1"), Location("gcp", "europe-west4"), 0.05),
+        (Location("gcp", "us-central1"), EAST, 0.12),
+        (Location("azure", "us_east"), Location("azure", "westus2"), 0.02),
+        (Location("azure", "eastus"), Location("azure", "westeurope"), 0.05),
+        (Location("azure", "brazilsouth"), Location("azure", "eastus"), 0.16),
+        (Location("azure", "eastus"), None, 0.087),
+        (Location("local", "sim-east"), None, 0.0),
     ],
 )
-def test_the_place_that_sends_decides_the_price(origin: Place, target: Place | None, usd_per_gb: float) -> None:
+def test_the_place_that_sends_decides_the_price(origin: Location, target: Location | None, usd_per_gb: float) -> None:
     assert egress(origin, target).usd_per_gb == usd_per_gb
 
 
@@ -54,10 +54,10 @@ def test_tiers_are_billed_each_at_its_own_price() -> None:
 def test_every_region_of_the_catalog_has_every_price() -> None:
     places = {(price.cloud, price.region) for price in bundled_catalog().prices if price.cloud != "local"}
     for cloud, region in sorted(places | {("azure", region) for region in _AZURE_REGIONS}):
-        here = Place(cloud, region)
+        here = Location(cloud, region)
         assert area_of(cloud, region), (cloud, region)
         others = {"aws": "us-west-2", "gcp": "asia-south1", "azure": "westeurope"}
-        for target in (None, Place(cloud, others[cloud]), Place(cloud, others[cloud], "z")):
+        for target in (None, Location(cloud, others[cloud]), Location(cloud, others[cloud], "z")):
             price = egress(here, target)
             assert price.source.startswith("https://") or target is not None
         assert 0 < address(cloud, region, "spot").usd_per_hour <= address(cloud, region, "on-demand").usd_per_hour
@@ -83,6 +83,6 @@ def test_a_disk_of_a_fixed_size_is_billed_whole() -> None:
 
 def test_what_is_not_in_the_tables_is_an_error() -> None:
     with pytest.raises(UnknownPrice, match="egress from aws/moon-1 to the internet"):
-        egress(Place("aws", "moon-1"), None)
+        egress(Location("aws", "moon-1"), None)
     with pytest.raises(BadInput, match="not one of"):
-        egress(Place("ibm", "x"), None)
+        egress(Location("ibm", "x"), None)
