@@ -24,7 +24,8 @@ def left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         assert processes(folder) == []
         assert list(Path(folder).iterdir()) == []
         gc.collect()
-        assert open_files() == descriptors
+        # Fewer than before: something of an earlier test was closed meanwhile.
+        assert open_files() <= descriptors
 
 
 def open_files() -> int:

@@ -10,7 +10,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.cloud.aws import AwsServer
-from tests.cloud.ssh import eventually
+from tests.waiting import eventually
 
 TYPE, ZONE = "c6i.large", "us-east-1a"
 IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE_SECONDS = 120.0
-
-
-def eventually(happened: Callable[[], bool]) -> None:
-    """Waits for what happens in its own time."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.02)
+from tests.waiting import eventually
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ from tests.cloud.ec2_client import (
 )
 from tests.cloud.host import Records
 from tests.cloud.namespaces import namespaces
-from tests.cloud.ssh import Ssh, eventually
+from tests.cloud.ssh import Ssh
 from tests.servers.aws import ADVISOR_PATH, AwsFault, ec2_error
 from tests.servers.loopback import Request
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.cloud.host import MetadataAnswer
 from tests.servers.azure import SUBSCRIPTION
 from tests.servers.loopback import Request
 from tests.spotctl.machines.azure.world import World, order, running_world
-from tests.spotctl.machines.waiting import until
+from tests.waiting import eventually
 
 Body = dict[str, Any]
 VERSION = {"api-version": newest_versions()["microsoft.resources/deployments"]}
@@ -176,7 +176,7 @@ def test_an_eviction_is_announced_and_begins_when_the_machine_agrees(world: Worl
 def test_an_eviction_comes_after_its_warning(world: World) -> None:
     (machine, _) = world.provider().create(order())
     world.server.evict(machine.id, 0.05)
-    until(lambda: len(world.host.running()) == 1)
+    eventually(lambda: len(world.host.running()) == 1)
     with pytest.raises(KeyError):
         world.server.evict(machine.id, None)
 

@@ -21,8 +21,9 @@ import pytest
 
 from tests.cloud.host import MachineSpec
 from tests.cloud.namespaces import Namespaces, namespaces
-from tests.cloud.ssh import Ssh, eventually
+from tests.cloud.ssh import Ssh
 from tests.servers.loopback import Reply, handler_of
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.cloud
 

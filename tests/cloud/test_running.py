@@ -16,7 +16,8 @@ import pytest
 
 from tests.cloud.ec2_client import described, on_demand, order, ran, reachable
 from tests.cloud.namespaces import namespaces
-from tests.cloud.ssh import Ssh, eventually
+from tests.cloud.ssh import Ssh
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.cloud
 

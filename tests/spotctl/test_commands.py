@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from spotctl.runlog import events as ev
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
+from tests.waiting import eventually
 
 JOB = """\
 name: counting
@@ -110,13 +111,6 @@ def job(folder: Path, program: str, *lines: str, words: str = "") -> Path:
 def events_of(home: Path) -> list[ev.Event]:
     with EventLog(home / "log.sqlite") as log:
         return [row.event for begun in log.beginnings()[-1:] for row in log.of_run(begun.run)]
-
-
-def eventually(seen: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 300
-    while not seen():
-        assert time.monotonic() < give_up, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def launched(path: Path) -> subprocess.Popen[bytes]:

@@ -14,7 +14,8 @@ from spotctl.machines.local import LocalProvider, LocalSettings
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from tests.spotctl.cli import spotctl
 from tests.spotctl.machines import markets
-from tests.spotctl.machines.leaving import eventually, kill_all, running
+from tests.spotctl.machines.leaving import kill_all, running
+from tests.waiting import eventually
 
 
 @pytest.fixture

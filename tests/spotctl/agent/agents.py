@@ -7,8 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from spotctl.agent.link_client import LinkClient
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK, kill, marked
+from tests.waiting import eventually
 
 CODE = Path(__file__).parents[3]
 SECRET = bytes(range(32))
@@ -32,13 +31,6 @@ settings = AgentSettings(Path(given["folder"]), "m-0", 7, given["until"], given[
 agent = MachineAgent(settings, socket.socket(fileno=int(sys.argv[2])), bytes.fromhex(sys.stdin.readline()))
 sys.exit(agent.run(lambda: (sys.stdout.write("up\\n"), sys.stdout.flush())))
 """
-
-
-def eventually(happened: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.01)
 
 
 def python(code: str, name: str = "work", **options: Any) -> Payload:  # noqa: ANN401 - fields of `Payload`

@@ -18,7 +18,8 @@ from spotctl.agent.errors import LinkLost, LinkTimeout, MachineEnding, RequestRe
 from spotctl.agent.lease import LeaseHolder
 from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN
 from spotctl.agent.payload import Payload
-from tests.spotctl.agent.agents import CODE, Agent, eventually, python
+from tests.spotctl.agent.agents import CODE, Agent, python
+from tests.waiting import eventually
 
 IGNORES_SIGTERM = """
 import signal, time

@@ -17,7 +17,8 @@ import pytest
 from spotctl.agent.notices import AwsNotices, AzureNotices, CloudNotice, GoogleNotices, poller_of
 from spotctl.agent.rented import NoticeRelay
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
-from tests.spotctl.agent.agents import Agent, eventually, python
+from tests.spotctl.agent.agents import Agent, python
+from tests.waiting import eventually
 
 UNTIL = 1_900_000_000.0
 

@@ -26,7 +26,8 @@ import spotctl.machines.local
 from spotctl.machines.base import EndReason, MachineLink, MachineRequest, MachineState, Payload
 from spotctl.machines.local import LocalProvider, LocalSettings
 from tests.spotctl.machines import markets
-from tests.spotctl.machines.leaving import eventually, kill_all, running
+from tests.spotctl.machines.leaving import kill_all, running
+from tests.waiting import eventually
 
 MACHINES = 2
 ORDER = MachineRequest(

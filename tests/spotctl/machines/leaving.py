@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from spotctl.agent.processes import kill, marked
-
-PATIENCE_SECONDS = 60.0
-
-
-def eventually(happened: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.01)
 
 
 def running(root: Path) -> list[tuple[int, Path]]:

@@ -28,8 +28,9 @@ from spotctl.machines.fake import FakeLink, FakeProvider
 from spotctl.machines.installation import installation_id
 from spotctl.machines.link import AgentLink, link_key, link_secret, with_status
 from spotctl.machines.replayed import Replayed
-from tests.spotctl.agent.agents import SECRET, Agent, eventually, python
+from tests.spotctl.agent.agents import SECRET, Agent, python
 from tests.spotctl.run.worlds import MARKETS, PRICES, START
+from tests.waiting import eventually
 
 
 @dataclass

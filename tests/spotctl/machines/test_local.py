@@ -38,8 +38,9 @@ from spotctl.machines.local.folders import AllocationFolders
 from spotctl.machines.local.processes import TAGS_VARIABLE, is_alive
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.contract import LinkContract, ProviderContract, Setting
-from tests.spotctl.machines.leaving import eventually, kill_all, running
+from tests.spotctl.machines.leaving import kill_all, running
 from tests.spotctl.machines.markets import BEGIN, BID, CALM, CLOSES, PEAK, PEAK_AT, UNKNOWN, WILD
+from tests.waiting import eventually
 
 FAST = 3600.0
 SLEEPER = Payload("sleeper", ("sleep", "1000"))

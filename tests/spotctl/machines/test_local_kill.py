@@ -14,7 +14,8 @@ import pytest
 from spotctl.agent.processes import kill
 from spotctl.machines.base import EndReason, MachineState
 from tests.spotctl.machines.killed import ORDER, begun, provider
-from tests.spotctl.machines.leaving import eventually, kill_all, running
+from tests.spotctl.machines.leaving import kill_all, running
+from tests.waiting import eventually
 
 CODE = Path(__file__).parents[3]
 

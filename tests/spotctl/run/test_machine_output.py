@@ -1,4 +1,4 @@
-"""`spotctl logs -f` on a cloud: it asks for what may be new, and waits for machines that boot."""
+"""`spotctl logs -f`: it asks for what may be new, and waits for machines that boot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOB = """
 name: far
 kind: command
 run: "true"
-resources: {clouds: [aws]}
+resources: {clouds: [local]}
 """
 
 
@@ -41,7 +41,7 @@ def test_machines_that_are_gone_are_asked_for_once_and_those_that_boot_again(
     monkeypatch.setattr(machine_output, "provider_of", lambda *_: None)
     monkeypatch.setattr(machine_output, "FOLLOW_SECONDS", 0.0)
     with EventLog(Paths(tmp_path).log) as log:
-        log.append("far-1", 0, ev.RunBegan("far", "aws", written(loads(JOB, tmp_path / "job.yaml")), "", 0))
+        log.append("far-1", 0, ev.RunBegan("far", "local", written(loads(JOB, tmp_path / "job.yaml")), "", 0))
         log.append("far-1", 0, ev.RentIntended(1, MARKETS[0], 2, None, 100, 1.0, False, 0))
         log.append("far-1", 0, ev.Rented(1, (ev.Granted("gone", 0), ev.Granted("boots", 0))))
         log.append("far-1", 0, ev.MachineEnded("gone", 1, "evicted"))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from tests.cloud.aws_books import End, Lease
 from tests.cloud.host import MachineHost, Records
 from tests.servers.aws import action_of, arguments_of, ec2_error
 from tests.servers.loopback import Reply, Request
+from tests.waiting import eventually
 
 NO_INSTANCES = Reply(
     200,
@@ -72,13 +72,6 @@ class Ec2(AwsServer):
     def wait(self) -> None:
         """Returns when nothing is ending any more."""
         eventually(lambda: all(one.state != "shutting-down" for one in self.machines()))
-
-
-def eventually(happened: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60.0
-    while not happened():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.01)
 
 
 Server = TypeVar("Server", bound=AwsServer)

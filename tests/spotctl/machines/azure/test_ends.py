@@ -12,7 +12,7 @@ import pytest
 from spotctl.machines.base import EndReason, Machine, MachineState
 from tests.servers.azure import SUBSCRIPTION
 from tests.spotctl.machines.azure.world import World, order
-from tests.spotctl.machines.waiting import until
+from tests.waiting import eventually
 
 
 def bought(world: World, **changes: Any) -> Machine:  # noqa: ANN401 - of any field
@@ -47,7 +47,7 @@ def test_another_process_learns_the_end_from_the_log(
     before = time.time_ns() // 1000
     ending(world, machine)
     provider = world.provider()
-    until(lambda: provider.list({})[0].state is MachineState.GONE)
+    eventually(lambda: provider.list({})[0].state is MachineState.GONE)
     (gone,) = provider.list({})
     assert gone.end_reason is reason
     assert gone.ended is not None
@@ -78,7 +78,7 @@ def test_an_on_demand_machine_that_vanishes_was_not_evicted(world: World) -> Non
     provider = world.provider()
     provider.list({})
     delete_by_hand(world, machine)
-    until(lambda: provider.list({})[0].state is MachineState.GONE)
+    eventually(lambda: provider.list({})[0].state is MachineState.GONE)
     assert provider.list({})[0].end_reason is None
 
 
@@ -88,7 +88,7 @@ def test_a_returned_machine_is_known_as_returned_before_the_log_tells(world: Wor
     provider = world.provider()
     provider.list({})
     provider.terminate([machine.id])
-    until(lambda: provider.list({})[0].state is MachineState.GONE)
+    eventually(lambda: provider.list({})[0].state is MachineState.GONE)
     assert provider.list({})[0].end_reason is EndReason.RETURNED
 
 

@@ -9,7 +9,7 @@ from spotctl.machines.base import EndReason, MachineState, ProviderError, Resour
 from tests.cloud.azure_state import Item
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.machines.azure.world import World, order
-from tests.spotctl.machines.waiting import until
+from tests.waiting import eventually
 
 OURS = {"spotctl-installation": "home"}
 
@@ -67,7 +67,7 @@ def test_parts_that_azure_left_behind_are_found_and_removed(world: World) -> Non
     group = world.server.vm(machine.id).group
     group.put(Item(group, "Microsoft.Compute/disks", "left", {"location": "eastus"}))
     provider.terminate([one.id for one in provider.list({})])
-    until(lambda: all(one.state is MachineState.GONE for one in provider.list({})))
+    eventually(lambda: all(one.state is MachineState.GONE for one in provider.list({})))
     (disk,) = [one for one in provider.resources(OURS) if one.kind == "disk"]
     provider.remove([disk])
     assert "disk" not in kinds(provider.resources(OURS))
@@ -89,7 +89,7 @@ def test_a_removal_that_takes_too_long_says_what_is_left(world: World) -> None:
     provider._waits = Waits(0.0, 0.0)
     with pytest.raises(ProviderError, match=r"Azure is still deleting azure:/subscriptions/.*spotctl-night-1"):
         provider.remove(found)
-    until(lambda: world.server.resources() == ())
+    eventually(lambda: world.server.resources() == ())
 
 
 def test_a_group_that_is_being_deleted_can_be_used_again_later(world: World) -> None:
@@ -115,7 +115,7 @@ def test_a_failure_to_end_one_machine_does_not_spare_the_others(world: World) ->
     world.server.server.faults.append(Fault(first.id.rpartition("/")[2], Reply(500)))
     with pytest.raises(Unanswered):
         provider.terminate([first.id, second.id])
-    until(lambda: len(world.host.running()) == 1)
+    eventually(lambda: len(world.host.running()) == 1)
 
 
 def test_lists_of_many_pages(world: World) -> None:

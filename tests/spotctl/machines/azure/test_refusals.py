@@ -24,7 +24,7 @@ from tests.cloud.azure_fleet import IDENTITY
 from tests.servers.azure import azure_error
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.machines.azure.world import MARKET, World, order
-from tests.spotctl.machines.waiting import until
+from tests.waiting import eventually
 
 _EXAMPLES = {
     r"max price .* is lower than the current spot price": "max price '1 USD' is lower than the current spot price '2'",
@@ -112,7 +112,7 @@ def _whole_story(world: World) -> None:
     provider.list({})
     world.provider().list({})
     provider.terminate([first.id])
-    until(lambda: len(world.host.running()) == 1)
+    eventually(lambda: len(world.host.running()) == 1)
     found = provider.resources({INSTALLATION_TAG: "home"})
     provider.remove([one for one in found if one.kind != "resource group"])
     provider.remove(found)
@@ -142,7 +142,7 @@ def test_a_machine_may_end_itself_and_nothing_else(world: World) -> None:
     world.provider().create(order())
     (first, _) = world.host.running()
     world.host.delete_itself(first)
-    until(lambda: len(world.host.running()) == 1)
+    eventually(lambda: len(world.host.running()) == 1)
     assert IDENTITY.rpartition("/")[2] == "spotctl"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +40,7 @@ from tests.cloud.gcp_project import Held
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault
 from tests.spotctl.machines.gcp.world import ANYWHERE, BID, N2, RUN, StandIn, World, order, world
+from tests.waiting import eventually
 
 A, B = "us-central1-a", "us-central1-b"
 STOCKOUT = "ZONE_RESOURCE_POOL_EXHAUSTED"
@@ -61,13 +61,6 @@ def body(made: World) -> Any:  # noqa: ANN401  # the SDK's messages are not anno
 
 def held(made: World, machine: Machine) -> Held:
     return made.server.project.living(machine.id)
-
-
-def eventually(happened: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def the(provider: GcpProvider, machine: Machine) -> Machine:
@@ -193,6 +186,7 @@ def test_a_machine_whose_deletion_fails_keeps_no_other_running(made: World) -> N
     with pytest.raises(ProviderError):
         provider.terminate([first.id, second.id])
     made.server.http.faults.clear()
+    eventually(lambda: the(provider, second).state is MachineState.GONE)
     assert {one.id for one in provider.list(RUN) if one.state is not MachineState.GONE} <= {first.id}
 
 

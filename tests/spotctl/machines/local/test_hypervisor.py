@@ -24,8 +24,9 @@ from spotctl.agent.processes import MARK, kill, marked
 from spotctl.machines.local.clock import MarketClock
 from spotctl.machines.local.machine_file import HOST, MachineFile
 from spotctl.machines.planned_ending import PlannedEnding
-from tests.spotctl.agent.agents import CODE, SECRET, eventually, python
+from tests.spotctl.agent.agents import CODE, SECRET, python
 from tests.spotctl.agent.test_machine import FAMILY, IGNORES_SIGTERM, SAVES_ON_SIGTERM
+from tests.waiting import eventually
 
 SECOND = 1_000_000
 FOREVER = 10**6 * SECOND

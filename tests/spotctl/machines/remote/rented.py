@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -28,19 +28,12 @@ from spotctl.machines.remote.machine import RemoteMachine
 from tests.cloud.host import MachineSpec, Metadata
 from tests.cloud.namespaces import Namespaces
 from tests.servers.loopback import Reply, Request
+from tests.waiting import eventually
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "m5.large")
 CODE = Path(__file__).parents[4]
-PATIENCE_SECONDS = 120.0
 
 _numbers = count()
-
-
-def eventually(happened: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.05)
 
 
 class WallClock:

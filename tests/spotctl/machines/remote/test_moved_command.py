@@ -16,7 +16,8 @@ from spotctl.machines.base import Payload
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving
 from tests.servers.objects import AzureDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
-from tests.spotctl.machines.remote.rented import eventually, renting
+from tests.spotctl.machines.remote.rented import renting
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 

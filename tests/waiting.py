@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
+_LOOK_SECONDS = 0.02
 
 
-def until(happened: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + _PATIENCE_SECONDS
+def eventually(happened: Callable[[], object]) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
     while not happened():
         assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.01)
+        time.sleep(_LOOK_SECONDS)
