@@ -20,6 +20,7 @@ from spotctl.cli import (
     jobfile,
     launch,
     nightly,
+    parallel,
     plan,
     prices,
     remote,
@@ -87,6 +88,7 @@ for _name, _group in (
     ("beta", beta.app),
     ("backtest", backtest.app),
     ("gavel", gavel.app),
+    ("parallel", parallel.app),
 ):
     app.add_typer(_group, name=_name, rich_help_panel=_ANALYZE, cls=_CommandGroup)
 

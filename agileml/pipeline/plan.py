@@ -1,0 +1,75 @@
+"""`ParallelPlan`: how a model is split, run, and how fast that is expected to be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Basis = Literal["profiled", "scaled"]
+
+_SPREAD = {"profiled": 0.15, "scaled": 0.4}
+"""Half the width of the interval around an estimate, relative to it."""
+
+
+def around(speed: float, basis: Basis) -> tuple[float, float]:
+    """The interval in which the real speed is expected."""
+    return speed / (1 + _SPREAD[basis]), speed * (1 + _SPREAD[basis])
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """Layers `layers[0]` to `layers[1]` on `replicas` devices, and what one microbatch costs there."""
+
+    layers: tuple[int, int]
+    replicas: int
+    forward_seconds: float
+    backward_seconds: float
+    output_bytes: float
+    weight_bytes: float
+    stash_bytes: float
+    input_bytes: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """The chosen split, its expected speed and memory, and the alternatives that lost."""
+
+    model: str
+    scheme: str
+    stages: tuple[PlannedStage, ...]
+    chunks: int
+    noam: int
+    microbatch: int
+    microbatches: int
+    """Per pipeline and batch."""
+    recompute: bool
+    bandwidth: float
+    """The slowest link, in bytes per second."""
+    samples_per_second: float
+    interval: tuple[float, float]
+    idle: float
+    """The share of device time without compute."""
+    bubble: float
+    """Time lost to filling and draining, relative to the ideal time."""
+    memory_bytes: float
+    """Of the fullest device."""
+    bottleneck: str
+    basis: Basis
+    unpipelined_samples_per_second: float
+    """With one stage at work at a time."""
+    rejected: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def devices(self) -> int:
+        return sum(stage.replicas for stage in self.stages[: self.depth])
+
+    @property
+    def depth(self) -> int:
+        """Devices in one pipeline. With several chunks, stage i runs on device i modulo this."""
+        return len(self.stages) // self.chunks
+
+    def to_json(self) -> dict[str, Any]:
+        answer = asdict(self)
+        answer["rejected"] = [{"plan": name, "reason": reason} for name, reason in self.rejected]
+        return answer

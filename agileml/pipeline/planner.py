@@ -1,0 +1,141 @@
+"""Chooses scheme, stages, pipelines, microbatch size and recomputation for a model on given devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from agileml.errors import BadArgument
+from agileml.pipeline import schemes
+from agileml.pipeline.candidates import planned_stage, straight_plans
+from agileml.pipeline.costs import SpanTables
+from agileml.pipeline.partition import check_layers_fit, noam, partition, split_bytes
+from agileml.pipeline.plan import Basis, ParallelPlan, around
+from agileml.pipeline.profile import BadProfile, ModelProfile
+from agileml.pipeline.requests import SplitRequest
+
+SHOWN = 8
+"""Alternatives of each kind that a plan lists."""
+
+
+def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis = "profiled") -> ParallelPlan:
+    """The fastest plan that fits; raises BadProfile if none does."""
+    fitting: list[ParallelPlan] = []
+    refused: list[ParallelPlan] = []
+    for profile in profiles:
+        _check_counts(profile, request)
+        check_layers_fit(profile, request.rules)
+        for candidate in straight_plans(profile, request, basis):
+            (fitting if candidate.memory_bytes <= request.rules.memory_bytes else refused).append(candidate)
+        fitting += _partitioned(profile, request, basis)
+    if not fitting:
+        raise BadProfile(_no_plan(profiles[0].model, refused, request))
+    chosen = max(fitting, key=_rank)
+    return replace(chosen, rejected=_rejected(chosen, fitting, refused, request))
+
+
+def _no_plan(model: str, refused: Sequence[ParallelPlan], request: SplitRequest) -> str:
+    if not refused:
+        return (
+            f"no plan for {model}: batch {request.batch} is no multiple of any microbatch size times pipelines, or the"
+            " scheme needs more microbatches than stages: use another batch size, scheme or number of stages"
+        )
+    least = min(refused, key=lambda one: one.memory_bytes)
+    return (
+        f"no plan for {model} fits: {summary(least)} needs the least memory, {_too_large(least, request)}:"
+        " use more or larger devices, or smaller microbatches"
+    )
+
+
+def _too_large(one: ParallelPlan, request: SplitRequest) -> str:
+    return f"{one.memory_bytes / 2**30:.3g} GiB of {request.rules.memory_bytes / 2**30:.3g} GiB on a device"
+
+
+def summary(one: ParallelPlan) -> str:
+    """A plan in a few words."""
+    parts = [one.scheme, "-".join(str(stage.replicas) for stage in one.stages[: one.depth])]
+    parts += [f"microbatch {one.microbatch}"]
+    parts += [f"{one.chunks} chunks"] * (one.chunks > 1) + ["recomputing"] * one.recompute
+    return ", ".join(parts)
+
+
+def _rank(one: ParallelPlan) -> tuple[float, float, float]:
+    """Faster first; among plans within a thousandth fewer devices, then less memory."""
+    return (float(f"{one.samples_per_second:.3g}"), -one.devices, -one.memory_bytes)
+
+
+def _rejected(
+    chosen: ParallelPlan, fitting: Sequence[ParallelPlan], refused: Sequence[ParallelPlan], request: SplitRequest
+) -> tuple[tuple[str, str], ...]:
+    """The best of every scheme and depth that lost, and faster ones that do not fit."""
+    losers = [one for one in _best_of_kinds(fitting) if summary(one) != summary(chosen)]
+    slower = [(summary(one), _why(one, chosen)) for one in losers[:SHOWN]]
+    faster = [one for one in _best_of_kinds(refused) if one.samples_per_second > chosen.samples_per_second]
+    large = [(summary(one), f"does not fit: {_too_large(one, request)}") for one in faster[:SHOWN]]
+    return (*large, *slower, *chosen.rejected)
+
+
+def _best_of_kinds(plans: Sequence[ParallelPlan]) -> list[ParallelPlan]:
+    best: dict[tuple[str, int, bool], ParallelPlan] = {}
+    for one in plans:
+        kind = (one.scheme, len(one.stages), one.recompute)
+        if kind not in best or _rank(one) > _rank(best[kind]):
+            best[kind] = one
+    return sorted(best.values(), key=_rank, reverse=True)
+
+
+def _why(one: ParallelPlan, chosen: ParallelPlan) -> str:
+    speed = one.samples_per_second / chosen.samples_per_second
+    if speed >= 0.999:
+        what = "more devices" if one.devices > chosen.devices else "more memory"
+        return f"the same speed with {what}"
+    return f"{1 - speed:.1%} slower: limited by {one.bottleneck}"
+
+
+def _check_counts(profile: ModelProfile, request: SplitRequest) -> None:
+    if request.stages and request.stages > len(profile.layers):
+        raise BadArgument(
+            f"stages is {request.stages}, and {profile.model} has {len(profile.layers)} layers: use at most that many"
+        )
+
+
+def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> Iterator[ParallelPlan]:
+    """The split with unequal replicas, for schemes that update after every input."""
+    named = request.scheme in schemes.STASHING
+    wanted = named or (request.scheme == "auto" and request.allow_delay > 0)
+    if not wanted or request.stages or request.recompute:
+        return
+    try:
+        found = partition(profile, request.topology, request.rules)
+    except BadProfile:
+        if named:
+            raise
+        return
+    split, tables = found.chosen, SpanTables.of(profile)
+    if not named and noam(split) - 1 > request.allow_delay:
+        return
+    held = split_bytes(split, tables, request.rules)
+    speed = profile.microbatch / split.seconds
+    yield ParallelPlan(
+        model=profile.model,
+        scheme=request.scheme if named else "pipedream",
+        stages=tuple(
+            replace(planned_stage(profile, (one.first, one.last), one.replicas), memory_bytes=bytes_)
+            for one, bytes_ in zip(split.stages, held, strict=True)
+        ),
+        chunks=1,
+        noam=noam(split),
+        microbatch=profile.microbatch,
+        microbatches=1,
+        recompute=False,
+        bandwidth=min(request.topology.bandwidths),
+        samples_per_second=speed,
+        interval=around(speed, basis),
+        idle=1 - profile.seconds / (split.seconds * split.workers),
+        bubble=0.0,
+        memory_bytes=max(held),
+        bottleneck=found.reason.removeprefix("limited by "),
+        basis=basis,
+        unpipelined_samples_per_second=profile.microbatch / profile.seconds,
+        rejected=found.rejected,
+    )

@@ -1,0 +1,47 @@
+"""`SplitRequest`: what is asked of the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agileml.checks import check_whole
+from agileml.errors import BadArgument
+from agileml.pipeline import schemes
+from agileml.pipeline.costs import OPTIMIZER_STATE, CostRules
+from agileml.pipeline.topology import Topology
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """Devices, batch and limits. `None` and "auto" leave the choice to the planner."""
+
+    topology: Topology
+    batch: int
+    rules: CostRules = field(default_factory=CostRules)
+    scheme: str = "auto"
+    allow_delay: int = 0
+    """Updates that a gradient may miss in a scheme that the planner chooses."""
+    stages: int | None = None
+    pipelines: int | None = None
+    chunks: int | None = None
+    recompute: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("batch", self.batch, 1)
+        check_whole("allow_delay", self.allow_delay, 0)
+        if self.scheme not in ("auto", *schemes.SCHEMES):
+            raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schemes.SCHEMES)}")
+        if self.rules.optimizer not in OPTIMIZER_STATE:
+            raise BadArgument(f"optimizer is {self.rules.optimizer!r}; choose from {', '.join(OPTIMIZER_STATE)}")
+        needed = (self.stages or 1) * (self.pipelines or 1)
+        if needed > self.topology.devices:
+            raise BadArgument(
+                f"{self.stages or 1} stages in {self.pipelines or 1} pipelines need {needed} devices, and there are"
+                f" {self.topology.devices}: use fewer stages or more devices"
+            )
+
+    def allows(self, scheme: str, stages: int) -> bool:
+        """Whether the scheme was named, or delays no gradient more than allowed."""
+        if self.scheme != "auto":
+            return self.scheme == scheme
+        return scheme not in ("gpipe", "vertical-sync") and schemes.delay(scheme, stages) <= self.allow_delay

@@ -1,0 +1,49 @@
+"""Profiles and plans of pipeline parallelism: the files, and errors that name them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agileml.errors import BadInput
+from spotctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from agileml.pipeline.profile import ModelProfile
+
+
+def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[ModelProfile, ...]:
+    """A profile of `spotctl parallel profile`, or the graph text of a published one."""
+    from agileml.pipeline.graph_text import read_graph
+    from agileml.pipeline.profile import profiles_from_json
+
+    text = _text(path)
+    try:
+        if text.lstrip().startswith("{"):
+            found = profiles_from_json(json.loads(text))
+            return found if microbatch is None else _of_size(found, microbatch)
+        if microbatch is None:
+            raise BadRequest("a graph text does not name its batch size: pass --microbatch N")
+        return (read_graph(text, model=path.stem, microbatch=microbatch, crossing=crossing),)
+    except (BadInput, BadRequest) as error:
+        raise BadRequest(f"{path}: {error}") from None
+    except ValueError as error:
+        raise BadRequest(f"{path}: is not JSON: {error}") from None
+
+
+def _of_size(found: tuple[ModelProfile, ...], microbatch: int) -> tuple[ModelProfile, ...]:
+    chosen = tuple(one for one in found if one.microbatch == microbatch)
+    if not chosen:
+        sizes = ", ".join(str(one.microbatch) for one in found)
+        raise BadRequest(f"no profile with microbatch {microbatch}: choose from {sizes}, or profile that size")
+    return chosen
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path}: is not UTF-8 text") from None

@@ -1,0 +1,101 @@
+"""`spotctl parallel` from its entry point."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agileml.pipeline.profile import FORMAT
+from tests.spotctl.cli import Ended, spotctl
+
+LAYER = {"forward_seconds": 1.0, "backward_seconds": 2.0, "output_bytes": 10, "stash_bytes": 50, "weight_bytes": 1e9}
+PROFILE = {
+    "format": FORMAT,
+    "model": "blocks",
+    "profiles": [
+        {"microbatch": 4, "input_bytes": 10, "layers": [{"name": f"block{i}", **LAYER} for i in range(4)]},
+    ],
+}
+
+
+def plan(folder: Path, *words: str, content: object = PROFILE) -> Ended:
+    path = folder / "profile.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    given = ["--devices", "v100:2x2", "--bandwidth", "10GB/s,10Mbit/s", "--batch", "64"]
+    return spotctl("parallel", "plan", path, *given, *words)
+
+
+def test_a_plan_as_json(tmp_path: Path) -> None:
+    answer = plan(tmp_path, "--json").json
+    assert answer["devices"] == "v100:4"
+    assert [stage["layers"] for stage in answer["stages"]] == [[0, 0], [1, 1], [2, 2], [3, 3]]
+    assert answer["interval"][0] < answer["samples_per_second"] < answer["interval"][1]
+    assert answer["basis"] == "profiled"
+    assert answer["bottleneck"] == "compute of pipeline stage 3"
+    assert all(set(one) == {"plan", "reason"} for one in answer["rejected"])
+
+
+def test_a_plan_as_a_table(tmp_path: Path) -> None:
+    shown = plan(tmp_path, "--memory", "16GiB")
+    assert shown.code == 0
+    assert "limited by" in shown.out
+    assert "block3" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--memory", "1 elephant"], "--memory '1 elephant' is not a size such as 16GiB"),
+        (["--memory", "1GB"], "layer 'block0' needs"),
+        (["--bandwidth", "10GB/s"], "has 1 rates for 2 levels"),
+        (["--bandwidth", "fast,slow"], "is not a list of rates"),
+        (["--devices", "v100:0"], "is not TYPE:COUNT"),
+        (["--stages", "5"], "5 stages in 1 pipelines need 5 devices"),
+        (["--microbatch", "3"], "no profile with microbatch 3: choose from 4"),
+        (["--overlap", "2"], "overlap is 2.0"),
+    ],
+)
+def test_refused(tmp_path: Path, words: list[str], message: str) -> None:
+    refused = plan(tmp_path, *words)
+    assert refused.code == 2
+    assert message in refused.error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "profile.json: is not JSON"),
+        ("node1 -- x", "pass --microbatch N"),
+        ({"format": "theirs"}, "is not a profile of this program"),
+    ],
+)
+def test_foreign_profiles(tmp_path: Path, content: object, message: str) -> None:
+    refused = plan(tmp_path, content=content)
+    assert refused.code == 2
+    assert message in refused.error
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    refused = spotctl("parallel", "plan", tmp_path / "x", "--devices", "2", "--bandwidth", "1GB/s", "--batch", "1")
+    assert (refused.code, "cannot be read" in refused.error) == (2, True)
+
+
+def test_a_published_profile(shared_data: Path) -> None:
+    """15-1, the split that was published for VGG-16 on 16 devices."""
+    path = shared_data / "pipedream_profiles" / "vgg16.txt"
+    given = ["--devices", "v100:4x4", "--bandwidth", "10GB/s,10Gbit/s", "--batch", "2048", "--scheme", "pipedream"]
+    answer = spotctl("parallel", "plan", path, "--microbatch", "128", *given, "--json").json
+    assert [stage["replicas"] for stage in answer["stages"]] == [15, 1]
+    assert answer["noam"] == 2
+
+
+def test_a_transformer() -> None:
+    shape = ["--layers", "96", "--hidden", "12288", "--vocabulary", "51200", "--sequence", "2048"]
+    answer = spotctl("parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141", "--json").json
+    assert (answer["tensor"], answer["stages"], answer["replicas"]) == (8, 6, 32)
+    assert answer["training_days"] == pytest.approx(23.0, abs=0.05)
+    assert "23 days" in spotctl("parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141").out
+    refused = spotctl("parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB")
+    assert (refused.code, "use more or larger devices" in refused.error) == (2, True)
