@@ -55,7 +55,7 @@ Estimator = Callable[[Market, Ints], Floats]
 
 @dataclass(frozen=True)
 class Past:
-    """The training span of a zone, and whole histories, of which features read only what came before a moment."""
+    """The training span of a zone, and whole histories; features read only what came before a moment."""
 
     inputs: StrategyInputs
     paths: Mapping[Market, PricePath]

@@ -186,7 +186,7 @@ def _settled(given: Scenario, rent: Rent, life: Life) -> float:
 
 
 def _left(ended: End) -> End:
-    """Nobody takes over what is left of an hour."""
+    """What is left of an hour goes unused."""
     return End.EVICTED if ended is End.EVICTED else End.LEFT
 
 

@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Features, the last of which is always 1, and the class of each example."""
+    """Features (the last one is always 1) and the class of each example."""
 
     features: Floats
     classes: NDArray[np.intp]

@@ -71,7 +71,7 @@ class FileBlobStore:
         """Writes to a temporary file next to the blob and renames it."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: two processes may write the same blob, one of which was declared lost but still runs.
+        # A name of its own: two processes may write the same blob if one was declared lost but still runs.
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -45,7 +45,7 @@ class Vitals:
         return int(self._cells[_UNREPORTED])
 
     def loaded(self, entry: str) -> None:
-        """The trainer is loaded; `entry` says in which line of which file its steps begin."""
+        """The trainer is loaded; `entry` is the file and line at which its steps begin."""
         text = entry.encode()[:_TEXT_BYTES]
         self._text[: len(text)] = text
 

@@ -54,8 +54,8 @@ def time_left(
 ) -> TimeLeft:
     """The time left to a deadline; `running` are the holdings that do the work, and stay.
 
-    `full` is the work per hour of the baseline, of which checkpoints leave the part `speed`. `look` is the time to the
-    next decision, in which more work may come to be at risk.
+    `full` is the work per hour of the baseline, and `speed` is the part of it that checkpoints leave. `look` is the
+    time to the next decision, in which more work may come to be at risk.
     """
     rate, now = full, situation.now
     share = {one.allocation: one.nu / rate for one in running}

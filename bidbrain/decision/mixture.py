@@ -78,7 +78,7 @@ class Curve:
     _steps: dict[int, tuple[Mixture, ...]] = field(default_factory=dict)
 
     def steps(self, place: int) -> tuple[Mixture, ...]:
-        """The mixtures between two corners, each of which exchanges one more machine."""
+        """The mixtures between two corners; each exchanges one more machine than the one before."""
         if place not in self._steps:
             self._steps[place] = _steps(self.terms, self.corners[place], self.corners[place + 1])
         return self._steps[place]

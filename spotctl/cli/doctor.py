@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 
 class PolicyCloud(StrEnum):
@@ -43,7 +43,7 @@ def doctor(
     from spotctl.doctor import clouds, here, views
     from spotctl.doctor.findings import exit_code
 
-    findings = [*here.findings(session.settings, time.time_ns() // 1000), *clouds.findings(session.settings)]
+    findings = [*here.findings(session.settings, wall_us()), *clouds.findings(session.settings)]
     if json_:
         session.answer_json(views.to_json(findings))
     else:

@@ -15,6 +15,7 @@ import typer
 
 from spotctl.cli.options import JobArgument, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
@@ -74,7 +75,7 @@ def launch(
         runs.check_launchable(spec)
     concurrent_runs.check_together(specs)
     limit = runs.parse_max_cost(max_cost)
-    when = When(time.time_ns() // 1000, local_market.market_now(specs, session.settings))
+    when = When(wall_us(), local_market.market_now(specs, session.settings))
     plans = plan_jobs(specs, session.settings, wiring.library(session.settings), when).plans
     if dry_run and json_:
         answers = [plan_tables.answer(job_plan) for job_plan in plans]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -48,7 +48,7 @@ def install(
     hours = Hours(time_of_day(at, "--at"), time_of_day(deadline, "--deadline") if deadline else None)
     timers = installing.Timers.of_this_user()
     home = session.settings.home
-    added = installing.install(file, hours, _scheduler(scheduler), home, timers, _now())
+    added = installing.install(file, hours, _scheduler(scheduler), home, timers, wall_us())
     state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
         more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
@@ -175,7 +175,7 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
     from pricing_data.units import format_time
     from spotctl.nightly.install import trouble
 
-    now, (zone, zone_name), last = _now(), _zone(), state_dir.last
+    now, (zone, zone_name), last = wall_us(), _zone(), state_dir.last
     begins = nightly.hours.next_begin(now, zone)
     kept = nightly.to_json()
     night = last and {
@@ -203,14 +203,10 @@ def _answer(report: StartReport) -> dict[str, Any]:
 def _next(nightly: Installed, zone: tzinfo) -> str:
     from spotctl.nightly.hours import clock_text
 
-    return clock_text(nightly.hours.next_begin(_now(), zone), zone)
+    return clock_text(nightly.hours.next_begin(wall_us(), zone), zone)
 
 
 def _zone() -> tuple[tzinfo, str]:
     from spotctl.nightly.hours import local_zone
 
     return local_zone()
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 
 def plan(
@@ -51,7 +51,7 @@ def plan(
     from spotctl.show import plan_tables
 
     when = When(
-        time.time_ns() // 1000,
+        wall_us(),
         market_now(specs, session.settings),
         parse_time(at) if at else None,
         parse_duration(hours) / HOUR if hours else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from spotctl.cli.options import (
 )
 from spotctl.cli.prices_egress import egress
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from pricing_data.fetch import TaskReport
@@ -108,7 +108,7 @@ def fetch(
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
-    now = _now()
+    now = wall_us()
     request = FetchRequest(start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), store.covered)
     sources = wiring.sources(session.settings, cloud or ())
     with fetching(session) as show:
@@ -167,7 +167,7 @@ def show(
     session: Session = context.obj
     library = _library(session)
     series = recent(library.series(Market.parse(market)), last)
-    one, now = describe(series, library.catalog), _now()
+    one, now = describe(series, library.catalog), wall_us()
     if json_:
         session.answer_json(prices_json.stats(one, now))
     else:
@@ -197,7 +197,7 @@ def stats(
     library = _library(session)
     markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
     histories = [recent(series, last) for series in library.table(markets)]
-    all_stats, now = [describe(series, library.catalog) for series in histories], _now()
+    all_stats, now = [describe(series, library.catalog) for series in histories], wall_us()
     if json_:
         session.answer_json({"markets": [prices_json.stats(one, now) for one in all_stats]})
     else:
@@ -323,10 +323,6 @@ def _library(session: Session) -> Library:
 def _remark_once(session: Session, text: str) -> Callable[[], None]:
     """Prints a remark once: two long imports wait for each other at every batch."""
     return cache(lambda: session.remark(text))
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.reports.cost import Report
@@ -61,7 +61,7 @@ def cost(
     from spotctl.reports.gather import gather, write
 
     session: Session = context.obj
-    now = time.time_ns() // 1000
+    now = wall_us()
     chosen_format = Format.JSON if json_ else format_
     groups = parse_by(by)
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():

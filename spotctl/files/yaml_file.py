@@ -143,7 +143,7 @@ def _part(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | No
 
 
 def _check_nodes(root: yaml.Node | None, path: Path) -> None:
-    """Refuses repeated keys, of which PyYAML takes the last, and aliases that expand to too much."""
+    """Refuses repeated keys, where PyYAML would take the last, and aliases that expand to too much."""
     sizes: dict[int, float] = {}
 
     def size(node: yaml.Node) -> float:

@@ -7,7 +7,6 @@ the next one finds in the event log how far it got, and continues.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -40,6 +39,7 @@ from spotctl.runlog.outcomes import DONE, NO_CAPACITY
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, JobLock
 from spotctl.show import run_tables
+from spotctl.wall_clock import wall_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class NightRunner:
     settings: Settings
     zone: tzinfo
     scheduled: bool
-    clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    clock: Callable[[], int] = wall_us
     log: NightLog = field(init=False)
     stopped: Event = field(init=False, default_factory=Event)
 

@@ -27,7 +27,7 @@ RATE_HOURS = 6
 
 UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
 
-# A job that is not done after so many times its expected length, and these hours, counts as unfinished.
+# A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
 _PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.

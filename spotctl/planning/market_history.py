@@ -35,7 +35,7 @@ CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
 
 # A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
 _LEAST_HISTORY = 4 * HOUR
-# Past jobs that a pace is measured with take so many hours together: a plan should be there within a second.
+# The past jobs that measure a pace take this many hours together: a plan should be there within a second.
 _PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 

@@ -287,7 +287,7 @@ def places(kinds: Sequence[MachineKind]) -> list[IntArray]:
 def mixture_terms(
     job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup], usd_per_hour: FloatArray | None = None
 ) -> MixtureTerms:
-    """The terms of mixtures of all columns, of which only those of one region can be rented."""
+    """The terms of mixtures of all columns; only those of one region can be rented together."""
     here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)
     price = np.zeros(len(job.nu)) if usd_per_hour is None else usd_per_hour
     options = tuple(

@@ -38,6 +38,7 @@ from spotctl.runlog.outcomes import DONE, STOPPED
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog, JobLock, is_running
+from spotctl.wall_clock import wall_us
 from spotctl.wiring import library, provider_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def launch(
         deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
         quotas = _quotas_left(settings) if plan is None else tuple(share.part for share in plan.quotas)
         quota_text = ", ".join(map(str, quotas))
-        journal.write(RunBegan(spec.name, provider.name, stored, str(folder), _wall_us(), deadline, quota_text))
+        journal.write(RunBegan(spec.name, provider.name, stored, str(folder), wall_us(), deadline, quota_text))
         if expected is not None:
             journal.write(expected)
         return _conduct(journal, environment, settings, observer, plan)
@@ -121,7 +122,7 @@ def resume(job: str, settings: Settings, observer: RunObserver, stop: StopReques
         ending = stop is not None or state.stopping is not None
         environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
         journal = Journal(log, state.run, environment.clock)
-        journal.write(RunResumed(_wall_us()))
+        journal.write(RunResumed(wall_us()))
         if stop is not None:
             journal.write(stop)
         return _conduct(journal, environment, settings, observer)
@@ -206,7 +207,7 @@ def _conduct(
         rules = replace(rules, quotas=QuotaWatch(settings))
     with closing(workload_of(spec, environment, plan)) as workload, _fresh_prices(environment, plan, settings):
         runner = Runner(journal, environment, workload, rules)
-        ended = runner.run(lambda: observer.on_turn(runner.state), _wall_us)
+        ended = runner.run(lambda: observer.on_turn(runner.state), wall_us)
     observer.on_turn(runner.state)
     if spec.kind is ProgramKind.AGILEML:
         _keep(spec, runner.state, ended, environment.rendezvous, kept)
@@ -270,7 +271,3 @@ def _dollars(nanos: int) -> str:
     from spotctl.files.job.forms import money_text
 
     return money_text(nanos)
-
-
-def _wall_us() -> int:
-    return time.time_ns() // 1000

@@ -89,7 +89,7 @@ def _print_table(met: Counter[Target]) -> None:
 def _print_sums(met: Counter[Target], kinds: set[tuple[int, str]], sought: set[Target]) -> int:
     missing = sorted(sought - met.keys())
     print(f"\n{len(met.keys() & set(targets()))} of {len(targets())} (phase, event, boundary) that can occur were met;")
-    print(f"{len(sought) - len(missing)} of the {len(sought)} that so many seeds must meet")
+    print(f"{len(sought) - len(missing)} of the {len(sought)} that this many seeds must meet")
     for kind, reason in NEVER_SENT.items():
         print(f"cannot occur: {kind}: {reason}")
     for target in missing:

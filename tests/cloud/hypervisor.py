@@ -30,7 +30,7 @@ from tests.cloud.relay import relay
 
 METADATA = ("169.254.169.254", 80)
 PREFIX = 20
-# Nothing of ours is there, and the mount is seen by nobody else.
+# Nothing of ours is there, and no other process sees the mount.
 FOLDER = Path("/dev/shm")
 SYSTEM_PYTHON = "/usr/bin/python3"
 _REPOSITORY = Path(__file__).parents[2]
@@ -260,7 +260,7 @@ class Hypervisor:
 
     async def _admit(self, question: int, answer: bool) -> None:  # as JSON has it
         asked = self._questions.pop(question)
-        # Whoever connected may have waited long enough.
+        # The client that connected may have waited long enough.
         if not asked.done():
             asked.set_result(answer)
 

@@ -154,7 +154,7 @@ def _run_user_data(content: bytes, environment: dict[str, str]) -> None:
 
 
 def _start(command: list[str], environment: dict[str, str]) -> None:
-    # Nobody waits for it: PID 1 reaps what ends, whatever it was.
+    # No process waits for it: PID 1 reaps what ends, whatever it was.
     with Path("/dev/console").open("ab", buffering=0) as console:
         pid = os.posix_spawn(
             command[0],

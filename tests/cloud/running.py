@@ -119,7 +119,7 @@ class Clouds:
 
 
 def serve(clouds: Sequence[str], host: MachineHost, ready: Callable[[], None]) -> None:
-    """Runs the clouds until `down`, or until this process is told to end."""
+    """Runs the clouds until `down`, or until this process is asked to end."""
     path = folder() / "control"
     with ExitStack() as stack:
         stack.callback(host.close)

@@ -240,7 +240,7 @@ def test_a_comparison_that_makes_no_sense_is_one_line(folder: Path, options: tup
 
 
 def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp_path: Path) -> None:
-    """Fewer starts than the example has. Nobody is left unfinished, and the default pays less than the usual ways."""
+    """Fewer starts than the example has. No run is left unfinished, and the default pays less than the usual ways."""
     example = Path("examples/backtest_today.yaml").read_text().replace("starts: 60", "starts: 16")
     (tmp_path / "scenario.yaml").write_text(example.replace("../shared/data", str(shared_data)))
     found = spotctl("backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]

@@ -275,7 +275,7 @@ def test_a_trainer_that_breaks_the_contract_is_named(trainer: Path, engine: str,
     assert ended.code == 1
     assert "Average, clock 4, parameter 'file'" in ended.error
     assert message in ended.error
-    # Whoever reads the log sees how far it came, and that it did not end.
+    # A reader of the log sees how far it came, and that it did not end.
     assert all("clock" in line for line in lines(log))
 
 

@@ -324,7 +324,7 @@ class JobSpec:
 
     @property
     def webhook(self) -> str | None:
-        """The address that is told how a run ended."""
+        """The address to which the end of a run is reported."""
         return self.notify.webhook
 
 

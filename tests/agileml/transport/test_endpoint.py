@@ -164,7 +164,7 @@ def test_a_lost_peer_is_reported_after_everything_it_sent(linked: tuple[Endpoint
     assert b.flush(10)
     b.close()
     del meeting.endpoints["b"]
-    # Whoever writes to it now finds the connection broken before reading what had come.
+    # A peer that writes to it now finds the connection broken before reading what had come.
     a.send("b", "late", b"", [np.zeros(3 << 20)])
     meeting.first("a", Lost)
     kinds = [type(event) for event in meeting.events["a"]]

@@ -67,7 +67,7 @@ def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
 
 
 def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
-    """Whoever is evicted after half an hour has it refunded; the machine in its place starts up, and is paid for the
+    """A job that is evicted after half an hour has it refunded; the machine in its place starts up, and is paid for the
     rest unless it is evicted too."""
     found = later_hour([Part(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under())
     assert found.cost_usd == pytest.approx(8 * 0.04 * (0.75 + 0.25 * 0.5 * 0.75))

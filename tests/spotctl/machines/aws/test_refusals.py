@@ -1,4 +1,4 @@
-"""What AWS refuses, as the contract says it: every code of the table, and codes that nobody has documented."""
+"""What AWS refuses, as the contract says it: every code of the table, and codes that are documented nowhere."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
 
 
 def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
-    """Each night is planned after what the nights before it taught; nobody is told the truth."""
+    """Each night is planned after what the nights before it taught; no plan knows the truth."""
     home = tmp_path / "home"
     settings, known = Settings(home=home), Library(PriceStore(home / "prices"))
     first, *later = missed(home, 4, 1, Truth(lost=20.0, loading=12.0))
