@@ -75,7 +75,12 @@ def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[st
         model=shape.profile.model,
         scheme=scheme,
         stages=tuple(
-            replace(planned_stage(shape.profile, span, shape.pipelines), memory_bytes=held[i % p])
+            replace(
+                planned_stage(shape.profile, span, shape.pipelines),
+                memory_bytes=held[i % p],
+                send_seconds=_send_seconds(shape, span, request.topology, i),
+                sync_seconds=devices[i % p].sync_seconds,
+            )
             for i, span in enumerate(spans)
         ),
         chunks=chunks,
@@ -83,7 +88,6 @@ def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[st
         microbatch=shape.profile.microbatch,
         microbatches=m,
         recompute=shape.recompute,
-        bandwidth=min(request.topology.bandwidths),
         samples_per_second=speed,
         interval=around(speed, basis),
         idle=1 - worked / seconds,
@@ -96,7 +100,7 @@ def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[st
 
 
 def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int) -> PlannedStage:
-    """The sums over the layers of a stage; its memory depends on the scheme and is filled in later."""
+    """The sums over the layers of a stage. Memory and links depend on the rest of the plan and are filled in later."""
     first, last = span
     layers = profile.layers[first : last + 1]
     return PlannedStage(
@@ -105,6 +109,8 @@ def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int) -
         forward_seconds=sum(layer.forward_seconds for layer in layers),
         backward_seconds=sum(layer.backward_seconds for layer in layers),
         output_bytes=profile.layers[last].output_bytes,
+        send_seconds=0.0,
+        sync_seconds=0.0,
         weight_bytes=sum(layer.weight_bytes for layer in layers),
         stash_bytes=sum(layer.stash_bytes for layer in layers),
         input_bytes=profile.layers[first - 1].output_bytes if first else profile.input_bytes,
@@ -128,6 +134,14 @@ def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitReque
         sum(stage.input_bytes for stage in own),
         shape.recompute,
     )
+
+
+def _send_seconds(shape: _Shape, span: tuple[int, int], topology: Topology, index: int) -> float:
+    """Of the output of virtual stage `index` on its way to the next one."""
+    last = shape.profile.layers[span[1]]
+    if last is shape.profile.layers[-1]:
+        return 0.0
+    return last.output_bytes / _bandwidth_before(topology, shape, (index + 1) % shape.stages)
 
 
 def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from agileml.pipeline.profile import BadProfile
 
 Basis = Literal["profiled", "scaled"]
 
@@ -25,6 +28,10 @@ class PlannedStage:
     forward_seconds: float
     backward_seconds: float
     output_bytes: float
+    send_seconds: float
+    """Of the output over the link to the next stage; the gradient takes as long."""
+    sync_seconds: float
+    """Of one all-reduce of the gradients."""
     weight_bytes: float
     stash_bytes: float
     input_bytes: float
@@ -44,8 +51,6 @@ class ParallelPlan:
     microbatches: int
     """Per pipeline and batch."""
     recompute: bool
-    bandwidth: float
-    """The slowest link, in bytes per second."""
     samples_per_second: float
     interval: tuple[float, float]
     idle: float
@@ -73,3 +78,20 @@ class ParallelPlan:
         answer = asdict(self)
         answer["rejected"] = [{"plan": name, "reason": reason} for name, reason in self.rejected]
         return answer
+
+
+def plan_from_json(content: object) -> ParallelPlan:
+    """A plan as `spotctl parallel plan --json` wrote it."""
+    if not isinstance(content, Mapping) or not isinstance(content.get("stages"), list):
+        raise BadProfile("is not a plan: write one with spotctl parallel plan PROFILE --json")
+    try:
+        fields = {key: value for key, value in content.items() if key != "devices"}
+        fields["stages"] = tuple(PlannedStage(**{**one, "layers": tuple(one["layers"])}) for one in fields["stages"])
+        fields["interval"] = tuple(fields["interval"])
+        fields["rejected"] = tuple((one["plan"], one["reason"]) for one in fields["rejected"])
+        found = ParallelPlan(**fields)
+        if not 0 < found.chunks <= len(found.stages) or len(found.stages) % found.chunks:
+            raise ValueError(f"{len(found.stages)} stages in {found.chunks} chunks")
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise BadProfile(f"is not a complete plan ({error}): write it again with spotctl parallel plan") from None
+    return found

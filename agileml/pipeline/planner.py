@@ -8,11 +8,12 @@ from dataclasses import replace
 from agileml.errors import BadArgument
 from agileml.pipeline import schemes
 from agileml.pipeline.candidates import planned_stage, straight_plans
-from agileml.pipeline.costs import SpanTables
+from agileml.pipeline.costs import SpanTables, sync_factor
 from agileml.pipeline.partition import check_layers_fit, noam, partition, split_bytes
-from agileml.pipeline.plan import Basis, ParallelPlan, around
+from agileml.pipeline.plan import Basis, ParallelPlan, PlannedStage, around
 from agileml.pipeline.profile import BadProfile, ModelProfile
 from agileml.pipeline.requests import SplitRequest
+from agileml.pipeline.splits import ModelSplit
 
 SHOWN = 8
 """Alternatives of each kind that a plan lists."""
@@ -119,16 +120,12 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> 
     yield ParallelPlan(
         model=profile.model,
         scheme=request.scheme if named else "pipedream",
-        stages=tuple(
-            replace(planned_stage(profile, (one.first, one.last), one.replicas), memory_bytes=bytes_)
-            for one, bytes_ in zip(split.stages, held, strict=True)
-        ),
+        stages=tuple(_partitioned_stages(profile, split, held, request)),
         chunks=1,
         noam=noam(split),
         microbatch=profile.microbatch,
         microbatches=1,
         recompute=False,
-        bandwidth=min(request.topology.bandwidths),
         samples_per_second=speed,
         interval=around(speed, basis),
         idle=1 - profile.seconds / (split.seconds * split.workers),
@@ -139,3 +136,22 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> 
         unpipelined_samples_per_second=profile.microbatch / profile.seconds,
         rejected=found.rejected,
     )
+
+
+def _partitioned_stages(
+    profile: ModelProfile, split: ModelSplit, held: Sequence[float], request: SplitRequest
+) -> Iterator[PlannedStage]:
+    """The stages with their links. Devices are counted from the end of the pipeline, as the flat search does."""
+    left = split.workers
+    following = [*[stage.replicas for stage in split.stages[1:]], 0]
+    for one, bytes_, after in zip(split.stages, held, following, strict=True):
+        stage = planned_stage(profile, (one.first, one.last), one.replicas)
+        across = request.topology.slowest(left - one.replicas - after, left - 1)
+        within = request.topology.slowest(left - one.replicas, left - 1)
+        yield replace(
+            stage,
+            memory_bytes=bytes_,
+            send_seconds=stage.output_bytes / across if after else 0.0,
+            sync_seconds=sync_factor(one.replicas, request.rules.sync) * stage.weight_bytes / within,
+        )
+        left -= one.replicas

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agileml.errors import BadArgument
+
 SCHEMES = ("gpipe", "flush", "interleaved", "pipedream", "vertical-sync", "2bw")
 FLUSHING = ("gpipe", "flush", "interleaved")
 STASHING = ("pipedream", "vertical-sync")
@@ -25,7 +27,7 @@ def versions(scheme: str, stages: int, stage: int) -> int:
     if scheme in FLUSHING:
         return 1
     if scheme == "2bw":
-        return 2 if stages > 1 else 1
+        return 2
     return stages if scheme == "vertical-sync" else stages - stage + 1
 
 
@@ -38,3 +40,20 @@ def in_flight(scheme: str, stages: int, stage: int, microbatches: int, chunks: i
     if scheme == "interleaved":
         return min(microbatches * chunks, 2 * (stages - stage) + (chunks - 1) * stages + 1)
     return stages - stage + 1
+
+
+def check_scheme(scheme: str, stages: int, microbatches: int, chunks: int = 1) -> None:
+    """Raises BadArgument for a shape that the scheme cannot run."""
+    if scheme not in SCHEMES:
+        raise BadArgument(f"scheme is {scheme!r}; choose from {', '.join(SCHEMES)}")
+    if chunks > 1 and scheme != "interleaved":
+        raise BadArgument(f"chunks is {chunks}: only the interleaved scheme runs several; set chunks to 1")
+    if scheme == "interleaved" and microbatches % stages:
+        raise BadArgument(
+            f"microbatches is {microbatches}, no multiple of {stages} stages: the interleaved scheme needs one"
+        )
+    if scheme == "2bw" and microbatches < stages:
+        raise BadArgument(
+            f"microbatches is {microbatches}: 2bw needs at least one per stage ({stages}):"
+            " use a larger batch, smaller microbatches or fewer stages"
+        )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.device_options import parse_bandwidths, parse_bytes, parse_devices
+from spotctl.cli.parallel_simulate import simulate
 from spotctl.cli.parallel_transformer import transformer
 from spotctl.cli.session import JsonOption, Session
 
@@ -72,4 +73,5 @@ def plan(
     session.remark(*parallel_tables.remarks(chosen, kind))
 
 
+app.command()(simulate)
 app.command()(transformer)

@@ -10,6 +10,7 @@ from agileml.errors import BadInput
 from spotctl.errors import BadRequest
 
 if TYPE_CHECKING:
+    from agileml.pipeline.plan import ParallelPlan
     from agileml.pipeline.profile import ModelProfile
 
 
@@ -27,6 +28,18 @@ def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[Mo
             raise BadRequest("a graph text does not name its batch size: pass --microbatch N")
         return (read_graph(text, model=path.stem, microbatch=microbatch, crossing=crossing),)
     except (BadInput, BadRequest) as error:
+        raise BadRequest(f"{path}: {error}") from None
+    except ValueError as error:
+        raise BadRequest(f"{path}: is not JSON: {error}") from None
+
+
+def load_plan(path: Path) -> ParallelPlan:
+    """A plan that `spotctl parallel plan --json` wrote."""
+    from agileml.pipeline.plan import plan_from_json
+
+    try:
+        return plan_from_json(json.loads(_text(path)))
+    except BadInput as error:
         raise BadRequest(f"{path}: {error}") from None
     except ValueError as error:
         raise BadRequest(f"{path}: is not JSON: {error}") from None

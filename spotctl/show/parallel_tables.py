@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from agileml.pipeline.plan import ParallelPlan
     from agileml.pipeline.profile import ModelProfile
+    from agileml.pipeline.simulate_plan import PlayedPlan
 
 _GIB = 2**30
 
@@ -62,6 +63,37 @@ def _rejected(plan: ParallelPlan) -> Table:
 def remarks(plan: ParallelPlan, kind: str) -> list[str]:
     """The line below the tables."""
     return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl parallel simulate"]
+
+
+def played_answer(plan: ParallelPlan, played: PlayedPlan) -> dict[str, Any]:
+    """The JSON of `spotctl parallel simulate --json`."""
+    return {
+        "seconds": played.run.seconds,
+        "samples_per_second": played.samples_per_second,
+        "planned_samples_per_second": plan.samples_per_second,
+        "bubble": played.bubble,
+        "idle": played.run.idle,
+        "extra_inputs": played.extra,
+        "stages": [
+            {"peak_in_flight": flying, "peak_versions": versions}
+            for flying, versions in zip(played.peak_in_flight, played.peak_versions, strict=True)
+        ],
+    }
+
+
+def played_table(plan: ParallelPlan, played: PlayedPlan) -> Group:
+    """Peaks of each stage, then the speed."""
+    rows = plain_table("stage", "in flight", "weight versions")
+    for i, (flying, versions) in enumerate(zip(played.peak_in_flight, played.peak_versions, strict=True), 1):
+        rows.add_row(str(i), str(flying), str(versions))
+    figures = [
+        ("samples/s", f"{played.samples_per_second:.4g}; the plan expects {plan.samples_per_second:.4g}"),
+        ("bubble", f"{played.bubble:.1%} over the ideal time"),
+        ("idle", f"{played.run.idle:.1%} of {played.run.seconds:.4g} s"),
+    ]
+    if played.extra:
+        figures.append(("extra inputs", f"{played.extra} more in flight, because replicas are unequal"))
+    return Group(rows, "", pairs_table(figures))
 
 
 def transformer_table(figures: dict[str, Any]) -> Table:

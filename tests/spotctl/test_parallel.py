@@ -99,3 +99,31 @@ def test_a_transformer() -> None:
     assert "23 days" in spotctl("parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141").out
     refused = spotctl("parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB")
     assert (refused.code, "use more or larger devices" in refused.error) == (2, True)
+
+
+@pytest.mark.parametrize("scheme", ["flush", "gpipe", "interleaved", "2bw", "pipedream", "vertical-sync"])
+def test_a_plan_is_simulated(tmp_path: Path, scheme: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan(tmp_path, "--scheme", scheme, "--json").out)
+    answer = spotctl("parallel", "simulate", path, "--json").json
+    expected = answer["planned_samples_per_second"]
+    assert expected * 0.6 < answer["samples_per_second"] <= expected * 1.1
+    assert "in flight" in spotctl("parallel", "simulate", path).out
+
+
+def test_a_timeline_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan(tmp_path, "--json").out)
+    for name, start in (("t.html", "<!doctype html>"), ("t.json", '{"traceEvents"')):
+        assert spotctl("parallel", "simulate", path, "--timeline", tmp_path / name).code == 0
+        assert (tmp_path / name).read_text().startswith(start)
+    refused = spotctl("parallel", "simulate", path, "--timeline", tmp_path / "t.png")
+    assert (refused.code, "must end in .html or .json" in refused.error) == (2, True)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{}", "is not a plan"), ("[", "is not JSON")])
+def test_not_a_plan(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    refused = spotctl("parallel", "simulate", path)
+    assert (refused.code, message in refused.error) == (2, True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agileml.errors import BadArgument
 from agileml.pipeline import schemes
 from agileml.pipeline.closed_form import (
     StageCost,
@@ -65,3 +66,17 @@ def test_interleaving_peaks_above_the_depth() -> None:
     """p + (p-1)/v stages: 2(p-1) + (v-1)p + 1 chunks of 1/v stage each."""
     assert [schemes.in_flight("interleaved", 4, s, 8, 2) for s in (1, 2, 3, 4)] == [11, 9, 7, 5]
     assert schemes.in_flight("interleaved", 4, 1, 8, 2) / 2 == 4 + 3 / 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "stages", "microbatches", "chunks", "message"),
+    [
+        ("2bw", 4, 3, 1, "microbatches is 3: 2bw needs at least one per stage"),
+        ("interleaved", 4, 6, 2, "microbatches is 6, no multiple of 4 stages"),
+        ("flush", 2, 4, 2, "chunks is 2: only the interleaved scheme"),
+        ("zigzag", 2, 4, 1, "scheme is 'zigzag'; choose from gpipe"),
+    ],
+)
+def test_shapes_that_cannot_run(scheme: str, stages: int, microbatches: int, chunks: int, message: str) -> None:
+    with pytest.raises(BadArgument, match=message):
+        schemes.check_scheme(scheme, stages, microbatches, chunks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import inf
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from agileml.errors import BadArgument
 from agileml.pipeline.costs import CostRules, cost_rules
-from agileml.pipeline.plan import ParallelPlan
+from agileml.pipeline.plan import ParallelPlan, plan_from_json
 from agileml.pipeline.planner import plan
 from agileml.pipeline.profile import FORMAT, BadProfile, LayerCost, ModelProfile, profiles_from_json
 from agileml.pipeline.requests import SplitRequest
@@ -75,6 +76,17 @@ def test_the_microbatch_size_is_chosen() -> None:
     assert plan([small, large], request).microbatch == 1
     faster = ModelProfile("blocks", 2, tuple(LayerCost(one.name, 1.0, 2.0, 1.0, 10.0, 1e9) for one in small.layers))
     assert plan([small, faster], request).microbatch == 2
+
+
+def test_a_plan_is_read_back() -> None:
+    best = planned(blocks())
+    assert plan_from_json(json.loads(json.dumps(best.to_json()))) == best
+
+
+@pytest.mark.parametrize("content", [[], {}, {"stages": [{}]}, {"stages": [1]}, {"stages": []}])
+def test_not_a_plan(content: object) -> None:
+    with pytest.raises(BadProfile, match=r"write (it again|one) with spotctl parallel plan"):
+        plan_from_json(content)
 
 
 @pytest.mark.parametrize(

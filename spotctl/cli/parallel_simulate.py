@@ -1,0 +1,50 @@
+"""`spotctl parallel simulate`: plays a plan operation by operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def simulate(
+    context: typer.Context,
+    plan: Annotated[Path, typer.Argument(help="A plan that `spotctl parallel plan --json` wrote.")],
+    batches: Annotated[int, typer.Option(help="Batches to play.")] = 6,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(help="Write a timeline: FILE.html for a browser, FILE.json for chrome://tracing or Perfetto."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Play a plan operation by operation: devices, links, and what each stage holds.
+
+    The plan's own speed is a formula; this plays every forward pass, backward pass, transfer and update. Where stages
+    have different numbers of replicas, it also finds out how many inputs must be in flight to keep them busy.
+
+    Example: spotctl parallel simulate plan.json --timeline timeline.html
+    """
+    from agileml.checks import check_whole
+    from agileml.pipeline.planner import summary
+    from agileml.pipeline.simulate_plan import simulate as play
+    from agileml.pipeline.timeline import timeline_page, trace_json
+    from spotctl.errors import BadRequest
+    from spotctl.files.parallel_files import load_plan
+    from spotctl.show import parallel_tables
+
+    session: Session = context.obj
+    check_whole("batches", batches, 1, 1000)
+    if timeline and timeline.suffix not in (".html", ".json"):
+        raise BadRequest(f"--timeline {timeline}: the name must end in .html or .json")
+    given = load_plan(plan)
+    played = play(given, batches)
+    if timeline:
+        page = timeline_page(played.run, f"{given.model}: {summary(given)}")
+        timeline.write_text(page if timeline.suffix == ".html" else trace_json(played.run))
+    if json_:
+        session.answer_json(parallel_tables.played_answer(given, played))
+    else:
+        session.out.print(parallel_tables.played_table(given, played))
