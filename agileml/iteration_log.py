@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -20,7 +20,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
     `accepted` lists the chunks that make up the clock, as [shard, first chunk, one past the last chunk].
     """
     sums = iteration.sums
-    return {
+    line = {
         "clock": iteration.clock,
         "seconds": iteration.seconds,
         "stage": iteration.stage,
@@ -31,6 +31,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
         "events": list(iteration.events),
         "accepted": [list(cover) for cover in iteration.accepted],
     }
+    return line | ({"stragglers": straggler_fields([iteration])} if sums.helped_items else {})
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
@@ -47,6 +48,14 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
         "loss": trained.loss,
     }
     return ending | ({"interrupted": True} if trained.interrupted else {})
+
+
+def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
+    """What measures against slow machines did in a whole job: items done by others than their owners, and that time."""
+    return {
+        "reassigned_items": sum(one.sums.helped_items for one in iterations),
+        "helped_ms": round(1000 * sum(one.sums.helped_seconds for one in iterations), 3),
+    }
 
 
 class IterationLog:

@@ -13,6 +13,7 @@ from agileml.params.layout import Params
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.roles.node import JobSettings
+from agileml.slowdowns import Slowdown
 from agileml.stopping import Stopping
 from agileml.transport import FrameLimits, TransportSettings
 from agileml.transport.settings import PATIENT
@@ -27,6 +28,7 @@ LONGEST_TIMEOUT = 7 * 24 * 3600.0
 class TrainingJob:
     """The trainer, the initial number of nodes, when to stop, and settings.
 
+    `slowdowns` make its machines slower than they are, as an experiment.
     Without a `stage` policy, the ratio of nodes determines the stage by the thresholds.
 
     A node counts as lost after `heartbeat_timeout` seconds without a heartbeat, and as hung if a step takes more than
@@ -45,6 +47,7 @@ class TrainingJob:
     startup_timeout: float = 300.0
     checkpoint_every: int = 1
     stage: TrainingPolicy | None = None
+    slowdowns: tuple[Slowdown, ...] = ()
 
     def __post_init__(self) -> None:
         check_whole("the number of reliable nodes", self.reliable, 0, MOST_NODES)

@@ -19,6 +19,7 @@ from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import Thresholds, stage_policy
+from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.output import Output, show
 from agileml.stopping import Convergence, Stopping
@@ -46,6 +47,7 @@ class TrainOptions(TypedDict, total=False):
     loss_sample: int
     keeps: int
     frame_bytes: int
+    stragglers: Stragglers | str
     thresholds: Thresholds
     heartbeat_timeout: float
     hang_timeout: float
@@ -71,7 +73,9 @@ def train(
     (`TrainerSource`). Nodes receive a copy of an object, with the classes that the script or notebook defines.
     `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
     `output` is called with what nodes print; by default it goes to standard error, with the name of the node.
-    `stage` is `auto`, the number of a stage, or a policy. Invalid arguments raise BadArgument before anything starts.
+    `stage` is `auto`, the number of a stage, or a policy. `stragglers` names measures against slow machines, such as
+    `reassign`: workers that fall behind lend work to faster ones. Invalid arguments raise BadArgument
+    before anything starts.
     """
     reliable, transient = parse_nodes(nodes)
     given = _plain(cast("Mapping[str, Any]", options))
@@ -80,15 +84,17 @@ def train(
         raise BadArgument(f"listener is {listener!r}; it must be a function that is called with each finished clock")
     if not callable(output):
         raise BadArgument(f"output is {output!r}; it must be a function that is called with what nodes print")
+    settings = _made(JobSettings, given)
+    faults = _chaos(chaos, settings.seed)
     job = TrainingJob(
         source_of(trainer),
         reliable,
         transient,
         _made(Stopping, _plain({**given, "clocks": clocks})),
-        _made(JobSettings, given),
+        settings,
+        slowdowns=faults.slowdowns,
         **{name: given[name] for name in _JOB_OPTIONS if name in given},
     )
-    faults = _chaos(chaos, job.settings.seed)
     return engine_of(engine).run(job, faults, listener or (lambda _: None), output)
 
 
@@ -151,6 +157,8 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     if isinstance(plain.get("converged"), Real) and not isinstance(plain["converged"], bool):
         plain["converged"] = Convergence(plain["converged"])
+    if isinstance(plain.get("stragglers"), str):
+        plain["stragglers"] = Stragglers.parse(plain["stragglers"])
     if plain.get("stage") is not None:
         plain["stage"] = stage_policy(plain["stage"])
     return plain

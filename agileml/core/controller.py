@@ -17,6 +17,7 @@ from agileml.core.placement import Footprint, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.core.senders import may_send
 from agileml.errors import InvalidTransition
+from agileml.policies.flexrr import Reassignment, help_groups
 from agileml.policies.policy import ClockFinished
 from agileml.protocol.messages import (
     Adopted,
@@ -30,6 +31,8 @@ from agileml.protocol.messages import (
     Evaluated,
     Heartbeat,
     Hello,
+    Helped,
+    HelpGroup,
     Leave,
     Limit,
     PartitionProgress,
@@ -113,7 +116,7 @@ class Controller(ControllerState):
                 self._lost([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
-            case PartitionProgress() | WorkDone() | Saved() | Collected() | Evaluated():
+            case PartitionProgress() | WorkDone() | Saved() | Collected() | Evaluated() | Helped():
                 self._progress(event)
             case Taken() | Adopted():
                 self._moved(event)
@@ -262,10 +265,21 @@ class Controller(ControllerState):
         routes = self.assignment.take_new_routes()
         if routes is not None:
             self._broadcast(Route(self.epoch, routes), IN_EPOCH)
+        if self.settings.stragglers.reassign:
+            self._form_groups()
         for node in self.members.names(NodePhase.LEAVING):
             if self.assignment.is_free(node, self.members):
                 self.members.set_phase(node, NodePhase.DRAINING)
                 self._drain(node)
+
+    def _form_groups(self) -> None:
+        """Says which workers may help which, where that has changed."""
+        working = set(self.table.workers)
+        workers = [name for name in self.members.names(NodePhase.ACTIVE) if name in working]
+        for name, others in help_groups(workers, Reassignment().helpers).items():
+            if self._groups.get(name) != others:
+                self._groups[name] = others
+                self._send(name, HelpGroup(self.epoch, others))
 
     def _target(self, footprint: Footprint) -> Table:
         return target_table(footprint, self.stage, self.table, self.assignment.previous, self.partition_bytes)
@@ -319,6 +333,7 @@ class Controller(ControllerState):
         self.checkpoints.roll_back(clock)
         self._collecting = False
         self._clock_log.roll_back(clock)
+        self._groups.clear()
         self.mode = Mode.RECOVERING
         self._note(f"epoch {self.epoch} from version {clock}")
         self._restoring = set(self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING))
@@ -337,7 +352,7 @@ class Controller(ControllerState):
 
     # -- progress and the end ----------------------------------------------------------------------------------------
 
-    def _progress(self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated) -> None:
+    def _progress(self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated | Helped) -> None:
         match event:
             case WorkDone():
                 self._ledger.add_work(event)
@@ -348,6 +363,8 @@ class Controller(ControllerState):
                 self._collected[event.partition] = event.version
             case Evaluated():
                 self._final_loss.add(event)
+            case Helped():
+                self._ledger.add_help(event)
             case Saved():
                 if self.checkpoints.add(event.clock, event.partition):
                     self._out.append(RememberCheckpoint(event.clock))

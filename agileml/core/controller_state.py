@@ -65,6 +65,8 @@ class ControllerState:
     _restoring: set[str] = field(default_factory=set)
     _answers: Answers = field(default_factory=Answers)
     _changed: bool = False
+    _groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By worker, those that it may help, as it was last told in this epoch."""
     _waiting_since: float | None = None
     """When this controller began to wait for the first nodes."""
     _stopping: bool = False
@@ -101,8 +103,13 @@ class ControllerState:
         """Reports the active nodes to the policy."""
         self._footprint_at = self.members.changes
         reliable, transient = self.members.active(reliable=True), self.members.active(reliable=False)
-        self._footprint = Footprint(tuple(reliable), tuple(transient))
+        self._footprint = Footprint(tuple(reliable), tuple(transient), self._speeds(reliable + transient))
         self._observe(NodesChanged(len(reliable), len(transient)))
+
+    def _speeds(self, nodes: list[str]) -> dict[str, float]:
+        """What placement is made to believe: with uneven work, every second node is faster than it is."""
+        heavy = self.settings.uneven
+        return {name: heavy / (1 - heavy) for name in nodes if self.members[name].rank % 2} if heavy else {}
 
     def _current_footprint(self) -> Footprint:
         """The active nodes; the policy has seen them."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from agileml.policies.policy import ClockSums, TrainingPolicy
 from agileml.policies.stage import StageByRatio
+from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Version
 from agileml.work.covers import Cover
@@ -103,6 +104,7 @@ class ControllerSettings:
     `loss_sample`: the number of items over which the loss is computed, as nodes do. With `needs_all`, training starts
     with all nodes, even if some that had joined are lost meanwhile, and fails if they do not come within
     `startup_timeout`; otherwise the job waits for each node only once, whether or not the fleet replaces it.
+    If `uneven` is not 0, half of the nodes get that fraction of the work, as an experiment.
     """
 
     reliable: int
@@ -117,3 +119,5 @@ class ControllerSettings:
     startup_timeout: float = 300.0
     loss_sample: int = 0
     needs_all: bool = False
+    stragglers: Stragglers = field(default_factory=Stragglers)
+    uneven: float = 0.0

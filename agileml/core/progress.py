@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agileml.policies.policy import ClockSums
-from agileml.protocol.messages import Move, PartitionProgress, WorkDone
+from agileml.protocol.messages import Helped, Move, PartitionProgress, WorkDone
 from agileml.work.covers import Accepted
 
 
@@ -62,6 +62,12 @@ class VersionLedger:
         sums.loss_count += done.loss_count
         if done.node in self.underway:
             self.underway[done.node] = max(0, self.underway[done.node] - done.chunks)
+
+    def add_help(self, helped: Helped) -> None:
+        """Records that a worker did a part of another one's work."""
+        sums = self.clocks.setdefault(helped.clock, ClockSums())
+        sums.helped_items += helped.items
+        sums.helped_seconds += helped.seconds
 
     def lose(self, node: str) -> None:
         """What a node had done and not sent yet has to be done again by others."""

@@ -1,6 +1,7 @@
-"""Chaos: faults to inject into a job, and when, written as text.
+"""Chaos: faults to inject into a job, and when, and what slows its machines, written as text.
 
     at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3
+    slow worker 1% by 200%; disrupt 20% every 20s by 2x; power law 7; uneven 75/25; slow server 1 to 10%; replay FILE
 
 `Chaos.parse` reads it; a `FaultSchedule` applies it, in the same way in every engine. Which machines it chooses depends
 only on the seed, the rule, how often the rule has fired, and which machines are present.
@@ -12,12 +13,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.errors import BadArgument
+from agileml.slowdowns import Disrupt, PowerLaw, Replay, Slowdown, SlowServer, SlowWorker, Uneven
 
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
 
@@ -106,17 +109,23 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Chaos:
-    """The rules for injecting faults into a job."""
+    """The rules for injecting faults into a job, and what slows its machines."""
 
     rules: tuple[Rule, ...] = ()
     seed: int = 0
+    slowdowns: tuple[Slowdown, ...] = ()
 
     @classmethod
     def parse(cls, text: str, seed: int = 0) -> Chaos:
         """Parses a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
-        return cls(_Parser(text).rules(), seed)
+        said = _Parser(text).sentences()
+        return cls(
+            tuple(one for one in said if isinstance(one, Rule)),
+            seed,
+            tuple(one for one in said if not isinstance(one, Rule)),
+        )
 
 
 class FaultSchedule:
@@ -171,22 +180,89 @@ class _Parser:
     """Parses a text word by word, with the position of each."""
 
     def __init__(self, text: str) -> None:
-        self._words = [(match[0].lower(), match.start() + 1) for match in re.finditer(r";|[^\s;]+", text)]
+        self._as_written = [(match[0], match.start() + 1) for match in re.finditer(r";|[^\s;]+", text)]
+        self._words = [(word.lower(), at) for word, at in self._as_written]
         self._end = len(text) + 1
         self._at = 0
 
-    def rules(self) -> tuple[Rule, ...]:
-        """All rules of the text."""
-        rules: list[Rule] = []
+    def sentences(self) -> tuple[Rule | Slowdown, ...]:
+        """All rules and slowdowns of the text."""
+        said: list[Rule | Slowdown] = []
         while self._at < len(self._words):
             if not self._takes(";"):
-                rules.append(self._rule())
+                said.append(self._sentence())
                 if self._at < len(self._words) and not self._takes(";"):
                     raise self._unexpected("';' or the end")
-        return tuple(rules)
+        return tuple(said)
 
-    def _rule(self) -> Rule:
-        repeats = self._one_of("at", "every") == "every"
+    def _sentence(self) -> Rule | Slowdown:
+        match self._one_of("at", "every", "slow", "disrupt", "power", "uneven", "replay"):
+            case "slow":
+                return self._slow_server() if self._one_of("worker", "server") == "server" else self._slow_worker()
+            case "disrupt":
+                return self._disrupt()
+            case "power":
+                self._one_of("law")
+                return PowerLaw(self._above("an exponent above 2, such as 7", 2.0))
+            case "uneven":
+                return self._uneven()
+            case "replay":
+                return self._replay()
+            case word:
+                return self._rule(repeats=word == "every")
+
+    def _slow_worker(self) -> SlowWorker:
+        chance = self._percent("the chance at each tenth of a clock, such as 1%", most=100)
+        self._one_of("by")
+        return SlowWorker(chance, self._percent("how much slower it gets, such as 200%"))
+
+    def _slow_server(self) -> SlowServer:
+        count = self._count("how many servers are slow, such as 1")
+        self._one_of("to")
+        left = self._percent("what is left of the bandwidth, such as 10%", most=100)
+        if not left:
+            self._at -= 1
+            raise self._unexpected("more than 0%: a server without bandwidth is lost, as by `kill 1`")
+        until = self._seconds("a time such as 60s") if self._takes("until") else inf
+        return SlowServer(count, left, until)
+
+    def _disrupt(self) -> Disrupt:
+        share = self._percent("the share of the machines, such as 20%", most=100)
+        self._one_of("every")
+        seconds = self._seconds("a period above 0, such as 20s", lambda period: period > 0)
+        self._one_of("by")
+        times = self._number("how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x")
+        return Disrupt(share, seconds, float(times[:-1]))
+
+    def _uneven(self) -> Uneven:
+        heavy, _, light = self._number("two shares that make 100, such as 75/25", r"\d{1,2}/\d{1,2}").partition("/")
+        if int(heavy) + int(light) != 100:
+            self._at -= 1
+            raise self._unexpected("two shares that make 100, such as 75/25")
+        return Uneven(int(heavy) / 100)
+
+    def _replay(self) -> Replay:
+        if not self._word() or self._is(";"):
+            raise self._unexpected("the file with the times of workers")
+        name = self._as_written[self._at][0]
+        self._at += 1
+        return Replay.read(Path(name))
+
+    def _percent(self, wanted: str, most: float = inf) -> float:
+        percent = float(self._number(wanted, r"\d{1,6}(\.\d{1,6})?%")[:-1])
+        if percent > most:
+            self._at -= 1
+            raise self._unexpected(f"at most {most:g}%")
+        return percent / 100
+
+    def _above(self, wanted: str, least: float) -> float:
+        value = float(self._number(wanted, r"\d{1,4}(\.\d{1,4})?"))
+        if value <= least:
+            self._at -= 1
+            raise self._unexpected(wanted)
+        return value
+
+    def _rule(self, *, repeats: bool) -> Rule:
         when, in_clocks = self._period() if repeats else self._moment()
         self._takes("do")
         fault = self._fault()

@@ -13,7 +13,10 @@ from typing import Any, Protocol
 
 @dataclass(slots=True)
 class ClockSums:
-    """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample."""
+    """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
+
+    `helped_items` were done by other workers than their owners, in `helped_seconds`.
+    """
 
     chunks: int = 0
     seconds: float = 0.0
@@ -22,6 +25,8 @@ class ClockSums:
     backup: int = 0
     loss_sum: float = 0.0
     loss_count: int = 0
+    helped_items: int = 0
+    helped_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,15 @@ Version c of a partition is its state after clock c; version 0 is the initial mo
 
 from __future__ import annotations
 
+from agileml.protocol.helping import (
+    BegunHelping,
+    CancelHelp,
+    DoThis,
+    Helped,
+    HelpEnded,
+    HelpGroup,
+    ProgressReport,
+)
 from agileml.protocol.orders import (
     Collect,
     Drain,
@@ -65,9 +74,12 @@ from agileml.protocol.updates import (
 __all__ = [
     "UNKNOWN_STEP",
     "Adopted",
+    "BegunHelping",
     "Broken",
+    "CancelHelp",
     "Collect",
     "Collected",
+    "DoThis",
     "Drain",
     "Drained",
     "EndOfLife",
@@ -79,6 +91,9 @@ __all__ = [
     "Handover",
     "Heartbeat",
     "Hello",
+    "HelpEnded",
+    "HelpGroup",
+    "Helped",
     "Leave",
     "Limit",
     "Move",
@@ -87,6 +102,7 @@ __all__ = [
     "PartitionUpdate",
     "Patch",
     "PendingPush",
+    "ProgressReport",
     "Pull",
     "Push",
     "Reads",

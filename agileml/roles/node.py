@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, get_args
 
 from agileml.checks import check_flag, check_whole
+from agileml.errors import BadArgument
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
+from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
     Collect,
@@ -45,6 +48,7 @@ from agileml.protocol.messages import (
     Version,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
+from agileml.roles.helping import Helping, HelpMessage
 from agileml.roles.server import Server
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
@@ -71,6 +75,7 @@ class JobSettings:
     loss_sample: int = 256
     keeps: int = 8
     frame_bytes: int = FrameLimits().body_bytes
+    stragglers: Stragglers = field(default_factory=Stragglers)
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
@@ -81,6 +86,8 @@ class JobSettings:
         check_whole("loss_sample", self.loss_sample, 0)
         check_whole("keeps", self.keeps, 1)
         check_whole("frame_bytes", self.frame_bytes, LEAST_FRAME_BYTES)
+        if not isinstance(self.stragglers, Stragglers):
+            raise BadArgument(f"stragglers is {self.stragglers!r}; it must be a text such as 'reassign'")
 
 
 class Node:
@@ -94,6 +101,7 @@ class Node:
         plan: WorkPlan,
         settings: JobSettings,
         layout: Layout,
+        timer: Callable[[], float] = monotonic,
     ) -> None:
         declared = Declarations.of(trainer)
         rule = CommitRule(layout, declared)
@@ -117,6 +125,8 @@ class Node:
         )
         self.worker = Worker(name, plan, self.chunk_runner, settings.slack, settings.keeps, self._out)
         self.worker.frame_bytes = settings.frame_bytes
+        if settings.stragglers.reassign:
+            self.worker.helping = Helping(name, plan, self.worker.shards, self._out, timer)
         self.server = Server(
             name,
             plan,
@@ -152,6 +162,7 @@ class Node:
             GiveShard: worker.receive,
             Limit: worker.receive,
             Evaluate: worker.receive,
+            **dict.fromkeys(get_args(HelpMessage), worker.receive),
         }
 
     def load(self) -> None:
@@ -264,6 +275,8 @@ class Node:
         match message:
             case EndOfLife():
                 self.server.forget(message.node)
+                if self.worker.helping is not None:
+                    self.worker.helping.forget(message.node)
                 self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
                 return
             case Drain():

@@ -35,6 +35,7 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
+from agileml.roles.helping import Helping, HelpMessage
 from agileml.roles.remaining import Contribution, HeldShards, Remaining, reusable
 from agileml.transport import FrameLimits
 from agileml.work.covers import covers_of
@@ -43,18 +44,19 @@ from agileml.work.ranges import Ranges
 
 NO_OWNER = ""
 
-Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate
+Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | HelpMessage
 """Messages that a worker processes."""
 
 
 @dataclass(slots=True)
 class ClockTally:
-    """What a worker has done in a clock and not reported yet."""
+    """What a worker has done in a clock and not reported yet; `own`: some of it is of its own shards."""
 
     chunks: dict[int, Ranges] = field(default_factory=dict)
     seconds: float = 0.0
     loss_sum: float = 0.0
     loss_count: int = 0
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -74,12 +76,16 @@ class Worker:
     table: Table = field(default_factory=lambda: Table(0, (), (), ()))
     shards: HeldShards = field(default_factory=HeldShards)
     kept: list[Contribution] = field(default_factory=list)
+    helping: Helping | None = None
+    """Work that is lent and borrowed; None if workers do not help each other."""
     unreported: int = 0
     """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
     _busy: bool = False
     _inbox: deque[Order] = field(default_factory=deque)
     _promised: dict[int, str] = field(default_factory=dict)
     """Shards to give away at the end of their clock, and to which node."""
+    _due: dict[int, str] = field(default_factory=dict)
+    """Shards to give away as soon as nothing of them is lent any more."""
     _open: dict[int, ClockTally] = field(default_factory=dict)
     _requested: dict[int, int] = field(default_factory=dict)
     """By partition, the version that was requested last."""
@@ -102,6 +108,9 @@ class Worker:
             self._take_snapshot(order)
             if self._awaited:
                 return
+        elif self.helping is not None and isinstance(order, HelpMessage) and order.epoch == self.epoch:
+            # At once, not after the chunk: the other side waits.
+            self.helping.receive(order)
         else:
             self._inbox.append(order)
         if not self._busy:
@@ -117,12 +126,17 @@ class Worker:
         if result.missed:
             self._request_missed(result.missed)
             return
+        borrowed = self.helping is not None and self.helping.done(chunk, result.seconds)
         self.unreported += 1
         tally = self._open.setdefault(chunk.clock, ClockTally())
         tally.chunks[chunk.shard] = tally.chunks.get(chunk.shard, Ranges()) | Ranges.of((chunk.chunk, chunk.chunk + 1))
         tally.seconds += result.seconds
         tally.loss_sum += result.loss_sum
         tally.loss_count += result.loss_count
+        if borrowed:
+            self._continue()
+            return
+        tally.own = True
         self.shards[chunk.shard] = self.shards[chunk.shard].after(chunk.chunk, chunk.shard, self.plan)
         self._continue(chunk.shard)
 
@@ -138,18 +152,27 @@ class Worker:
         """Obeys the orders that waited, and goes on; `advanced` is the shard of the chunk that has just been done."""
         while self._inbox:
             self._obey(self._inbox.popleft())
-        if advanced in self._promised and self.shards[advanced].whole(advanced, self.plan):
+        if self.helping is not None:
+            self._settle(self.helping)
+        elif advanced in self._promised and self.shards[advanced].whole(advanced, self.plan):
             self._release(advanced, self._promised[advanced])
         self._flush()
         self._begin()
+
+    def _settle(self, helping: Helping) -> None:
+        """Gives away what was promised, as far as nothing of it is lent; then sees to what is lent and borrowed."""
+        over = [(shard, to) for shard, to in self._promised.items() if self.shards[shard].whole(shard, self.plan)]
+        for shard, to in [*self._due.items(), *over]:
+            if not helping.outstanding(shard):
+                self._release(shard, to)
+        helping.settle()
 
     def _obey(self, order: Order) -> None:
         match order:
             case Snapshot():
                 self._take_snapshot(order)
             case TakeShard():
-                self.shards[order.shard] = Remaining(order.clock, order.chunks)
-                self.out.append(Send(CONTROLLER, Adopted(self.node, self.epoch, order.shard)))
+                self._take(order)
             case GiveShard():
                 self._give(order)
             case Limit():
@@ -160,8 +183,21 @@ class Worker:
                 self._forget(order.clock)
             case Enter():
                 self.epoch, self.limit = order.epoch, order.limit
+                self._reset_helping()
             case Recover():
                 self._roll_back(order)
+            case _ if self.helping is not None:
+                self.helping.receive(order)
+
+    def _take(self, order: TakeShard) -> None:
+        self.shards[order.shard] = Remaining(order.clock, order.chunks)
+        if self.helping is not None:
+            self.helping.recount()
+        self.out.append(Send(CONTROLLER, Adopted(self.node, self.epoch, order.shard)))
+
+    def _reset_helping(self) -> None:
+        if self.helping is not None:
+            self.helping.reset(self.epoch, self.shards)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self._forget(snapshot.stable)
@@ -181,11 +217,11 @@ class Worker:
         if self._final is not None:
             self._evaluate(self._final)
             return
-        position, shard = self.shards.first() or (None, -1)
-        if position is None or position.clock > self.limit:
+        clock, shard, number = self._next() or (NEVER, -1, -1)
+        if clock == NEVER or clock > self.limit:
             return
-        needed = self._needed(position.clock)
-        self._awaited = {p: needed for p, clock in enumerate(self.chunk_runner.cache.clocks) if clock < needed}
+        needed = self._needed(clock)
+        self._awaited = {p: needed for p, version in enumerate(self.chunk_runner.cache.clocks) if version < needed}
         for partition in self._awaited:
             # A request for a later version does not help: that version may depend on this very chunk.
             if self._requested.get(partition, NEVER) != needed:
@@ -194,14 +230,24 @@ class Worker:
                 self.out.append(Send(owner, Pull(self.epoch, self.node, partition, needed)))
         if self._awaited:
             return
-        if self.slack == 0 and max(self.chunk_runner.cache.clocks) >= position.clock:
+        if self.slack == 0 and max(self.chunk_runner.cache.clocks) >= clock:
             raise InvalidTransition(
-                f"{self.node}: chunk {position.chunk} of shard {shard} belongs to clock {position.clock},"
+                f"{self.node}: chunk {number} of shard {shard} belongs to clock {clock},"
                 f" but the node has seen version {max(self.chunk_runner.cache.clocks)}"
             )
         self._busy = True
-        low, high = self.plan.bounds(shard, position.clock, position.chunk)
-        self.out.append(Compute(Chunk(self.epoch, position.clock, shard, position.chunk, low, high)))
+        low, high = self.plan.bounds(shard, clock, number)
+        chunk = Chunk(self.epoch, clock, shard, number, low, high)
+        if self.helping is not None:
+            self.helping.begins(chunk)
+        self.out.append(Compute(chunk))
+
+    def _next(self) -> tuple[int, int, int] | None:
+        """Clock, shard and number of the chunk to compute next."""
+        if self.helping is not None and (borrowed := self.helping.next()) is not None:
+            return borrowed
+        behind = self.shards.first()
+        return None if behind is None else (behind[0].clock, behind[1], behind[0].chunk)
 
     def _evaluate(self, clock: int) -> None:
         """Starts to compute the loss of the final version on the next shard; requests that version before the first."""
@@ -234,8 +280,10 @@ class Worker:
         for clock in sorted(self._open):
             if behind is not None and behind[0].clock <= clock:
                 return
+            if self.helping is not None and self.helping.holds_back(clock):
+                continue
+            want = self._want(clock) if self._open[clock].own else NEVER
             contribution = self._close(clock)
-            want = self._want(clock)
             if want != NEVER:
                 self._send_reads()
             self._send(contribution, want)
@@ -296,13 +344,22 @@ class Worker:
                 # The order crossed with the shard, which had been promised before.
                 return
             raise InvalidTransition(f"{self.node} is to give shard {order.shard} to {order.to}, but does not have it")
-        if order.now or self.shards[order.shard].whole(order.shard, self.plan):
+        ready = order.now or self.shards[order.shard].whole(order.shard, self.plan)
+        if self.helping is not None:
+            self.helping.kept_back.add(order.shard)
+            # Until nothing of it is lent; see `_settle`.
+            (self._due if ready else self._promised)[order.shard] = order.to
+        elif ready:
             self._release(order.shard, order.to)
         else:
             self._promised[order.shard] = order.to
 
     def _release(self, shard: int, to: str) -> None:
         self._promised.pop(shard, None)
+        if self.helping is not None:
+            self._due.pop(shard, None)
+            self.helping.kept_back.discard(shard)
+            self.helping.recount()
         left = self.shards.pop(shard)
         self.out.append(Send(to, TakeShard(self.epoch, shard, left.clock, left.chunks)))
 
@@ -322,11 +379,13 @@ class Worker:
         self._final, self._final_requested = None, False
         self._evaluated.clear()
         self._promised.clear()
+        self._due.clear()
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
         self.kept, positions = reusable(self.plan, self.kept, mine, order.clock)
         self.shards = HeldShards()
         self.shards.update({shard: Remaining.at(at, shard, self.plan) for shard, at in positions.items()})
+        self._reset_helping()
         for contribution in self.kept:
             self._send(contribution, NEVER)
 

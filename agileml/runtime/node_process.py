@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -24,6 +25,7 @@ from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoin
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
+from agileml.slowdowns import Slowness
 from agileml.trainer import shards_of
 from agileml.transport import Connected, Lost, Rejected
 from agileml.user_code import beginning_of, users_traceback, whereabouts
@@ -72,6 +74,8 @@ class NodeProcess:
         self._actions: deque[Action] = deque()
         self._longest_turn = min(LONGEST_TURN, role.job.hang_timeout / 4)
         self._begun_shards: set[int] = set()
+        slowdowns = role.job.slowdowns
+        self._slowness = Slowness(slowdowns, role.job.settings.seed, role.name) if slowdowns else None
         self._leaving = False
         self._given_up = ""
         """Why the controller has declared this node lost."""
@@ -294,6 +298,10 @@ class NodeProcess:
         first = work.shard not in self._begun_shards
         with self._vitals.step(first=first, at=(work.clock, work.shard)):
             result = node.chunk_runner.run(work)
+            if self._slowness is not None:
+                factor = self._slowness.factor(work.clock, result.seconds, time.monotonic())
+                time.sleep(result.seconds * (factor - 1))
+                result = replace(result, seconds=result.seconds * factor)
         self._begun_shards.add(work.shard)
         return result
 

@@ -10,6 +10,7 @@ from agileml.core.events import ControllerSettings, Iteration
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout
 from agileml.runtime.rendezvous import Rendezvous
+from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
 from agileml.work.plan import WorkPlan
 
@@ -75,4 +76,6 @@ def controller_settings(
         job.startup_timeout + moving,
         job.settings.loss_sample,
         needs_all,
+        job.settings.stragglers,
+        uneven_share(job.slowdowns),
     )

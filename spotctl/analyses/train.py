@@ -82,6 +82,7 @@ class Request:
     state: Path | None = None
     hang_timeout: float = 30.0
     startup_timeout: float = 300.0
+    stragglers: str = ""
 
     @property
     def resumes(self) -> bool:
@@ -110,6 +111,8 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
         "hang_timeout": request.hang_timeout,
         "startup_timeout": request.startup_timeout,
     }
+    if request.stragglers:
+        options["stragglers"] = request.stragglers
     ends = request.ends
     if ends.span is not None:
         options["seconds"] = ends.span

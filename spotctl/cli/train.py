@@ -32,6 +32,12 @@ def train(
     slack: Annotated[str, typer.Option(help="Clocks a worker may run ahead; asp for no limit.")] = "0",
     stage: Annotated[str, typer.Option(help="AgileML stage: 1, 2 or 3; auto learns which is fastest.")] = "auto",
     chaos: Annotated[str, typer.Option(help="Faults to inject, for example 'at clock 20 evict half'.")] = "",
+    stragglers: Annotated[
+        str,
+        typer.Option(
+            help="Measures against slow machines. reassign: workers that fall behind lend work to faster ones."
+        ),
+    ] = "",
     clocks: Annotated[
         int | None, typer.Option(help="Stop after N clocks (default 100 if there is no other limit).")
     ] = None,
@@ -90,6 +96,8 @@ def train(
     Times: `at clock 20`, `at 30s`, `every 20s`, `every 5 clocks`.
     Actions: `evict` or `kill` with a target (1, half, all, `1 reliable`); `join 2`; `kill controller`.
     `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability.
+    It also slows machines: `slow worker 1% by 200%`, `disrupt 20% every 20s by 2x`, `power law 7`, `uneven 75/25`,
+    `slow server 1 to 10%` (--engine sim), `replay FILE` with recorded times of workers; see --stragglers.
 
     Ctrl-C ends the training with the last stable model, which --out saves.
 
@@ -102,7 +110,7 @@ def train(
 
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
     """
-    from agileml.iteration_log import IterationLog, last_line_of
+    from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
     from agileml.runtime.output import show
     from spotctl.analyses import train
     from spotctl.errors import Interrupted
@@ -114,6 +122,7 @@ def train(
     request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
         heartbeat_timeout, chaos, listen, secret_file, state, hang_timeout, startup_timeout,
+        stragglers,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)
@@ -125,7 +134,7 @@ def train(
         if written is not None:
             listeners.append(written.write)
         trained = run(lambda iteration: _tell(listeners, iteration), show)
-        ending = last_line_of(trained)
+        ending = last_line_of(trained) | (straggler_fields(history) if stragglers else {})
         if written is not None and not trained.interrupted:
             written.end(ending)
     if out is not None:

@@ -17,11 +17,13 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Params
 from agileml.policies.stage import LearnedStage, StageByRatio, Thresholds
+from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Broken, Drained, PartitionProgress, Saved, WorkDone
 from agileml.reference import iterate, model_digest
 from agileml.roles.node import JobSettings
 from agileml.runtime.results import model_of
+from agileml.slowdowns import PowerLaw, SlowWorker
 from agileml.work.covers import FINGERPRINT_MASK
 from tests.agileml import toys
 from tests.agileml.targets import (
@@ -114,6 +116,7 @@ class Schedule:
     machines: Machines | None = None
     learning: bool = False
     frame_bytes: int = JobSettings().frame_bytes
+    stragglers: Stragglers = field(default_factory=Stragglers)
     met: set[Target] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
     log: list[str] = field(default_factory=list)
@@ -154,6 +157,7 @@ class Schedule:
             checkpoint_every=chance.choice([1, 2] if saves else [0, 1, 1, 2]),
             stop=lambda iteration: limited and iteration.clock >= STOPPED_AT,
             loss_sample=SAMPLE,
+            stragglers=self.stragglers,
         )
         job = JobSettings(
             partitions=PARTITIONS,
@@ -162,6 +166,7 @@ class Schedule:
             loss_sample=SAMPLE,
             keeps=chance.choice([1, 2, 8]),
             frame_bytes=self.frame_bytes,
+            stragglers=self.stragglers,
         )
         machines = self.machines or Machines(
             seconds_per_item=chance.choice([0.001, 0.01]),
@@ -170,7 +175,8 @@ class Schedule:
             saving=chance.choice([0.0, 0.002, 0.05]),
             network=Network(jitter=chance.choice([0.0001, 0.002, 0.01]), skew=chance.choice([0.0, 1.5])),
         )
-        simulation = Simulation(small(self.kind), settings, job, machines, self.seed, self.watch)
+        slowdowns = (SlowWorker(0.2, 8.0), PowerLaw(4.0)) if self.stragglers != Stragglers() else ()
+        simulation = Simulation(small(self.kind), settings, job, machines, self.seed, self.watch, slowdowns)
         for number in range(reliable + transient):
             simulation.join(reliable=number < reliable, loading=machines.loading * chance.choice([0.1, 1.0, 1.0, 2.0]))
         return simulation

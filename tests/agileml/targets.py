@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, is_dataclass
 from functools import cache
+from typing import get_args
 
 from agileml.core.controller import Controller
 from agileml.core.controller_state import Mode
 from agileml.protocol import messages
+from agileml.roles.helping import HelpMessage
 
 START_UP, RESUMING, GATHERING = 0, 4, 5
 STAGES = (1, 2, 3)
@@ -60,11 +62,14 @@ NEVER_SENT = {
     "Broken": "the trainer of the schedules does not fail",
 }
 
+STRAGGLERS = {kind.__name__ for kind in (*get_args(HelpMessage), messages.Helped)}
+"""Sent only by jobs that take measures against stragglers, which have schedules of their own."""
+
 KINDS = tuple(
     sorted(
         name
         for name, kind in vars(messages).items()
-        if isinstance(kind, type) and is_dataclass(kind) and name not in VALUES | NEVER_SENT.keys()
+        if isinstance(kind, type) and is_dataclass(kind) and name not in VALUES | STRAGGLERS | NEVER_SENT.keys()
     )
 )
 

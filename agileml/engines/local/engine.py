@@ -10,6 +10,7 @@ from agileml.engines.job_loop import JobLoop
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.script import Script
+from agileml.errors import BadArgument
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.job_shape import shape_of
@@ -17,6 +18,7 @@ from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
+from agileml.slowdowns import SlowServer
 
 SECRET_BYTES = 32
 
@@ -30,6 +32,8 @@ class LocalEngine:
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """The same, with faults from a script."""
+        if any(isinstance(slowdown, SlowServer) for slowdown in job.slowdowns):
+            raise BadArgument("chaos: 'slow server' limits a simulated network; use it with the sim engine")
         plan = PreparedJob(job, shape_of(job))
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))

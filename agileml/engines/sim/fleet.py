@@ -40,7 +40,9 @@ class SimulatedEngine:
         """The same, with faults from a script. The user's code runs in this process, which prints what it prints."""
         trainer = job.source.load()
         settings = controller_settings(job, job.source.code(), _StopRule(job.stopping))
-        simulation = Simulation(trainer, settings, job.settings, self.machines, job.settings.seed)
+        simulation = Simulation(
+            trainer, settings, job.settings, self.machines, job.settings.seed, slowdowns=job.slowdowns
+        )
         link = SimulatedLink(simulation, Clocks(listener))
         with infrequent_collection():
             result = JobLoop(SimulatedFleet(simulation, job.source), link, script, output).run(

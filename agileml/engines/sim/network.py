@@ -74,10 +74,14 @@ class Network:
 
 @dataclass(slots=True)
 class Wire:
-    """Computes when messages arrive. A card sends one message at a time, and receives one at a time."""
+    """Computes when messages arrive. A card sends one message at a time, and receives one at a time.
+
+    `slow`: cards that have only a fraction of their bandwidth.
+    """
 
     network: Network
     rng: np.random.Generator
+    slow: dict[str, float] = field(default_factory=dict)
     _sending: dict[str, float] = field(default_factory=dict)
     _receiving: dict[str, float] = field(default_factory=dict)
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -92,8 +96,9 @@ class Wire:
         if network.bytes_per_second and sender != receiver:
             seconds = network.weigh(message) / network.bytes_per_second
             left = max(self._sending.get(sender, 0.0), now)
-            self._sending[sender] = left + seconds
+            self._sending[sender] = left + seconds / self.slow.get(sender, 1.0)
             at += left - now
+            seconds /= min(self.slow.get(sender, 1.0), self.slow.get(receiver, 1.0))
         link = (sender, receiver)
         at = max(at, self._last.get(link, 0.0))
         self._last[link] = at

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.mailbox import codec
 from agileml.runtime.results import Result
+from agileml.slowdowns import Slowdown, Slowness, SlowServer
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of
 from agileml.transport import FrameLimits
 from agileml.transport.buckets import Assembly, split
@@ -86,6 +88,7 @@ class Simulation:
         machines: Machines | None = None,
         seed: int = 0,
         observe: Callable[[Simulation], None] | None = None,
+        slowdowns: Sequence[Slowdown] = (),
     ) -> None:
         self.trainer = trainer
         self.job = job
@@ -103,6 +106,8 @@ class Simulation:
         self.delivered = 0
         self.last_message: tuple[str, str, object] | None = None
         self._observe = observe
+        self._slowdowns = slowdowns
+        self._slowness: dict[str, Slowness] = {}
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._wire = Wire(self.machines.network, self._rng)
         self._codec = codec()
@@ -140,7 +145,7 @@ class Simulation:
         """Adds a machine; its node is ready once it has loaded. `code` is the version that it runs, if another."""
         name = name or f"{'r' if reliable else 't'}{next(self._names)}"
         self._launched.append(name)
-        self.nodes[name] = Node(name, self.trainer, self.shards, self.plan, self.job, self.layout)
+        self.nodes[name] = Node(name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now)
         self._mailbox(name, CONTROLLER, self.nodes[name].hello(reliable, self.code if code is None else code))
         wait = self.machines.loading if loading is None else loading
         self._later(wait, lambda: self._ready(name))
@@ -349,6 +354,8 @@ class Simulation:
                 self._remembered_checkpoint = instruction.clock
             case Iteration():
                 self._progress_at = self.now
+                if not self.log:
+                    self._slow_servers_down()
                 self.log.append(instruction)
             case ClockRepeated():
                 self._progress_at = self.now
@@ -357,6 +364,15 @@ class Simulation:
                 self._finished = instruction
             case Failed():
                 self._failed = instruction.why
+
+    def _slow_servers_down(self) -> None:
+        owners = sorted(set(self.controller.table.owners))
+        for slowdown in self._slowdowns:
+            if isinstance(slowdown, SlowServer):
+                slow = dict.fromkeys(owners[: slowdown.count], slowdown.to)
+                self._wire.slow.update(slow)
+                if slowdown.until < inf:
+                    self.at(slowdown.until, self._wire.slow.clear)
 
     def _act(self, name: str, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -376,6 +392,9 @@ class Simulation:
 
     def _compute(self, name: str, work: Work) -> None:
         seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items
+        if self._slowdowns:
+            slowness = self._slowness.setdefault(name, Slowness(self._slowdowns, self.job.seed, name))
+            seconds *= slowness.factor(work.clock, seconds, self.now)
         node = self.nodes[name]
 
         def computed() -> None:

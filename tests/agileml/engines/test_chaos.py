@@ -56,7 +56,7 @@ def test_no_text_is_no_chaos() -> None:
     ("text", "message"),
     [
         ("at clock 20 evcit half", "character 13: found 'evcit', expected evict, kill or join; for example: at clock"),
-        ("kill 1", "character 1: found 'kill', expected at or every"),
+        ("kill 1", "character 1: found 'kill', expected at, every, slow, disrupt, power, uneven or replay"),
         ("at 30 kill 1", "character 4: found '30', expected clock N, or a time such as 30s"),
         ("at clock x kill 1", "character 10: found 'x', expected the number of a clock"),
         ("at clock 1.5 kill 1", "character 10: found '1.5'"),

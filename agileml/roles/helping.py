@@ -1,0 +1,314 @@
+"""Work that changes hands for the rest of a clock: what a worker has lent, and what it does for others.
+
+A lent chunk is in exactly one place: at its owner, on its way, waiting or in progress at the other worker, or on its
+way back. Servers need not know, as a contribution names its chunks. A rollback forgets all loans.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherReported
+from agileml.protocol.actions import CONTROLLER, Action, Chunk, Send
+from agileml.protocol.helping import (
+    BegunHelping,
+    CancelHelp,
+    DoThis,
+    Helped,
+    HelpEnded,
+    HelpGroup,
+    ProgressReport,
+)
+from agileml.roles.remaining import HeldShards, Remaining
+from agileml.work.covers import Cover, covers_of
+from agileml.work.plan import WorkPlan
+from agileml.work.ranges import Ranges
+
+HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | HelpEnded
+
+
+@dataclass(slots=True)
+class Loan:
+    """Chunks that another worker is to do."""
+
+    to: str
+    clock: int
+    covers: tuple[Cover, ...]
+    begun: bool = False
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class Errand:
+    """Chunks outside of a worker's own remaining work; without a `number` they were lent and came back too late."""
+
+    owner: str
+    number: int | None
+    clock: int
+    chunks: deque[tuple[int, int]]
+    begun: bool = False
+
+    def left(self) -> tuple[Cover, ...]:
+        """The chunks that are not done."""
+        return _covers(self.chunks)
+
+
+@dataclass(slots=True)
+class Pace:
+    """Progress of a worker's own work in a clock."""
+
+    clock: int = 0
+    total: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    computed: int = 0
+    reported: bool = False
+
+    @property
+    def progress(self) -> float:
+        """Clocks done, counting the part of this one."""
+        return self.clock + 1 - self.left / self.total if self.total else float(self.clock)
+
+
+@dataclass(slots=True)
+class Helping:
+    """The loans and errands of one worker. `running` returns the chunk that is being computed."""
+
+    node: str
+    plan: WorkPlan
+    shards: HeldShards
+    out: list[Action]
+    timer: Callable[[], float]
+    policy: FlexRR = field(default_factory=FlexRR)
+    epoch: int = 0
+    loans: dict[int, Loan] = field(default_factory=dict)
+    errands: list[Errand] = field(default_factory=list)
+    group: tuple[str, ...] = ()
+    pace: Pace = field(default_factory=Pace)
+    running: Chunk | None = None
+    kept_back: set[int] = field(default_factory=set)
+    """Shards that are to be given away: nothing of them is lent any more."""
+    _numbers: int = 0
+
+    def reset(self, epoch: int, shards: HeldShards) -> None:
+        """An epoch begins: what was lent is its owner's again, everywhere."""
+        self.epoch, self.shards = epoch, shards
+        self.loans.clear()
+        self.errands.clear()
+        self.kept_back.clear()
+        self.group, self.pace, self.running = (), Pace(), None
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def receive(self, message: HelpMessage) -> None:
+        """Processes a message, also while a chunk is being computed."""
+        match message:
+            case HelpGroup():
+                self.group = message.workers
+            case ProgressReport():
+                self._compare(message)
+            case DoThis():
+                self._accept(message)
+            case BegunHelping():
+                self._go_on(message)
+            case CancelHelp():
+                self._cancelled(message)
+            case HelpEnded():
+                self._take_back(message)
+
+    def forget(self, node: str) -> None:
+        """A node leaves: nothing is sent to it any more."""
+        self.group = tuple(name for name in self.group if name != node)
+
+    def _compare(self, report: ProgressReport) -> None:
+        if not self.pace.total:
+            return
+        busy = any(loan.to == report.worker for loan in self.loans.values())
+        seen = OtherReported(report.worker, report.progress, report.timer, self.pace.progress, self.timer(), busy)
+        self.policy, proposals = self.policy.observe(seen)
+        self._lend(proposals)
+
+    def _go_on(self, message: BegunHelping) -> None:
+        loan = self.loans[message.number]
+        loan.begun = True
+        if not loan.cancelled and loan.clock == self.pace.clock:
+            self.policy, proposals = self.policy.observe(OtherBegan(message.worker))
+            self._lend(proposals)
+
+    def _lend(self, proposals: Iterable[Lend]) -> None:
+        for proposal in proposals:
+            chunks = self._from_the_end(max(1, round(proposal.share * self.pace.total)))
+            if not chunks or proposal.to == self.node:
+                continue
+            for shard, chunk in chunks:
+                self.shards[shard] = self.shards[shard].after(chunk, shard, self.plan)
+            self._numbers += 1
+            covers = _covers(chunks)
+            self.loans[self._numbers] = Loan(proposal.to, self.pace.clock, covers)
+            self.pace.left -= len(chunks)
+            self.out.append(Send(proposal.to, DoThis(self.epoch, self.node, self._numbers, self.pace.clock, covers)))
+
+    def _from_the_end(self, count: int) -> list[tuple[int, int]]:
+        """The chunks that this worker would do last, but for the one in progress."""
+        running = (self.running.shard, self.running.chunk) if self.running is not None else None
+        candidates = sorted(
+            (chunk, shard)
+            for shard, left in self.shards.items()
+            if left.clock == self.pace.clock and shard not in self.kept_back
+            for chunk in left.chunks
+            if (shard, chunk) != running
+        )
+        return [(shard, chunk) for chunk, shard in candidates[-count:]]
+
+    def _accept(self, message: DoThis) -> None:
+        """Does it once its own part of that clock is done. One that is behind, or has no work, declines."""
+        behind = self.shards.first()
+        if behind is None or behind[0].clock < message.clock:
+            self.out.append(Send(message.worker, HelpEnded(self.epoch, self.node, message.number, message.covers)))
+            return
+        chunks = deque((shard, chunk) for shard, first, last in message.covers for chunk in range(first, last))
+        self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
+
+    def _cancelled(self, message: CancelHelp) -> None:
+        for errand in self.errands:
+            if (errand.owner, errand.number) == (message.worker, message.number) and not errand.begun:
+                self._end(errand)
+                return
+
+    def _take_back(self, message: HelpEnded) -> None:
+        loan = self.loans.pop(message.number)
+        late: deque[tuple[int, int]] = deque()
+        for shard, first, last in message.left:
+            left = self.shards.get(shard)
+            if left is not None and left.clock == loan.clock:
+                self.shards[shard] = Remaining(left.clock, left.chunks | Ranges(((first, last),)))
+                self.pace.left += last - first if loan.clock == self.pace.clock else 0
+            else:
+                late.extend((shard, chunk) for chunk in range(first, last))
+        if late:
+            self.errands.append(Errand(self.node, None, loan.clock, late, begun=True))
+
+    # -- work --------------------------------------------------------------------------------------------------------
+
+    def next(self) -> tuple[int, int, int] | None:
+        """Clock, shard and chunk to compute before the worker's own work goes on; of the earliest clock first."""
+        behind = self.shards.first()
+        open_ = [one for one in self.errands if behind is None or one.clock < behind[0].clock]
+        if not open_:
+            return None
+        errand = min(open_, key=lambda one: (one.clock, not one.begun, one.number is not None))
+        return errand.clock, *errand.chunks[0]
+
+    def begins(self, chunk: Chunk) -> None:
+        """The worker computes a chunk."""
+        self.running = chunk
+        errand = self._errand_of(chunk)
+        if errand is not None and not errand.begun and errand.number is not None:
+            errand.begun = True
+            self.out.append(Send(errand.owner, BegunHelping(self.epoch, self.node, errand.number)))
+
+    def done(self, chunk: Chunk, seconds: float) -> bool:
+        """The chunk is done; whether it was outside of the worker's own remaining work."""
+        self.running = None
+        errand = self._errand_of(chunk)
+        if errand is None:
+            self._advance(chunk, seconds)
+            return False
+        errand.chunks.popleft()
+        if errand.number is not None:
+            self.out.append(Send(CONTROLLER, Helped(self.node, self.epoch, chunk.clock, chunk.items, seconds)))
+        if not errand.chunks:
+            self._end(errand)
+        return True
+
+    def _errand_of(self, chunk: Chunk) -> Errand | None:
+        wanted = (chunk.shard, chunk.chunk)
+        for errand in self.errands:
+            if errand.clock == chunk.clock and errand.chunks[0] == wanted:
+                return errand
+        return None
+
+    def _end(self, errand: Errand) -> None:
+        self.errands.remove(errand)
+        if errand.number is not None:
+            self.out.append(Send(errand.owner, HelpEnded(self.epoch, self.node, errand.number, errand.left())))
+
+    def holds_back(self, clock: int) -> bool:
+        """Whether more of what is done for others will follow, so that the contribution to a clock can wait for it."""
+        return any(errand.clock == clock and errand.begun for errand in self.errands)
+
+    # -- the worker's own progress -------------------------------------------------------------------------------------
+
+    def _advance(self, chunk: Chunk, seconds: float) -> None:
+        pace = self.pace
+        if chunk.clock != pace.clock:
+            return
+        pace.left, pace.seconds, pace.computed = pace.left - 1, pace.seconds + seconds, pace.computed + 1
+        if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:
+            pace.reported = True
+            self._report()
+
+    def _report(self) -> None:
+        report = ProgressReport(self.epoch, self.node, self.pace.progress, self.timer())
+        self.out.extend(Send(name, report) for name in self.group)
+
+    def settle(self) -> None:
+        """After a change of the own work: a clock may be over, and then nothing that is lent may begin any more."""
+        behind = self.shards.first()
+        if behind is None:
+            for errand in list(self.errands):
+                self._end(errand)
+            self.pace = Pace()
+            return
+        clock = behind[0].clock
+        if clock != self.pace.clock:
+            self._turn_to(clock)
+        for number, loan in self.loans.items():
+            if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
+                self._cancel(number, loan)
+        self._take_over(clock)
+
+    def _take_over(self, clock: int) -> None:
+        """Does itself what others have not begun of its last clock: one assignment after another, the latest first.
+
+        Meanwhile they may begin the rest, and they are faster.
+        """
+        waiting = [(number, loan) for number, loan in self.loans.items() if loan.clock < clock and not loan.begun]
+        coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)
+        if waiting and not coming:
+            self._cancel(*waiting[-1])
+
+    def _cancel(self, number: int, loan: Loan) -> None:
+        if not loan.begun and not loan.cancelled:
+            loan.cancelled = True
+            self.out.append(Send(loan.to, CancelHelp(self.epoch, self.node, number)))
+
+    def _turn_to(self, clock: int) -> None:
+        """Starts to measure a clock, and says that the last one is done: who waits is free to help."""
+        pace = self.pace
+        if pace.computed and pace.clock == clock - 1:
+            took = ClockTook(pace.seconds / pace.computed * pace.total)
+            self.policy = self.policy.observe(took)[0]
+            pace.left = 0
+            self._report()
+        current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
+        total = sum(self.plan.chunks(shard, clock) for shard in self.shards)
+        self.pace = Pace(clock, total, sum(len(left.chunks) for _, left in current))
+
+    def recount(self) -> None:
+        """The worker's shards have changed: its progress is measured again."""
+        self.pace = Pace()
+
+    def outstanding(self, shard: int) -> bool:
+        """Whether chunks of a shard are lent, or came back and are not done yet."""
+        lent = any(shard == one for loan in self.loans.values() for one, _, _ in loan.covers)
+        return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)
+
+
+def _covers(chunks: Iterable[tuple[int, int]]) -> tuple[Cover, ...]:
+    by_shard: dict[int, list[tuple[int, int]]] = {}
+    for shard, chunk in chunks:
+        by_shard.setdefault(shard, []).append((chunk, chunk + 1))
+    return covers_of({shard: Ranges.of(*spans) for shard, spans in by_shard.items()})

@@ -1,0 +1,40 @@
+"""FlexRR's decisions: when a worker lends work, how much, and to which."""
+
+from __future__ import annotations
+
+import pytest
+
+from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherReported, help_groups
+
+
+def test_a_worker_that_is_more_than_a_fifth_behind_lends_a_fortieth() -> None:
+    policy = FlexRR()
+    assert policy.observe(OtherReported("a", 1.75, 5.0, 1.56, 9.0))[1] == ()
+    assert policy.observe(OtherReported("a", 1.75, 5.0, 1.54, 9.0))[1] == (Lend("a", 0.025),)
+    assert policy.observe(OtherReported("a", 1.75, 5.0, 1.0, 9.0, busy=True))[1] == ()
+    assert policy.observe(OtherBegan("a"))[1] == (Lend("a", 0.05),)
+
+
+def test_a_late_report_counts_with_the_time_it_took() -> None:
+    policy = FlexRR().observe(ClockTook(10.0))[0]
+    # Timers differ by 100 s; the second report took 2 s longer, a fifth of a clock.
+    policy, lends = policy.observe(OtherReported("a", 1.75, 0.0, 1.70, 100.0))
+    assert lends == ()
+    _, lends = policy.observe(OtherReported("a", 1.75, 50.0, 1.70, 152.0))
+    assert lends == (Lend("a", 0.025),)
+
+
+def test_the_usual_time_follows_the_latest_clocks() -> None:
+    policy = FlexRR()
+    for seconds in (8.0, 4.0, 4.0):
+        policy = policy.observe(ClockTook(seconds))[0]
+    assert policy.usual == 5.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 64])
+def test_every_worker_has_its_helpers(count: int) -> None:
+    names = [f"w{number}" for number in range(count)]
+    groups = help_groups(names, 4)
+    wanted = min(4, count - 1)
+    assert all(len(set(group)) == wanted and name not in group for name, group in groups.items())
+    assert all(sum(name in group for group in groups.values()) == wanted for name in names)

@@ -1,0 +1,87 @@
+"""Whole jobs with measures against stragglers: the same models, sooner, and what the log says."""
+
+from __future__ import annotations
+
+import pytest
+
+from agileml import train
+from agileml.core.events import Iteration
+from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.simulation import Machines
+from agileml.errors import BadArgument
+from agileml.iteration_log import line_of, straggler_fields
+from agileml.job import Trained
+from agileml.reference import model_digest
+from tests.agileml.straggler_faults import played
+from tests.agileml.toys import Decades
+
+SLOW = "slow worker 5% by 400%"
+
+
+def trained(stragglers: str, chaos: str = SLOW, slack: int = 0, **options: int) -> tuple[Trained, list[Iteration]]:
+    log: list[Iteration] = []
+    done = train(
+        Decades(lengths=(20,) * 16, chunk=1),
+        "1+7",
+        SimulatedEngine(Machines(seconds_per_item=0.01)),
+        clocks=6,
+        chaos=chaos,
+        listener=log.append,
+        deterministic=slack == 0,
+        slack=slack,
+        stage=1,
+        stragglers=stragglers,
+        **options,  # type: ignore[arg-type]
+    )
+    return done, log
+
+
+def seconds(log: list[Iteration]) -> float:
+    return sum(iteration.seconds for iteration in log)
+
+
+def test_lent_work_gives_the_same_model_sooner() -> None:
+    (plain, slowly), (helped, sooner) = trained(""), trained("reassign")
+    assert model_digest(plain.model) == model_digest(helped.model)
+    assert plain.loss == helped.loss
+    assert seconds(sooner) < 0.75 * seconds(slowly)
+    fields = straggler_fields(sooner)
+    assert 0 < fields["reassigned_items"] < 6 * 320
+    assert fields["helped_ms"] > 0
+    assert any("stragglers" in line_of(iteration) for iteration in sooner)
+    assert not any("stragglers" in line_of(iteration) for iteration in slowly)
+
+
+def test_uneven_work_is_evened_out() -> None:
+    (_, even), (_, uneven), (_, helped) = (
+        trained("", ""), trained("", "uneven 75/25"), trained("reassign", "uneven 75/25", slack=1)
+    )  # fmt: skip
+    assert seconds(uneven) > 1.3 * seconds(even)
+    assert seconds(helped) < 1.15 * seconds(even)
+
+
+def test_the_local_engine_slows_workers_and_gives_the_same_model() -> None:
+    models = [
+        train(
+            Decades(chunk=2), "1+2", "local", clocks=3, deterministic=True, stage=1, chaos=chaos, stragglers=stragglers
+        ).model
+        for chaos, stragglers in (("", ""), ("power law 4; slow worker 20% by 100%", "reassign"))
+    ]
+    assert model_digest(models[0]) == model_digest(models[1])
+
+
+def test_a_slow_server_needs_a_simulated_network() -> None:
+    with pytest.raises(BadArgument, match="slow server"):
+        train(Decades(), "1+1", "local", clocks=1, chaos="slow server 1 to 10%")
+
+
+@pytest.mark.parametrize("wrong", ["reasign", "reassign,,", 3])
+def test_unknown_measures_are_refused(wrong: object) -> None:
+    with pytest.raises(BadArgument, match="stragglers"):
+        train(Decades(), "1+1", "sim", clocks=1, stragglers=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_faults_among_random_stragglers(seed: int) -> None:
+    _, why = played(seed)
+    assert not why
