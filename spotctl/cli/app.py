@@ -19,6 +19,7 @@ from spotctl.cli import (
     gavel,
     jobfile,
     launch,
+    log,
     nightly,
     parallel,
     plan,
@@ -82,6 +83,7 @@ for _name, _command, _panel in (
 ):
     app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS, cls=_CommandGroup)
+app.add_typer(log.app, name="log", rich_help_panel=_RUNS, cls=_CommandGroup)
 for _name, _group in (
     ("report", report.app),
     ("prices", prices.app),

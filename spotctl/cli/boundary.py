@@ -44,7 +44,7 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
 def _failed(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    message = " ".join(str(error).split())
+    message = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
     code = _code_of(error)
     if code is None:
         _say(f"internal error, {type(error).__name__}: {message} (spotctl --debug COMMAND shows where)")

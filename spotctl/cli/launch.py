@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spotctl.run.runs import RunObserver
     from spotctl.runlog.events import RunEnded
     from spotctl.runlog.state import RunState
+    from spotctl.runlog.statuses import LogRead, RunStatus
 
 EXIT_CODES = {
     "done": 0,
@@ -205,11 +206,14 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     Example: spotctl status --json
     """
     from spotctl.errors import BadRequest
-    from spotctl.runlog.statuses import statuses
+    from spotctl.runlog.statuses import read_log, statuses
     from spotctl.show import run_tables
 
     session: Session = context.obj
-    standings = statuses(session.settings)
+    read = read_log(session.settings)
+    standings = statuses(session.settings, read)
+    if read.damage:
+        _damaged_status(session, read, standings, json_=json_)
     if job:
         standings = [one for one in standings if one.state.began is not None and one.state.began.job == job]
         if not standings:
@@ -220,6 +224,44 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
         session.out.print(run_tables.status_table(standings, session.out.width))
     else:
         session.remark("no jobs yet (start one with: spotctl launch FILE)")
+
+
+def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStatus], *, json_: bool) -> NoReturn:
+    """What can be read of a damaged log, and the machines that the providers show."""
+    from dataclasses import asdict
+
+    from spotctl.run.emergency import shown_machines
+    from spotctl.show import run_tables
+
+    machines, failures = shown_machines(session.settings)
+    if json_:
+        shown = {"log_damage": list(read.damage), "shown": [asdict(one) for one in machines], "failures": failures}
+        session.answer_json({**run_tables.status_answer(standings), **shown})
+        raise typer.Exit(1)
+    session.remark(*read.damage)
+    if standings:
+        session.out.print(run_tables.status_table(standings, session.out.width))
+    session.out.print(f"machines that the providers show: {len(machines)}")
+    for one in machines:
+        session.out.print(f"  {one.id} of run {one.run}, {one.market}", soft_wrap=True, markup=False)
+    session.remark(*failures)
+    raise typer.Exit(1)
+
+
+def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoReturn:
+    """Returns what the providers show, because the log cannot be used."""
+    from dataclasses import asdict
+
+    from spotctl.run.emergency import return_shown
+
+    ended = return_shown(session.settings, job)
+    if json_:
+        session.answer_json({"log_damage": why, **asdict(ended)})
+    else:
+        session.remark(why, *(f"returned {one.id} of run {one.run}, {one.market}" for one in ended.returned))
+        session.remark(*(f"still running: {one.id} of run {one.run}" for one in ended.left), *ended.failures)
+        session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
+    raise typer.Exit(1)
 
 
 def logs(
@@ -262,8 +304,10 @@ def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.errors import SpotctlError
     from spotctl.ledger.final_figures import final_figures
-    from spotctl.runlog.statuses import unfinished_jobs
+    from spotctl.runlog.statuses import read_log, unfinished_jobs
 
+    if damage := read_log(session.settings).damage:
+        _emergency(session, damage[0], json_=json_)
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
     for job in unfinished_jobs(session.settings):
         try:
@@ -280,7 +324,12 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
-    state, ended = _ended(session, job)
+    from spotctl.runlog.errors import BrokenLog, LogFailed
+
+    try:
+        state, ended = _ended(session, job)
+    except (BrokenLog, LogFailed) as error:
+        _emergency(session, str(error), job, json_=json_)
     if json_ or ended.outcome != "stopped":
         _finish(session, state, ended, json_=json_)
         return

@@ -48,7 +48,7 @@ def events_of(
 ) -> list[tuple[store.LogRow, ...]]:
     """The events of the wanted runs, oldest first; with `newest`, only of that many runs that began last."""
     paths = Paths(settings.home)
-    if not paths.log.exists():
+    if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as opened:
         runs = [row.run for row in opened.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]

@@ -41,6 +41,9 @@ from spotctl.runlog.store import EventLog
 
 T = TypeVar("T")
 
+_RELEASE_ROUNDS = 8
+"""How often machines are returned and listed again when a run breaks off."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -197,19 +200,32 @@ class Executor:
         self._provider.remove(resources)
         return True
 
-    def release(self) -> None:
-        """Returns all machines of the run and logs nothing; returning a machine twice is no error.
+    def release(self) -> str:
+        """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.
 
-        A machine that cannot be returned now ends with its lease.
+        Returning a machine twice is no error. One that cannot be returned now ends with its lease.
         """
-        listed: tuple[Machine, ...] = ()
-        with suppress(SpotctlError):
-            listed = self.list_machines() or ()
-        known = [held.id for held in self._journal.state.alive]
-        machines = dict.fromkeys([*known, *(one.id for one in listed if one.state is not MachineState.GONE)])
-        with suppress(ProviderError):
-            if machines:
-                self.retried(lambda: self._provider.terminate(tuple(machines)))
+        pause, left, why = self._retries.first_pause, {held.id for held in self._journal.state.alive}, ""
+        for _ in range(_RELEASE_ROUNDS):
+            with suppress(SpotctlError, OSError):
+                left |= self._listed_running()
+            try:
+                if left:
+                    self._provider.terminate(tuple(sorted(left)))
+                # The provider's list decides: an accepted call alone returns nothing.
+                left = self._listed_running()
+                if not left:
+                    return "all machines were returned"
+            except (SpotctlError, OSError) as error:
+                why = f" ({error})"
+            time.sleep(pause)
+            pause = min(2 * pause, self._retries.longest_pause)
+        names = ", ".join(sorted(left)) or "machines that the provider did not list"
+        return f"not returned: {names}{why}; each ends with its lease; spotctl gc returns them"
+
+    def _listed_running(self) -> set[str]:
+        over = (MachineState.GONE, MachineState.LEAVING)
+        return {machine.id for machine in self._provider.list(self._tags) if machine.state not in over}
 
     def _intent(self, instruction: Buy | Renew | ReturnMachines) -> Intended:
         number = self._journal.state.intents + 1

@@ -27,13 +27,14 @@ class KeptOutput:
     def fetch(self, provider: CloudProvider, machine: str, *, now: bool = False) -> None:
         """Adds what the machine has printed since the last time, if that was long enough ago, or `now`.
 
-        A machine that does not answer is asked again the next time.
+        A machine that does not answer is asked again the next time. A full disk loses output, and must not keep a
+        machine from being returned.
         """
         if not now and time.monotonic() < self._due.get(machine, 0.0):
             return
         self._due[machine] = time.monotonic() + EVERY_SECONDS
         path = self._path(machine)
-        with suppress(ProviderError):
+        with suppress(ProviderError, OSError):
             if new := printed(provider, machine, path.stat().st_size if path.exists() else 0):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:

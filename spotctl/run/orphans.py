@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from spotctl.machines.base import ProviderError
 from spotctl.machines.installation import installation_id
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
-from spotctl.runlog.statuses import clouds_used, regions_used, statuses
+from spotctl.paths import Paths
+from spotctl.runlog.statuses import read_log
+from spotctl.runlog.store import is_running
 from spotctl.wiring import cloud_provider
 
 if TYPE_CHECKING:
@@ -31,26 +33,43 @@ class Orphans:
 
 def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]:
     """The orphans of these clouds; if none is named, of every cloud on which a job was ever launched."""
-    for cloud in dict.fromkeys(clouds or (LOCAL, *clouds_used(settings))):
-        provider = _local_market(settings) if cloud == LOCAL else _cloud(settings, cloud)
-        if provider is None:
-            continue
+    for cloud, provider in providers(settings, clouds):
         tags = {INSTALLATION_TAG: installation_id(settings.home)}
         try:
             existing = provider.resources(tags)
             # Read afterwards: what a run has rented that began in the meantime is not orphaned.
-            active = {status.state.run for status in statuses(settings) if status.state.ended is None}
-            found = tuple(one for one in existing if one.tags.get(RUN_TAG) not in active)
+            active = {state.run for state in read_log(settings).latest if state.ended is None}
+            locks = Paths(settings.home).locks
+            found = tuple(
+                one
+                for one in existing
+                if (run := one.tags.get(RUN_TAG, "")) not in active and not is_running(locks, job_of(run))
+            )
         except ProviderError as error:
             yield Orphans(cloud, provider, failure=error)
             continue
         yield Orphans(cloud, provider, found)
 
 
-def _cloud(settings: Settings, cloud: str) -> CloudProvider:
+def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:
+    """These clouds; if none is named, every cloud on which a job was ever launched."""
+    known = read_log(settings)
+    for cloud in dict.fromkeys(clouds or (LOCAL, *known.clouds(settings.home))):
+        if cloud != LOCAL:
+            yield cloud, _cloud(settings, cloud, known.regions(settings.home))
+        elif (local := _local_market(settings)) is not None:
+            yield cloud, local
+
+
+def job_of(run: str) -> str:
+    """The job of a run, from the name of the run."""
+    return run.rpartition("-")[0]
+
+
+def _cloud(settings: Settings, cloud: str, regions: Sequence[str]) -> CloudProvider:
     """A cloud in all regions; where the settings name some of AWS, in these and in those that jobs named."""
     own = settings.aws.regions if cloud == "aws" else ()
-    return cloud_provider(settings, (cloud,), (*own, *regions_used(settings)) if own else ())
+    return cloud_provider(settings, (cloud,), (*own, *regions) if own else ())
 
 
 def _local_market(settings: Settings) -> CloudProvider | None:

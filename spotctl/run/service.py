@@ -22,7 +22,7 @@ from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
-from spotctl.runlog.errors import LogFailed
+from spotctl.runlog.errors import BrokenLog, LogFailed
 from spotctl.runlog.outcomes import BUDGET, FAILED, NO_CAPACITY, NOT_PERMITTED
 from spotctl.runlog.state import RunState
 
@@ -124,12 +124,11 @@ class Runner:
                 if not self._over():
                     pause()
             return self._end(wall_us())
-        except LogFailed as error:
-            self._executor.release()
-            raise LogFailed(f"{error}; all machines were returned") from error
-        except Exception:
+        except (LogFailed, BrokenLog) as error:
+            raise type(error)(f"{error}; {self._executor.release()}") from error
+        except Exception as error:
             # Whatever went wrong, no machine keeps running.
-            self._executor.release()
+            error.add_note(self._executor.release())
             raise
 
     def turn(self) -> None:

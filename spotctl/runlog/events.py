@@ -410,4 +410,6 @@ def from_json(kind: str, body: str) -> Event:
     try:
         return _adapter(kind).validate_json(body)
     except ValidationError as error:
-        raise BrokenLog(f"the event log contains a damaged {kind}: {error.errors()[0]['msg']}") from error
+        raise BrokenLog(
+            f"the event log contains a damaged {kind}: {error.errors()[0]['msg']} (spotctl log check)"
+        ) from error

@@ -13,6 +13,7 @@ from pricing_data.units import MINUTE
 from spotctl.runlog import attempts
 from spotctl.runlog import events as ev
 from spotctl.runlog.attempts import CommandWork
+from spotctl.runlog.errors import BrokenLog
 from spotctl.runlog.events import Event, Intended
 from spotctl.runlog.store import LogRow
 
@@ -155,7 +156,11 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
 def after(state: RunState, row: LogRow) -> RunState:
     state = replace(state, run=row.run, at=max(state.at, row.at), last_row=row.id)
     step = _STEPS.get(type(row.event))
-    return state if step is None else step(state, row.event, row.at)
+    try:
+        return state if step is None else step(state, row.event, row.at)
+    except KeyError as error:
+        kind = type(row.event).__name__
+        raise BrokenLog(f"the event log lacks the row that row {row.id} of run {row.run}, {kind}, refers to") from error
 
 
 def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:

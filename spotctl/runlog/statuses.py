@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spotctl.files.job.reader import restored
 from spotctl.paths import Paths
-from spotctl.runlog import budget
+from spotctl.runlog import budget, store
+from spotctl.runlog.errors import BrokenLog, LogFailed
 from spotctl.runlog.events import RunBegan
+from spotctl.runlog.salvage import salvage
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, is_running
 from spotctl.wiring import provider_of
@@ -47,33 +50,45 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
     return fold(log.of_run(began[-1].run)) if began else None
 
 
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """The beginnings of all runs, the latest run of each job, and why that may not be all."""
+
+    began: tuple[RunBegan, ...] = ()
+    latest: tuple[RunState, ...] = ()
+    damage: tuple[str, ...] = ()
+
+    def specs(self, home: Path) -> list[JobSpec]:
+        """The jobs of all runs on real clouds."""
+        specs = [restored(began.spec, home) for began in self.began]
+        return [spec for spec in specs if not spec.is_local]
+
+    def clouds(self, home: Path) -> list[str]:
+        """The clouds, without the local market, that any job was allowed to rent on."""
+        return list(dict.fromkeys(cloud for spec in self.specs(home) for cloud in spec.resources.clouds))
+
+    def regions(self, home: Path) -> list[str]:
+        """The regions, of any cloud, that jobs named to rent in."""
+        return list(dict.fromkeys(region for spec in self.specs(home) for region in spec.resources.regions))
+
+
+def read_log(settings: Settings) -> LogRead:
+    """What the log says, also if it is damaged or the disk is full: machines must be found and returned then, too."""
+    path = Paths(settings.home).log
+    if not store.exists(path):
+        return LogRead()
+    try:
+        with EventLog(path) as log:
+            began = tuple(row.event for row in log.beginnings() if isinstance(row.event, RunBegan))
+            return LogRead(began, tuple(latest_runs(log)))
+    except (BrokenLog, LogFailed) as error:
+        found = salvage(path)
+        return LogRead(found.began, found.latest, (str(error), *map(str, found.damage)))
+
+
 def job_names(settings: Settings) -> list[str]:
     """The jobs that were launched, in the order of their first launches."""
-    paths = Paths(settings.home)
-    if not paths.log.exists():
-        return []
-    with EventLog(paths.log) as log:
-        return list(dict.fromkeys(row.event.job for row in log.beginnings() if isinstance(row.event, RunBegan)))
-
-
-def clouds_used(settings: Settings) -> list[str]:
-    """The clouds, without the local market, that any job was allowed to rent on."""
-    return list(dict.fromkeys(cloud for spec in _rented_jobs(settings) for cloud in spec.resources.clouds))
-
-
-def regions_used(settings: Settings) -> list[str]:
-    """The regions, of any cloud, that jobs named to rent in."""
-    return list(dict.fromkeys(region for spec in _rented_jobs(settings) for region in spec.resources.regions))
-
-
-def _rented_jobs(settings: Settings) -> list[JobSpec]:
-    """The jobs of all runs on real clouds."""
-    paths = Paths(settings.home)
-    if not paths.log.exists():
-        return []
-    with EventLog(paths.log) as log:
-        specs = [restored(row.event.spec, paths.home) for row in log.beginnings() if isinstance(row.event, RunBegan)]
-    return [spec for spec in specs if not spec.is_local]
+    return list(dict.fromkeys(began.job for began in read_log(settings).began))
 
 
 def unfinished_jobs(settings: Settings) -> list[str]:
@@ -87,9 +102,9 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
     return {state.began.job: state for state in states if state.ended is None and state.began is not None}
 
 
-def statuses(settings: Settings) -> list[RunStatus]:
+def statuses(settings: Settings, read: LogRead | None = None) -> list[RunStatus]:
     """The latest run of each job."""
-    return [_status(state, settings) for state in _latest_runs(settings)]
+    return [_status(state, settings) for state in (read or read_log(settings)).latest]
 
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[RunState]:
@@ -101,7 +116,7 @@ def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[R
 
 def _latest_runs(settings: Settings) -> list[RunState]:
     paths = Paths(settings.home)
-    if not paths.log.exists():
+    if not store.exists(paths.log):
         return []
     with EventLog(paths.log) as log:
         return latest_runs(log)

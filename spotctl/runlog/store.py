@@ -10,16 +10,18 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog, LogFailed
 from spotctl.runlog.events import Event, from_json, to_json
 
 SCHEMA = 1
+CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
 WAIT_MS = 10_000
 
 _CREATE = (
@@ -34,6 +36,10 @@ _CREATE = (
     "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
     f"PRAGMA user_version = {SCHEMA}",
 )
+
+
+_TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+"""Errors of the disk or of another process. Any other one means that the file is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,11 @@ class EventLog:
         with self._failing():
             # Written and read by one thread; isolation_level None: each statement is a transaction of its own.
             self._db = sqlite3.connect(path, timeout=WAIT_MS / 1000, isolation_level=None)
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
 
     def __enter__(self) -> EventLog:
         return self
@@ -77,6 +87,8 @@ class EventLog:
                 (run, at, type(event).__name__, to_json(event)),
             )
         assert cursor.lastrowid is not None
+        if cursor.lastrowid == 1:
+            self._mark_begun()
         return LogRow(cursor.lastrowid, run, at, event)
 
     def of_run(self, run: str, after: int = 0) -> list[LogRow]:
@@ -86,6 +98,12 @@ class EventLog:
     def beginnings(self) -> list[LogRow]:
         """The first event of every run."""
         return self._rows("WHERE kind = 'RunBegan' ORDER BY id")
+
+    def restore(self, rows: Iterable[RawRow]) -> None:
+        """Adds rows of a damaged log, numbered without gaps."""
+        values = [(row.run, row.at, row.kind, row.body) for row in rows]
+        with self._failing():
+            self._db.executemany("INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)", values)
 
     def _rows(self, clause: str, *values: object) -> list[LogRow]:
         with self._failing():
@@ -99,24 +117,113 @@ class EventLog:
         with closing(self._db.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             (version,) = cursor.execute("PRAGMA user_version").fetchone()
-            if version == 0:
+            if version == 0 and not begun_marker(self._path).exists():
                 for statement in _CREATE:
                     cursor.execute(statement)
             cursor.execute("COMMIT")
+            if version == 0 and begun_marker(self._path).exists():
+                raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+            if version == SCHEMA:
+                self._check_begun(cursor.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None)
         if version not in (0, SCHEMA):
-            self._db.close()
             raise BrokenLog(
                 f"event log {self._path} has format {version}, but this version reads {SCHEMA}; upgrade spotctl"
             )
+
+    def _check_begun(self, has_rows: bool) -> None:
+        """A log that had rows and has none was emptied: then machines may run that it does not name."""
+        begun = begun_marker(self._path).exists()
+        if begun and not has_rows:
+            raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+        if has_rows and not begun:
+            self._mark_begun()
+
+    def _mark_begun(self) -> None:
+        # Without the marker, an emptied log cannot be told from a new one, and nothing else is lost.
+        with suppress(OSError):
+            begun_marker(self._path).touch()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
+            if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
+                raise BrokenLog(f"event log {self._path} is damaged: {error}; {CURE}") from error
             raise LogFailed(
                 f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
             ) from error
+
+
+def begun_marker(path: Path) -> Path:
+    """A file next to the log that says that the log has had rows."""
+    return path.with_name(f"{path.stem}.begun")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a log, or was one."""
+    return path.exists() or begun_marker(path).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """A row as it is stored."""
+
+    id: int
+    run: str
+    at: int
+    kind: str
+    body: str
+
+
+_SCANS = (
+    "SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB) FROM events NOT INDEXED ORDER BY id",
+    "SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB) "
+    "FROM events NOT INDEXED ORDER BY id DESC",
+)
+
+
+def raw_rows(path: Path) -> tuple[list[RawRow], str]:
+    """The rows of a log that may be damaged, as far as they can be read, and why others cannot be. Changes nothing."""
+    found: dict[int, RawRow] = {}
+    failure = ""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=WAIT_MS / 1000)) as db:
+            # From both ends: a page that cannot be read stops each scan.
+            for scan in _SCANS:
+                try:
+                    for id_, run, at, kind, body in db.execute(scan):
+                        found[id_] = RawRow(id_, _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body))
+                    break
+                except sqlite3.Error as error:
+                    failure = str(error)
+    except sqlite3.Error as error:
+        failure = str(error)
+    return [found[id_] for id_ in sorted(found)], failure
+
+
+def _text(stored: bytes | None) -> str:
+    return (stored or b"").decode(errors="replace")
+
+
+def write_rows(path: Path, rows: Iterable[RawRow]) -> None:
+    """Writes a new log with these rows."""
+    with closing(EventLog(path)) as log:
+        log.restore(rows)
+
+
+def restore_header(damaged: Path, copy: Path) -> None:
+    """Copies a log whose first bytes are damaged, with the header that every log of this version has."""
+    model = copy.with_name(f"{copy.name}.model")
+    EventLog(model).close()
+    content = model.read_bytes()[:100] + damaged.read_bytes()[100:]
+    pages = len(content) // int.from_bytes(content[16:18], "big")
+    copy.write_bytes(content[:28] + pages.to_bytes(4, "big") + content[32:])
+    for end in ("", "-wal", "-shm"):
+        model.with_name(model.name + end).unlink(missing_ok=True)
+    wal = damaged.with_name(f"{damaged.name}-wal")
+    if wal.exists():
+        copy.with_name(f"{copy.name}-wal").write_bytes(wal.read_bytes())
 
 
 class JobLock:

@@ -82,6 +82,11 @@ class MachineFolder:
         return _number(read_json(self.folder / "state.json"), "agent")
 
     @property
+    def hypervisor(self) -> int | None:
+        """The process id of its hypervisor, once its agent has come up."""
+        return _number(read_json(self.folder / "state.json"), "pid")
+
+    @property
     def terminated_at(self) -> int | None:
         """When it was terminated by its launcher."""
         return _number(read_json(self.folder / "terminate.json"), "at")

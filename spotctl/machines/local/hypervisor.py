@@ -9,7 +9,7 @@ records in `end.json` when and why the machine ended, on the market's clock. Non
 The machine's folder holds, apart from the agent's own files, each replaced as a whole by its one writer:
 
 - by the provider: `machine.json` (`MachineFile`: the planned ending and what the agent starts with),
-  `terminate.json` (the machine was terminated `at`);
+  `terminate.json` (the machine was terminated `at`; on a full disk a signal says so);
 - by the hypervisor: `state.json` (`pid`, `agent` and the `port` of the agent, which is up), `end.json`.
 
 `lock` is locked by the process that starts a machine, and hypervisor and agent inherit the lock: a machine runs exactly
@@ -39,7 +39,7 @@ from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED
 from spotctl.agent.machine import AgentSettings, MachineAgent
 from spotctl.agent.processes import kill, kill_marked
 from spotctl.machines.local.clock import MarketClock
-from spotctl.machines.local.machine_file import HOST, MachineFile
+from spotctl.machines.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
 from spotctl.machines.planned_ending import EVICTED, FAILED, LEASE_ENDED, Ending, ending, warning
 
 SOURCE = "local"
@@ -64,7 +64,7 @@ class Hypervisor:
         self._agent_status: int | None = None
         self._port = 0
         self._warned_until: int | None = None
-        self._killed = False
+        self._killed = self._returned = False
         self._wake = os.pipe()
 
     def run(self) -> None:
@@ -98,7 +98,8 @@ class Hypervisor:
         now, lease = self._clock.now(), self._lease(machine)
         if self._killed or not (self._folder / "machine.json").exists():
             return Ending(now, FAILED)
-        if (end := ending(machine.plan, lease, self._terminated.value(), now)) is not None:
+        terminated_at = now if self._returned else self._terminated.value()
+        if (end := ending(machine.plan, lease, terminated_at, now)) is not None:
             return end
         self._poll_agent()
         if self._agent_status is None:
@@ -184,9 +185,13 @@ class Hypervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        signal.signal(RETURN_SIGNAL, self._on_return)
 
     def _on_signal(self, *_: object) -> None:
         self._killed = True
+
+    def _on_return(self, *_: object) -> None:
+        self._returned = True
 
 
 def main(arguments: Sequence[str]) -> None:

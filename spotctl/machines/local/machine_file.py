@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +11,9 @@ from spotctl.machines.planned_ending import PlannedEnding
 
 HOST = "127.0.0.1"
 """Where agents of local machines listen."""
+
+RETURN_SIGNAL = signal.SIGUSR1
+"""Tells a hypervisor that its machine was returned, when no file can say so."""
 
 
 @dataclass(frozen=True, slots=True)

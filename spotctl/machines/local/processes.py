@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import spotctl
-from spotctl.agent.processes import MARK, environment_of, kill_marked, marked
+from spotctl.agent.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.machines.local.folders import MachineFolder
+from spotctl.machines.local.machine_file import RETURN_SIGNAL
 from spotctl.machines.planned_ending import FAILED, Ending
 
 TAGS_VARIABLE = "SPOTCTL_TAGS"
@@ -69,16 +70,30 @@ def is_alive(machine: MachineFolder) -> bool:
     return _is_held(machine.folder)
 
 
-def clean_up(machine: MachineFolder, now: int) -> None:
-    """Ends what a dead machine left running and records its end; one that was never started keeps its planned end."""
+def signal_return(machine: MachineFolder) -> bool:
+    """Tells the hypervisor of a machine to end it, without a file; False if it cannot be reached."""
+    if not is_alive(machine):
+        return True
+    pid = machine.hypervisor
+    if pid is not None:
+        kill(pid, RETURN_SIGNAL)
+    return pid is not None
+
+
+def clean_up(machine: MachineFolder, now: int) -> Ending | None:
+    """Ends what a dead machine left running, records its end and returns it; None if it was never started."""
     with _locked(machine) as lock:
         if lock is None or machine.ended is not None:
-            return
+            return machine.ended
         end = machine.end_by(now)
         if end is None and not machine.is_up:
-            return
+            return None
         kill_marked(machine.folder)
-        machine.record_end(end or Ending(max(now, machine.plan.started), FAILED))
+        end = end or Ending(max(now, machine.plan.started), FAILED)
+        # On a full disk the next caller records it: that the machine is gone must be seen now.
+        with suppress(OSError):
+            machine.record_end(end)
+        return end
 
 
 def fail(machine: MachineFolder, now: int) -> None:

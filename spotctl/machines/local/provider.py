@@ -35,7 +35,7 @@ from spotctl.machines.link import AgentLink, link_key
 from spotctl.machines.local.clock import MarketClock
 from spotctl.machines.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.machines.local.machine_file import HOST
-from spotctl.machines.local.processes import clean_up, fail, is_alive, start, stray_processes
+from spotctl.machines.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
 from spotctl.machines.replayed import HeldSpot, Replayed, Warnings
 from spotctl.machines.requests import check_settings, same_request
 
@@ -137,10 +137,20 @@ class LocalProvider:
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Billing ends at once, the processes within a moment."""
         now = self.now()
-        with self._changing():
-            for machine in self._folders.by_id(ids).values():
-                if machine is not None and machine.ended is None and machine.terminated_at is None:
+        try:
+            with self._changing():
+                for machine in self._running(ids):
                     machine.terminate(now)
+        except ProviderError:
+            # A disk that takes no write must not keep machines running.
+            without = [machine for machine in self._running(ids) if not signal_return(machine)]
+            if without:
+                raise
+
+    def _running(self, ids: Sequence[str]) -> tuple[MachineFolder, ...]:
+        """Those of these machines that have not ended and were not terminated."""
+        found = (machine for machine in self._folders.by_id(ids).values() if machine is not None)
+        return tuple(machine for machine in found if machine.ended is None and machine.terminated_at is None)
 
     def link(self, machine: str) -> AgentLink:
         """See `CloudProvider`. Agents listen on this computer's loopback interface."""
@@ -261,8 +271,7 @@ class LocalProvider:
     def _seen(self, machine: MachineFolder) -> Machine:
         end = machine.ended
         if end is None and not is_alive(machine):
-            clean_up(machine, self.now())
-            end = machine.ended
+            end = clean_up(machine, self.now())
         if end is not None and (link := self._links.pop(machine.id, None)) is not None:
             link.close()
         request = machine.allocation.request

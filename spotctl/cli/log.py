@@ -1,0 +1,69 @@
+"""`spotctl log`: checks and repairs the event log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from spotctl.runlog.salvage import Salvaged
+
+app = typer.Typer(help="Check and repair the event log, which records all runs.", no_args_is_help=True)
+
+
+@app.command()
+def check(context: typer.Context, json_: JsonOption = False) -> None:
+    """Read every row of the event log and list damaged and missing ones. Changes nothing.
+
+    Exit codes: 0 the log is sound, 1 it is damaged.
+
+    Example: spotctl log check
+    """
+    from spotctl.paths import Paths
+    from spotctl.runlog.salvage import Salvaged, salvage
+    from spotctl.runlog.store import exists
+
+    session: Session = context.obj
+    path = Paths(session.settings.home).log
+    found = salvage(path) if exists(path) else Salvaged((), (), ())
+    _report(session, found, f"event log {path}", json_=json_)
+    if found.damage and not json_:
+        session.remark("repair it with: spotctl log repair (keeps the damaged file)")
+    raise typer.Exit(1 if found.damage else 0)
+
+
+@app.command()
+def repair(context: typer.Context, json_: JsonOption = False) -> None:
+    """Replace a damaged event log by one with all rows that can be read. The damaged file is kept next to it.
+
+    A run that lost rows and has not ended is not resumed: `spotctl down JOB` returns its machines and ends it.
+
+    Example: spotctl log repair
+    """
+    from spotctl.paths import Paths
+    from spotctl.runlog.salvage import repair as repaired
+    from spotctl.runlog.store import exists
+
+    session: Session = context.obj
+    paths = Paths(session.settings.home)
+    if not exists(paths.log):
+        session.remark(f"event log {paths.log}: no job was launched yet")
+        return
+    found, kept = repaired(paths)
+    _report(session, found, f"event log {paths.log}", json_=json_)
+    if kept is not None:
+        session.remark(f"repaired; the damaged file is {kept}", "machines without a run: spotctl gc")
+
+
+def _report(session: Session, found: Salvaged, log: str, *, json_: bool) -> None:
+    if json_:
+        damage = [asdict(one) for one in found.damage]
+        session.answer_json({"rows": len(found.rows), "runs": len(found.runs), "damage": damage})
+        return
+    session.out.print(f"{log}: {len(found.rows)} rows of {len(found.runs)} runs can be read", soft_wrap=True)
+    for one in found.damage:
+        session.out.print(f"  {one}", soft_wrap=True, markup=False)

@@ -1,0 +1,104 @@
+"""Returns machines when the event log cannot be used: what the providers show decides."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spotctl.machines.base import Machine, MachineState, ProviderError
+from spotctl.machines.installation import installation_id
+from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.paths import Paths
+from spotctl.run.orphans import job_of, providers
+from spotctl.runlog.store import is_running
+
+if TYPE_CHECKING:
+    from spotctl.config import Settings
+    from spotctl.machines.base import CloudProvider
+
+_ROUNDS, _PAUSE = 120, 0.5
+_OVER = (MachineState.GONE, MachineState.LEAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMachine:
+    """A machine of this installation that a provider shows."""
+
+    id: str
+    run: str
+    market: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmergencyReturn:
+    """What was returned, what still runs, and which clouds could not be searched."""
+
+    returned: tuple[ShownMachine, ...]
+    left: tuple[ShownMachine, ...]
+    failures: tuple[str, ...]
+
+
+def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine], list[str]]:
+    """The machines of a job, or of all, that the providers show running; and the clouds that could not be searched."""
+    found, failures = list[ShownMachine](), list[str]()
+    for cloud, provider in providers(settings):
+        try:
+            found += [_shown(machine) for machine in _running(provider, settings, job)]
+        except ProviderError as error:
+            failures.append(f"{cloud}: not searched: {error}")
+    return found, failures
+
+
+def return_shown(settings: Settings, job: str = "") -> EmergencyReturn:
+    """Stops the processes of a job's runs, or of all, and returns all machines that the providers show."""
+    before, _ = shown_machines(settings, job)
+    _stop_launchers(settings, job)
+    _wait(lambda: not _return_once(settings, job))
+    left, failures = shown_machines(settings, job)
+    running = {machine.id for machine in left}
+    returned = tuple(machine for machine in before if machine.id not in running)
+    return EmergencyReturn(returned, tuple(left), tuple(failures))
+
+
+def _return_once(settings: Settings, job: str) -> bool:
+    """Whether machines were running, and their return was asked for."""
+    asked = False
+    for _, provider in providers(settings):
+        with suppress(ProviderError):
+            ids = [machine.id for machine in _running(provider, settings, job)]
+            asked |= bool(ids)
+            if ids:
+                provider.terminate(ids)
+    return asked
+
+
+def _stop_launchers(settings: Settings, job: str) -> None:
+    """A launcher that goes on would rent machines again. Asked to end, it returns its machines itself."""
+    locks = Paths(settings.home).locks
+    jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
+    for one in (one for one in jobs if is_running(locks, one)):
+        with suppress(OSError, ValueError):
+            os.kill(int((locks / f"{one}.lock").read_text()), signal.SIGTERM)
+    _wait(lambda: not any(is_running(locks, one) for one in jobs))
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    for _ in range(_ROUNDS):
+        if until():
+            return
+        time.sleep(_PAUSE)
+
+
+def _running(provider: CloudProvider, settings: Settings, job: str) -> Iterator[Machine]:
+    for machine in provider.list({INSTALLATION_TAG: installation_id(settings.home)}):
+        if machine.state not in _OVER and job in ("", job_of(machine.tags.get(RUN_TAG, ""))):
+            yield machine
+
+
+def _shown(machine: Machine) -> ShownMachine:
+    return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
