@@ -20,7 +20,7 @@ _LIFETIME_COLUMNS = ("cloud", "zone", "gpu", "gpu_count", "start", "lifetime_h",
 def read_availability(path: Path) -> AvailabilityTrace:
     """The trace of a file `{"metadata": {"gap_seconds": G}, "data": [n, ...]}`, plain or gzip."""
     try:
-        content = json.loads(_text(path))
+        content = json.loads(text_of(path))
         gap, ticks = content["metadata"]["gap_seconds"], content["data"]
         up = np.array(ticks)
     except (KeyError, TypeError, ValueError) as error:
@@ -34,7 +34,7 @@ def read_availability(path: Path) -> AvailabilityTrace:
 
 def read_lifetimes(path: Path) -> list[Lifetime]:
     """The lifetimes in a CSV with the columns cloud, zone, gpu, gpu_count, start, lifetime_h and preempted."""
-    rows = csv.DictReader(_text(path).splitlines())
+    rows = csv.DictReader(text_of(path).splitlines())
     missing = [column for column in _LIFETIME_COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
         raise BadInput(f"{path}: is not a table of lifetimes: it has no column {', '.join(missing)}")
@@ -55,7 +55,8 @@ def _lifetime(row: dict[str, str]) -> Lifetime:
     return Lifetime(row["cloud"], row["zone"], machine, parse_time(row["start"]), seconds, row["preempted"] == "1")
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a plain or gzip file."""
     try:
         content = path.read_bytes()
         return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()

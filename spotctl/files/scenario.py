@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -122,7 +122,7 @@ class LoadedScenario:
 
 def load(path: Path, library: Library) -> LoadedScenario:
     """Reads a scenario and the files that it names."""
-    file = _parsed(path)
+    file = parsed(path, ScenarioFile)
     if bool(file.prices) == (file.store is not None):
         raise BadRequest(f"{path}: give either prices (files) or store (markets)")
     listed = library.catalog.merged(_list_prices(path, file.on_demand))
@@ -136,10 +136,14 @@ def load(path: Path, library: Library) -> LoadedScenario:
         raise BadRequest(f"{path}: {error}") from None
 
 
-def _parsed(path: Path) -> ScenarioFile:
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+def parsed(path: Path, schema: type[Schema]) -> Schema:
+    """The content of a YAML file, as its schema has it; the first error names its line."""
     file = yaml_file.read(path)
     try:
-        return ScenarioFile.model_validate(file.content)
+        return schema.model_validate(file.content)
     except ValidationError as error:
         # Unknown keys come first: they are often misspelled versions of missing ones.
         first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]

@@ -1,0 +1,50 @@
+"""The policies by name, and one window played under each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bidbrain.backtest.regions.optimum import Planned, cheapest, published_plan
+from bidbrain.backtest.regions.replay import Bill, Outcome, Policy, play
+from bidbrain.backtest.regions.rules import Window
+from bidbrain.backtest.regions.skynomad import SkyNomad
+from bidbrain.backtest.regions.uniform import OnDemand, SafetyNet, UniformInOneZone, UniformWithFailover
+from pricing_data.units import HOUR
+
+ONE_ZONE = "up-one-zone"
+
+_POLICIES: dict[str, Callable[[Window], Policy]] = {
+    "on-demand": lambda _: OnDemand(),
+    ONE_ZONE: lambda _: UniformInOneZone(),
+    "up-switch": lambda _: SafetyNet(UniformWithFailover()),
+    "skynomad": lambda _: SafetyNet(SkyNomad()),
+    "optimal": lambda window: Planned(cheapest(window)),
+    "optimal-published": lambda window: Planned(published_plan(window)),
+}
+NAMES = tuple(_POLICIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One window under one policy. A policy of one zone is played in each zone by itself."""
+
+    policy: str
+    window: Window
+    outcome: Outcome
+
+
+def played(window: Window, name: str) -> list[Played]:
+    """The window under the policy of a name."""
+    if name == ONE_ZONE and len(window.record.zones) > 1:
+        return [one for zone in window.record.zones for one in played(window.only(zone), name)]
+    if not window.job.possible(window.record.gap):
+        return [Played(name, window, _impossible(window))]
+    return [Played(name, window, play(window, _POLICIES[name](window)))]
+
+
+def _impossible(window: Window) -> Outcome:
+    """A job that no policy can finish in time counts as the cheapest on-demand machine from start to end."""
+    hours = (window.job.work + window.job.delay) / HOUR
+    usd = float(window.record.on_demand.min()) * window.job.machines * hours
+    return Outcome(Bill(machines=usd), 0, 0, missed=not window.rules.published, course=())

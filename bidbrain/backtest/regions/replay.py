@@ -1,0 +1,167 @@
+"""One job played step by step under a policy that sees only what it could have known.
+
+A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which is consumed
+continuously; a refused start is free. Spot that is not up at a step is lost at its beginning. Moving the checkpoint to
+another region costs money, and `Moving.time` on top of the delay. A probe that succeeds costs its minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bidbrain.backtest.regions.record import Floats
+from bidbrain.backtest.regions.rules import Window
+from pricing_data.units import HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the job runs: a zone by its number, on spot or on demand."""
+
+    zone: int
+    spot: bool
+
+
+class Policy(Protocol):
+    """Decides for one job, step by step."""
+
+    bills_last_step: bool
+
+    def step(self, field: Field, /) -> None:
+        """Starts, stops and probes through the field; what it leaves running holds for the step."""
+        ...
+
+
+@dataclass(slots=True)
+class Bill:
+    """Dollars so far, and counts."""
+
+    machines: float = 0.0
+    moving: float = 0.0
+    probing: float = 0.0
+    moves: int = 0
+    probes: int = 0
+
+    @property
+    def total(self) -> float:
+        """All dollars."""
+        return self.machines + self.moving + self.probing
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job cost. `course` has what it held at each step, None while it waited."""
+
+    bill: Bill
+    spot_steps: int
+    on_demand_steps: int
+    missed: bool
+    course: tuple[Machine | None, ...]
+
+
+class Field:
+    """All that a policy may see and do: the present step, and its own job."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._record = window.record
+        self._moving = window.moving
+        self._up = window.record.granted >= window.job.at_least
+        self.job = window.job
+        self.gap = window.record.gap
+        self.zones = window.record.zones
+        self.regions = window.record.regions
+        self.on_demand = window.record.on_demand
+        self.steps = window.record.steps
+        self.now = 0
+        self.work_left = window.job.work
+        self.delay_left = 0
+        self.machine: Machine | None = None
+        self.home: int | None = None
+        self.bill = Bill()
+        self.this_step = Bill()
+
+    @property
+    def spot(self) -> Floats:
+        """Spot prices of this step, by zone."""
+        return self._record.spot[:, self.now]
+
+    @property
+    def steps_left(self) -> int:
+        """Whole steps until the deadline, with this one."""
+        return self.steps - self.now
+
+    def move_usd(self, zone: int) -> float:
+        """What taking the checkpoint to a zone costs."""
+        return 0.0 if self.home is None else float(self._moving[self.home, zone])
+
+    def start_spot(self, zone: int) -> bool:
+        """Asks for a spot machine; it replaces what runs. A refusal is free, and changes nothing."""
+        if not self._up[zone, self.now]:
+            return False
+        self._start(Machine(zone, spot=True))
+        return True
+
+    def start_on_demand(self, zone: int) -> None:
+        """Starts an on-demand machine in place of what runs."""
+        self._start(Machine(zone, spot=False))
+
+    def stop(self) -> None:
+        """Returns what runs."""
+        self.machine, self.delay_left = None, 0
+
+    def probe(self, zone: int) -> bool:
+        """Looks whether spot can be had; success costs a few minutes of it, except where the job runs."""
+        up = bool(self._up[zone, self.now])
+        self.this_step.probes += 1
+        if up and (self.machine is None or self.machine.zone != zone):
+            self.this_step.probing += float(self.spot[zone]) * self.job.machines * self._window.rules.probe / HOUR
+        return up
+
+    def _start(self, machine: Machine) -> None:
+        if machine == self.machine:
+            return
+        self.this_step.moving += self.move_usd(machine.zone)
+        moved = self.home is not None and self.home != machine.zone
+        self.this_step.moves += moved
+        across = moved and self.regions[self.home or 0] != self.regions[machine.zone]
+        self.delay_left = self.job.delay + (self._window.rules.moving.time if across else 0)
+        self.machine, self.home = machine, machine.zone
+
+    def begin_step(self) -> None:
+        """Takes away spot that is not up any more."""
+        self.this_step = Bill()
+        if self.machine is not None and self.machine.spot and not self._up[self.machine.zone, self.now]:
+            self.stop()
+
+    def end_step(self) -> None:
+        """Lets the step pass: progress, and its price."""
+        if self.machine is not None:
+            zone = self.machine.zone
+            price = self.spot[zone] if self.machine.spot else self.on_demand[zone]
+            self.this_step.machines += float(price) * self.job.machines * self.gap / HOUR
+            lost = min(self.delay_left, self.gap)
+            self.delay_left -= lost
+            self.work_left -= self.gap - lost
+        self.now += 1
+
+    def pay_step(self) -> None:
+        """Adds the step to the bill."""
+        for name in ("machines", "moving", "probing", "moves", "probes"):
+            setattr(self.bill, name, getattr(self.bill, name) + getattr(self.this_step, name))
+
+
+def play(window: Window, policy: Policy) -> Outcome:
+    """Plays a job to its end, or to its deadline."""
+    field, course = Field(window), list[Machine | None]()
+    while field.work_left > 0 and field.now < field.steps:
+        field.begin_step()
+        policy.step(field)
+        course.append(field.machine)
+        field.end_step()
+        if field.work_left > 0 or policy.bills_last_step or not window.rules.published:
+            field.pay_step()
+    spot = sum(one is not None and one.spot for one in course)
+    on_demand = sum(one is not None and not one.spot for one in course)
+    return Outcome(field.bill, spot, on_demand, field.work_left > 0, tuple(course))

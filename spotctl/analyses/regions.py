@@ -1,0 +1,59 @@
+"""What `backtest regions` asks: every window under every policy, and their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bidbrain.backtest.regions.policies import ONE_ZONE, Played, played
+from spotctl.files.regions_scenario import RegionsScenario
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySummary:
+    """A policy over all windows: means per window, `excess` over the optimum's total, and totals of misses.
+
+    `excess` is None where the optimum was not played, or where the windows are others (a policy of single zones).
+    """
+
+    policy: str
+    windows: int
+    cost_usd: float
+    excess: float | None
+    moves: float
+    probes: float
+    spot_share: float
+    missed: int
+
+
+def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[Played]:
+    """All results, window by window."""
+    results = list[Played]()
+    for window in scenario.windows:
+        for policy in scenario.policies:
+            results += played(window, policy)
+        on_window()
+    return results
+
+
+def summarize(results: Sequence[Played]) -> list[PolicySummary]:
+    """One summary for each policy."""
+    policies = list(dict.fromkeys(one.policy for one in results))
+    best = sum(one.outcome.bill.total for one in results if one.policy == "optimal")
+    return [_summary(name, [one for one in results if one.policy == name], best) for name in policies]
+
+
+def _summary(name: str, results: list[Played], best: float) -> PolicySummary:
+    count = len(results)
+    total = sum(one.outcome.bill.total for one in results)
+    spot, on_demand = (sum(getattr(one.outcome, kind) for one in results) for kind in ("spot_steps", "on_demand_steps"))
+    return PolicySummary(
+        name,
+        count,
+        total / count,
+        total / best - 1 if best and name != ONE_ZONE else None,
+        sum(one.outcome.bill.moves for one in results) / count,
+        sum(one.outcome.bill.probes for one in results) / count,
+        spot / max(spot + on_demand, 1),
+        sum(one.outcome.missed for one in results),
+    )

@@ -1,0 +1,76 @@
+"""The picture of one window: zones as rows, time across, where spot was up, and where the job ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from bidbrain.backtest.regions.policies import ONE_ZONE, Played
+from bidbrain.backtest.regions.record import Bools
+from pricing_data.units import HOUR
+from spotctl.show.outputs import output_folder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_UP, _SPOT, _ON_DEMAND = "#c6e6cd", "#1f6feb", "#bc4c00"
+
+
+def write(folder: Path, results: Sequence[Played]) -> None:
+    """Writes `regions.png`: the window in which the policies differ most, one panel for each."""
+    with output_folder(folder):
+        picture(_example(results)).savefig(folder / "regions.png", dpi=120)
+
+
+def _example(results: Sequence[Played]) -> list[Played]:
+    comparable = [one for one in results if one.policy != ONE_ZONE] or list(results)
+    by_window: dict[int, list[Played]] = {}
+    for one in comparable:
+        by_window.setdefault(id(one.window), []).append(one)
+
+    def spread(window: list[Played]) -> float:
+        costs = [one.outcome.bill.total for one in window if one.policy != "on-demand"] or [0.0]
+        return max(costs) / max(min(costs), 1e-9)
+
+    return max(by_window.values(), key=spread)
+
+
+def picture(results: Sequence[Played]) -> Figure:
+    """One window under several policies."""
+    zones = len(results[0].window.record.zones)
+    figure = Figure(figsize=(11, 0.6 + len(results) * (0.7 + 0.2 * zones)), layout="constrained")
+    panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, one in zip(panels, results, strict=True):
+        _panel(axes, one)
+    job = results[0].window.job
+    panels[-1].set_xlabel(f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)")
+    colors = ((_UP, "spot available"), (_SPOT, "runs on spot"), (_ON_DEMAND, "runs on demand"))
+    figure.legend(
+        handles=[Patch(color=color, label=label) for color, label in colors], loc="outside upper right", ncols=3
+    )
+    return figure
+
+
+def _panel(axes: Axes, one: Played) -> None:
+    record, outcome = one.window.record, one.outcome
+    hours = record.gap / HOUR
+    for row in range(len(record.zones)):
+        _bars(axes, row, record.granted[row] >= one.window.job.at_least, hours, 0.8, _UP)
+        for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
+            held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
+            _bars(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
+    axes.axvline(one.window.job.deadline / HOUR, color="#cf222e", linewidth=1.5)
+    axes.set_yticks(range(len(record.zones)), record.zones, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_title(f"{one.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)
+
+
+def _bars(axes: Axes, row: int, on: Bools, hours: float, height: float, color: str) -> None:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
+    spans = [(begin * hours, (end - begin) * hours) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
+    axes.broken_barh(spans, (row - height / 2, height), facecolors=color)

@@ -1,0 +1,59 @@
+"""Results of the replay of many zones, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from pricing_data.units import HOUR
+from spotctl.show.layout import plain_table
+
+if TYPE_CHECKING:
+    from bidbrain.backtest.regions.policies import Played
+    from spotctl.analyses.regions import PolicySummary
+
+
+def table(summaries: Sequence[PolicySummary]) -> Table:
+    """A row for each policy, with means per window."""
+    shown = plain_table("policy", "windows", "cost $", "over optimal", "moves", "probes", "spot", "misses")
+    for one in summaries:
+        excess = "-" if one.excess is None else f"{one.excess:+.1%}"
+        figures = (f"{one.cost_usd:,.2f}", excess, f"{one.moves:.1f}", f"{one.probes:.1f}", f"{one.spot_share:.0%}")
+        shown.add_row(one.policy, str(one.windows), *figures, str(one.missed))
+    return shown
+
+
+def answer(results: Sequence[Played], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "results": [_row(one) for one in results],
+        "policies": [asdict(one) for one in summaries],
+        "wall_seconds": seconds,
+    }
+
+
+def _row(played: Played) -> dict[str, Any]:
+    window, outcome = played.window, played.outcome
+    record, job, bill = window.record, window.job, outcome.bill
+    start = window.start * record.gap / HOUR
+    return {
+        "policy": played.policy,
+        "window": f"{','.join(record.zones)} from {start:.2f} h, {job.work / HOUR:.2f} of {job.deadline / HOUR:.2f} h",
+        "start_hours": start,
+        "work_hours": job.work / HOUR,
+        "deadline_hours": job.deadline / HOUR,
+        "checkpoint_gb": job.checkpoint_gb,
+        "zones": list(record.zones),
+        "cost_usd": bill.total,
+        "machines_usd": bill.machines,
+        "moving_usd": bill.moving,
+        "probing_usd": bill.probing,
+        "moves": bill.moves,
+        "probes": bill.probes,
+        "spot_hours": outcome.spot_steps * record.gap / HOUR,
+        "on_demand_hours": outcome.on_demand_steps * record.gap / HOUR,
+        "missed": outcome.missed,
+    }

@@ -1,0 +1,95 @@
+"""The replay's rules, and its policies, on worlds whose answer is known."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from bidbrain.backtest.regions.optimum import Planned
+from bidbrain.backtest.regions.policies import NAMES, played
+from bidbrain.backtest.regions.record import region_of
+from bidbrain.backtest.regions.replay import Field, Machine, play
+from pricing_data.units import HOUR
+from tests.bidbrain.backtest.regions.worlds import flapping, window
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [
+        ("us-east-1a", "us-east-1"),
+        ("us-west1-b", "us-west1"),
+        ("asia-southeast1-c", "asia-southeast1"),
+        ("here", "here"),
+    ],
+)
+def test_a_zone_is_in_a_region(zone: str, region: str) -> None:
+    assert region_of(zone) == region
+
+
+class Written:
+    """Does what is written for each step, and looks at what it could know."""
+
+    bills_last_step = False
+
+    def __init__(self, *steps: tuple[str, int] | None) -> None:
+        self._steps = steps
+        self.seen: list[tuple[Machine | None, int]] = []
+
+    def step(self, field: Field) -> None:
+        done = self._steps[field.now] if field.now < len(self._steps) else None
+        if done is not None:
+            what, zone = done
+            {"spot": field.start_spot, "on-demand": field.start_on_demand, "probe": field.probe}[what](zone)
+        self.seen.append((field.machine, field.work_left))
+
+
+def test_a_start_takes_its_delay_and_a_move_its_price() -> None:
+    up = np.ones((3, 30), dtype=np.bool_)
+    up[0, 3] = False
+    one = window(up, work=1, slack=2)
+    policy = Written(("spot", 0), None, None, ("spot", 2), None, ("probe", 1))
+    outcome = play(one, policy)
+    assert [machine and machine.zone for machine, _ in policy.seen[:5]] == [0, 0, 0, 2, 2]
+    # Steps of 10 minutes, 12 of which pass before there is progress.
+    done = [one.job.work - left for _, left in policy.seen[:6]]
+    assert [round(part / HOUR * 60) for part in done] == [0, 0, 8, 18, 18, 26]
+    assert outcome.bill.moving == pytest.approx(20 * 0.01)
+    assert outcome.bill.probing == pytest.approx(one.record.spot[1, 5] / 60)
+    spent = sum(one.record.spot[held.zone, step] / 6 for step, held in enumerate(outcome.course) if held)
+    assert outcome.bill.machines == pytest.approx(spent)
+    assert (outcome.bill.moves, outcome.missed) == (1, False)
+
+
+def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
+    up = np.zeros((2, 30), dtype=np.bool_)
+    up[0, :2] = True
+    policy = Written(("spot", 1), ("spot", 0), None)
+    outcome = play(window(up, work=1, slack=2), policy)
+    assert [machine for machine, _ in policy.seen[:3]] == [None, Machine(0, spot=True), None]
+    assert outcome.missed
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("published", [False, True])
+def test_no_policy_misses_or_beats_the_optimum(seed: int, *, published: bool) -> None:
+    one = window(flapping(seed, 3, 90), work=6, slack=(1.1, 1.3, 1.6, 2)[seed], seed=seed, published=published)
+    best = played(one, "optimal")[0].outcome
+    for name in NAMES:
+        for result in played(one, name):
+            bill = result.outcome.bill
+            assert not result.outcome.missed
+            if name != "up-one-zone":
+                assert bill.total >= best.bill.total - 1e-9, name
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("published", [False, True])
+def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
+    """Against a search of all schedules of a small window."""
+    one = window(flapping(seed, 2, 5, up_for=3, down_for=2), work=0.5, slack=1.0, seed=seed, published=published)
+    options = [None, *(Machine(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
+    outcomes = [play(one, Planned(plan)) for plan in product(options, repeat=one.record.steps)]
+    least = min(outcome.bill.total for outcome in outcomes if not outcome.missed)
+    assert played(one, "optimal")[0].outcome.bill.total == pytest.approx(least)
