@@ -20,7 +20,8 @@ class AwsMachineSettings:
     """`[aws]`. The lists of subnets and security groups cover all regions; each entry is used in its own region.
 
     Without `security_groups`, each run has one of its own, which admits ssh from `ssh_from` (address ranges such as
-    203.0.113.7/32) and everything from machines of the run. `tags` are the company's, on everything that is made.
+    203.0.113.7/32) and everything from machines of the run. With `private_ssh`, machines that have a public address
+    are nevertheless reached at their private one. `tags` are the company's, on everything that is made.
     Without `regions`, machines are looked for in all regions that the account has enabled.
     """
 
@@ -29,6 +30,7 @@ class AwsMachineSettings:
     security_groups: tuple[str, ...] = ()
     ssh_from: tuple[str, ...] = ()
     public_ip: bool = True
+    private_ssh: bool = False
     kms_key: str | None = None
     image: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +45,8 @@ class GcpMachineSettings:
 
     Machines are in `subnetwork`, or else in `network`. With `network_tags` they carry these tags, and the network's own
     firewall rules apply to them; otherwise each run gets rules that admit its own machines, and ssh from `ssh_from`
-    (address ranges such as 203.0.113.7/32). Without `public_ip`, the launcher must be able to reach private addresses.
+    (address ranges such as 203.0.113.7/32). Without `public_ip`, or with `private_ssh`, the launcher must be able to
+    reach private addresses.
     `labels` are the company's, on everything that has labels. `disk_gib` is for jobs that name no size. A machine is
     ended by Google itself after `longest_hours`, whatever its lease says.
     """
@@ -53,6 +56,7 @@ class GcpMachineSettings:
     network_tags: tuple[str, ...] = ()
     ssh_from: tuple[str, ...] = ()
     public_ip: bool = True
+    private_ssh: bool = False
     service_account: str | None = None
     image: str | None = None
     disk_gib: int = 50
@@ -83,8 +87,9 @@ class AzureMachineSettings:
 
     `identity` is the user-assigned managed identity of the machines: with it, a machine deletes itself at the end of
     its lease. Without a `subnet`, a run gets a network of its own. Without a `security_group`, that network's rules
-    admit its own machines, and ssh from `ssh_from`. Without `public_ip`, machines are reached at their private address,
-    and need another way to the internet. `image` is a resource id or `publisher:offer:sku:version`; by default Ubuntu,
+    admit its own machines, and ssh from `ssh_from`. Without `public_ip`, or with `private_ssh`, machines are reached at
+    their private address; without the first, they need another way to the internet. `image` is a resource id or
+    `publisher:offer:sku:version`; by default Ubuntu,
     with NVIDIA's drivers on machines with GPUs. `tags` are the company's, on everything that is made.
     """
 
@@ -93,6 +98,7 @@ class AzureMachineSettings:
     security_group: str | None = None
     ssh_from: tuple[str, ...] = ()
     public_ip: bool = True
+    private_ssh: bool = False
     image: str | None = None
     disk_type: str = "StandardSSD_LRS"
     disk_encryption_set: str | None = None

@@ -26,6 +26,10 @@ class Paths:
         """Copies of input data for machines on this computer."""
         return self.home / "cache"
 
+    def elsewhere(self, job: str) -> Path:
+        """The home of a run whose runner lives on a rented machine, as its launcher made it."""
+        return self.home / "elsewhere" / job
+
     def kept(self, job: str) -> Path:
         """The state of a job's training that ended early, from which the next run resumes."""
         return self.home / "kept" / job

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
 from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import ObjectPlace, place_of
 from spotctl.agent.blobs.objects import write
 from spotctl.agent.errors import TransferFailed
@@ -65,9 +66,9 @@ def local_copy(location: str, cache: Path) -> Path:
     return kept
 
 
-def deliver(folder: Path, destination: str) -> None:
+def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> None:
     """Copies outputs to their destination, each file completely or not at all. TransferFailed: it cannot."""
-    if (place := _place(destination)) is not None:
+    if (place := _place(destination, who)) is not None:
         _upload(folder, place, destination)
         return
     target = Path(destination)
@@ -83,9 +84,9 @@ def deliver(folder: Path, destination: str) -> None:
         raise TransferFailed(message) from error
 
 
-def _place(location: str) -> ObjectPlace | None:
+def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
     try:
-        return place_of(location)
+        return place_of(location, who)
     except StoreRefused as error:
         raise TransferFailed(str(error)) from None
 

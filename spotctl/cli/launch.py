@@ -47,17 +47,20 @@ def launch(
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")] = False,
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
     attached: Annotated[
-        bool, typer.Option("--attached", help="Keep the run's process on this computer; required for now.")
+        bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
 
-    Several jobs run at the same time; the exit code is the highest of theirs.
+    On a cloud, the runner moves to the job's first reliable machine as soon as that answers. This command then only
+    watches: Ctrl-C leaves the run alone. With --attached, without a reliable machine, and on the local market, the
+    runner stays in this command. Several jobs run at the same time in this command; the exit code is the highest of
+    theirs.
 
     Exit codes: 0 done, 1 the job failed, 3 no capacity in time, 4 budget reached, 5 credentials or permission, 6 the
-    job is already running. Ctrl-C stops the run and returns all machines. If this process is killed, continue with
-    `spotctl resume JOB`.
+    job is already running. While the runner is in this command, Ctrl-C stops the run and returns all machines; if this
+    process is killed, continue with `spotctl resume JOB`.
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
@@ -67,6 +70,7 @@ def launch(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl import wiring
+    from spotctl.cli import elsewhere
     from spotctl.planning.planner import When, plan_jobs
     from spotctl.run import concurrent_runs, local_market, runs
     from spotctl.run.live_strategy import expectation
@@ -75,6 +79,7 @@ def launch(
     for spec in specs:
         runs.check_launchable(spec)
     concurrent_runs.check_together(specs)
+    moves = not attached and elsewhere.moves(specs, session)
     limit = runs.parse_max_cost(max_cost)
     when = When(wall_us(), local_market.market_now(specs, session.settings))
     plans = plan_jobs(specs, session.settings, wiring.library(session.settings), when).plans
@@ -87,17 +92,14 @@ def launch(
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
     if dry_run or not (yes or _confirmed(session)):
         return
-    if not attached and not specs[0].is_local:
-        session.remark(
-            "the run's process stays on this computer: keep it awake; machines end themselves 15 minutes after it stops"
-            " (pass --attached to confirm)"
-        )
+    if moves:
+        elsewhere.launch(session, plans[0], limit, fresh=fresh, json_=json_)
     if len(specs) > 1:
         _launch_together(session, plans, limit, fresh=fresh, json_=json_)
-    with _live_view(session) as callbacks:
+    with live_view(session) as callbacks:
         expected = expectation(plans[0])
         state, ended = runs.launch(specs[0], session.settings, callbacks, limit, fresh=fresh, expected=expected)
-    _finish(session, state, ended, json_=json_)
+    finish(session, state, ended, json_=json_)
 
 
 def _launch_together(
@@ -109,7 +111,7 @@ def _launch_together(
     from spotctl.run import concurrent_runs
     from spotctl.show import run_tables
 
-    with _live_view(session) as callbacks:
+    with live_view(session) as callbacks:
         jobs = concurrent_runs.launch(plans, session.settings, callbacks, limit, fresh=fresh)
     endings = [job.ending for job in jobs if job.ending is not None]
     if json_:
@@ -133,9 +135,9 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
     from spotctl.run import runs
 
     session: Session = context.obj
-    with _live_view(session, from_here=True) as callbacks:
+    with live_view(session, from_here=True) as callbacks:
         state, ended = runs.resume(job, session.settings, callbacks)
-    _finish(session, state, ended, json_=json_)
+    finish(session, state, ended, json_=json_)
 
 
 def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
@@ -205,13 +207,15 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
 
     Example: spotctl status --json
     """
+    from spotctl.cli import elsewhere
     from spotctl.errors import BadRequest
     from spotctl.runlog.statuses import read_log, statuses
     from spotctl.show import run_tables
 
     session: Session = context.obj
+    attended = elsewhere.refreshed(session, job)
     read = read_log(session.settings)
-    standings = statuses(session.settings, read)
+    standings = statuses(session.settings, read, attended)
     if read.damage:
         _damaged_status(session, read, standings, json_=json_)
     if job:
@@ -297,7 +301,7 @@ def _confirmed(session: Session) -> bool:
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.run import runs
 
-    with _live_view(session, from_here=True) as callbacks:
+    with live_view(session, from_here=True) as callbacks:
         return runs.stop(job, session.settings, callbacks)
 
 
@@ -331,12 +335,11 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     except (BrokenLog, LogFailed) as error:
         _emergency(session, str(error), job, json_=json_)
     if json_ or ended.outcome != "stopped":
-        _finish(session, state, ended, json_=json_)
-        return
+        finish(session, state, ended, json_=json_)
     session.remark(f"{state.run}: {ended.outcome}; all machines returned")
 
 
-def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> None:
+def finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> NoReturn:
     from spotctl.ledger.final_figures import final_figures
     from spotctl.show import run_tables
 
@@ -348,10 +351,10 @@ def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) 
 
 
 @contextmanager
-def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObserver]:
+def live_view(session: Session, *, from_here: bool = False, leaving: Event | None = None) -> Iterator[RunObserver]:
     """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
 
-    The first Ctrl-C asks the runs to stop, a second one ends this process.
+    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
     """
     from rich.console import Group
     from rich.live import Live
@@ -361,12 +364,12 @@ def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObse
     from spotctl.runlog.state import RunState
     from spotctl.show import run_tables
 
-    began, stopped, seen, remarked = time.monotonic(), Event(), dict[str, RunState](), set[str]()
+    began, stopped, seen, remarked = time.monotonic(), leaving or Event(), dict[str, RunState](), set[str]()
     with stop_signals(stopped), Live(console=session.err, transient=True, refresh_per_second=4) as live:
 
         def turned(state: RunState) -> None:
             assert state.began is not None
-            if stopped.is_set() and state.stopping is None:
+            if leaving is None and stopped.is_set() and state.stopping is None:
                 runs.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
             for action in state.over_budget.keys() - remarked:

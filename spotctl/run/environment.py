@@ -62,8 +62,9 @@ class RunEnvironment:
     """One per run, and never changed: several runs share a process and must not see each other's.
 
     `installation` is the home's id, by which its machines are tagged. `clock` is the provider's, in microseconds UTC.
-    `rendezvous` is the folder where the run's processes find each other, `results` where its results go, `workdir` the
-    job's own folder, `on_machine` where machines find that and more. `variables` are the environment variables of the
+    `rendezvous` is the folder where the run's processes find each other, `results` where its results go, and then to
+    the object store at `published`, if that is named. `workdir` is the job's own folder, `on_machine` where machines
+    find that and more. `variables` are the environment variables of the
     job's programs, next to the `secrets`. `rented` machines are other computers, which share no folder with this one.
     Their list is fetched again after `list_every` seconds. What they print is kept in `output`.
     A run that is `ending` only returns its machines.
@@ -81,6 +82,7 @@ class RunEnvironment:
     rented: bool = False
     list_every: float = 0.0
     output: Path | None = None
+    published: str = ""
     ending: bool = False
     order_settings: OrderSettings = NO_SETTINGS
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +103,8 @@ def environment_of(
 
     Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
-    local = spec.is_local
+    local, location = spec.is_local, spec.outputs.get("model", "")
+    published = location if "://" in location else ""
     return RunEnvironment(
         run,
         installation_id(paths.home),
@@ -109,12 +112,13 @@ def environment_of(
         provider.now,
         LeaseTimes.local(provider.speed) if local else LeaseTimes(),
         rendezvous,
-        Path(spec.outputs.get("model", str(paths.results(run)))),
+        Path(location) if location and not published else paths.results(run),
         spec.workdir,
         MachinePaths.here(spec.workdir, paths.cache) if local else MachinePaths.rented(),
         not local,
         0.0 if local else LIST_SECONDS,
         None if local else paths.output(run),
+        published,
         ending,
         OrderSettings(spec.image, spec.identity, spec.tags),
         {} if ending else _variables(spec, paths.cache),

@@ -43,6 +43,7 @@ from spotctl.wiring import library, provider_of
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
+    from spotctl.machines.base import CloudProvider
     from spotctl.planning.values import JobPlan
     from spotctl.quotas import Quota
 
@@ -89,23 +90,46 @@ def launch(
             resume_state.forget(paths.kept(spec.name))
         if plan is None and spec.is_local:
             begin_market(spec, settings)
-        provider = provider_of(settings, spec)
-        run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
-        environment = environment_of(spec, run, folder, provider, paths)
-        journal = Journal(log, run, environment.clock)
-        budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
-        stored = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
-        deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
-        quotas = _quotas_left(settings) if plan is None else tuple(share.part for share in plan.quotas)
-        quota_text = ", ".join(map(str, quotas))
-        journal.write(RunBegan(spec.name, provider.name, stored, str(folder), wall_us(), deadline, quota_text))
-        if expected is not None:
-            journal.write(expected)
+        journal, environment = begun(spec, settings, log, max_cost, plan=plan, expected=expected)
         return _conduct(journal, environment, settings, observer, plan)
 
 
-def resume(job: str, settings: Settings, observer: RunObserver, stop: StopRequested | None = None) -> Ending:
-    """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it."""
+def begun(
+    spec: JobSpec,
+    settings: Settings,
+    log: EventLog,
+    max_cost: int | None = None,
+    *,
+    plan: JobPlan | None = None,
+    expected: Planned | None = None,
+) -> tuple[Journal, RunEnvironment]:
+    """A new run that is in the log and has rented nothing yet."""
+    paths, provider = Paths(settings.home), provider_of(settings, spec)
+    run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
+    environment = environment_of(spec, run, folder, provider, paths)
+    journal = Journal(log, run, environment.clock)
+    budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
+    stored = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
+    deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
+    quotas = _quotas_left(settings) if plan is None else tuple(share.part for share in plan.quotas)
+    quota_text = ", ".join(map(str, quotas))
+    journal.write(RunBegan(spec.name, provider.name, stored, str(folder), wall_us(), deadline, quota_text))
+    if expected is not None:
+        journal.write(expected)
+    return journal, environment
+
+
+def resume(
+    job: str,
+    settings: Settings,
+    observer: RunObserver,
+    stop: StopRequested | None = None,
+    around: Callable[[CloudProvider], CloudProvider] = lambda provider: provider,
+) -> Ending:
+    """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it.
+
+    `around` may wrap the provider, for a runner that is itself on a rented machine.
+    """
     paths = Paths(settings.home)
     with JobLock(paths.locks, job), EventLog(paths.log) as log:
         state = latest_run(log, job)
@@ -118,7 +142,7 @@ def resume(job: str, settings: Settings, observer: RunObserver, stop: StopReques
                 f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
             )
         spec = restored(state.began.spec, paths.home)
-        provider = provider_of(settings, spec)
+        provider = around(provider_of(settings, spec))
         ending = stop is not None or state.stopping is not None
         environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
         journal = Journal(log, state.run, environment.clock)

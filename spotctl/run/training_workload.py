@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,22 @@ from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
+from spotctl.agent.data_transfer import deliver
+from spotctl.agent.errors import AgentError
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.files.model_file import check_nothing_lost, save_model
-from spotctl.machines.base import Machine, MachineSupplies, Payload
+from spotctl.machines.base import (
+    Machine,
+    MachineState,
+    MachineSupplies,
+    NotFound,
+    Payload,
+    Throttled,
+    Unanswered,
+)
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.environment import RunEnvironment
+from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
 from spotctl.run.training_nodes import nodes_of
 from spotctl.run.workload import WorkReport
@@ -108,7 +120,7 @@ class TrainingWorkload:
             idle = self._advance(state, machines, now)
             if self._last_line is not None:
                 return self._done(self._last_line)
-        except (AgileMLError, PricingDataError) as error:
+        except (AgentError, AgileMLError, PricingDataError) as error:
             return WorkReport(self._latest, FAILED, str(error))
         except OSError as error:
             path = error.filename or self._environment.results
@@ -124,7 +136,7 @@ class TrainingWorkload:
             return self._unfinished or {}
         # The run counts evictions itself; the engine counts only those that it noticed.
         facts = {name: value for name, value in self._last_line.items() if name not in ("evictions", "failures")}
-        return {**facts, "model": str(self._environment.results / MODEL_FILE)}
+        return {**facts, "model": self._named(MODEL_FILE)}
 
     def close(self) -> None:
         """Ends the controller."""
@@ -181,8 +193,19 @@ class TrainingWorkload:
             elif deadline is not None and held.id not in self._lost and self._warned.get(held.id) != deadline:
                 self._warned[held.id] = deadline
                 controller.warn(self._nodes.name(held.id), max(deadline - now, 0) / SECOND / self._speed)
+        for machine in machines:
+            known = state.machines.get(machine.id)
+            if machine.state is MachineState.RUNNING and not machine.work and known is not None and known.alive:
+                self._assign(state, known)
         exited = [machine for machine in machines if machine.exit_code is not None and machine.id in state.machines]
         return tuple(machine.id for machine in exited if self._exited_alone(controller, state, machine))
+
+    def _assign(self, state: RunState, held: Held) -> None:
+        """Gives the node to a machine that booted without one."""
+        payload = self.payload(state.orders[held.allocation])
+        # A machine that does not answer is asked again in the next turn.
+        with suppress(NotFound, Throttled, Unanswered):
+            self._environment.provider.link(held.id).assign(payload)
 
     def _deadline(self, state: RunState, held: Held) -> int | None:
         """When the machine goes, if that is known: evicted, or returned as planned."""
@@ -244,9 +267,20 @@ class TrainingWorkload:
     def _save(self, trained: Trained) -> Mapping[str, Any]:
         """Writes the model, then the line that says that it is there."""
         save_model(trained.model, self._environment.results / MODEL_FILE)
+        self._publish()
         line = last_line_of(trained)
         _append(self._environment.results / LOG_FILE, line)
         return line
+
+    def _publish(self) -> None:
+        """Copies the results to the object store that the job names."""
+        if self._environment.published:
+            deliver(self._environment.results, self._environment.published, LAUNCHER)
+
+    def _named(self, file: str) -> str:
+        """Where a result is in the end."""
+        published = self._environment.published
+        return f"{published.rstrip('/')}/{file}" if published else str(self._environment.results / file)
 
     def _save_unfinished(self) -> None:
         """Saves the newest checkpoint of a training that ends early, before its machines are returned."""
@@ -258,8 +292,10 @@ class TrainingWorkload:
             if newest is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_model(newest[1], path)
-            self._unfinished = {} if newest is None else {"checkpoint": str(path), "checkpoint_clock": newest[0]}
-        except (AgileMLError, PricingDataError, OSError) as error:
+                self._publish()
+            named = {"checkpoint": self._named(CHECKPOINT_FILE)}
+            self._unfinished = {} if newest is None else {**named, "checkpoint_clock": newest[0]}
+        except (AgentError, AgileMLError, PricingDataError, OSError) as error:
             # The machines are returned all the same.
             self._unfinished = {"checkpoint": None, "checkpoint_error": str(error)}
 

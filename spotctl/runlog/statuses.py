@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -102,9 +102,9 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
     return {state.began.job: state for state in states if state.ended is None and state.began is not None}
 
 
-def statuses(settings: Settings, read: LogRead | None = None) -> list[RunStatus]:
-    """The latest run of each job."""
-    return [_status(state, settings) for state in (read or read_log(settings)).latest]
+def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collection[str] = ()) -> list[RunStatus]:
+    """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
+    return [_status(state, settings, elsewhere) for state in (read or read_log(settings)).latest]
 
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[RunState]:
@@ -122,7 +122,7 @@ def _latest_runs(settings: Settings) -> list[RunState]:
         return latest_runs(log)
 
 
-def _status(state: RunState, settings: Settings) -> RunStatus:
+def _status(state: RunState, settings: Settings, elsewhere: Collection[str]) -> RunStatus:
     from spotctl.machines.base import NotFound
 
     assert state.began is not None
@@ -136,4 +136,4 @@ def _status(state: RunState, settings: Settings) -> RunStatus:
     except NotFound:
         # The local market was started again after the run was interrupted, at an earlier time.
         spent = None
-    return RunStatus(state, is_running(paths.locks, state.began.job), spent)
+    return RunStatus(state, state.run in elsewhere or is_running(paths.locks, state.began.job), spent)

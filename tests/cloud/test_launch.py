@@ -58,7 +58,7 @@ def spot(server: ApiServer) -> list[Rented]:
 def test_a_training_survives_evictions_and_leaves_nothing(cloud: SimulatedCloud, laptop: Laptop) -> None:
     """One eviction is announced, one is not; the model is that of an undisturbed training, to the bit."""
     job = laptop.job(TRAINING.format(clocks=CLOCKS, cloud=cloud.name, region=cloud.region, type=cloud.type))
-    with laptop.launched("launch", job, "--yes", "--json") as launched:
+    with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
         launched.wait_for(lambda: bool(running(cloud.server)))
         launched.wait_for(lambda: laptop.clock("line") >= 5)
         first = spot(cloud.server)[0]

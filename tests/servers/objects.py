@@ -28,9 +28,10 @@ Check = Callable[[Request], Reply | None]
 
 @dataclass
 class Stored:
-    """An object; its tag changes with its content."""
+    """An object; its tag changes with its content, its generation with every write."""
 
     content: bytes
+    generation: int = 0
 
     @property
     def tag(self) -> str:
@@ -76,7 +77,27 @@ class ObjectStore:
         first = int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         if request.headers.get("if-match", found.tag) != found.tag:
             return error(412, "PreconditionFailed")
-        return Reply(206 if first else 200, found.content[first:], {"ETag": found.tag})
+        return Reply(206 if first else 200, found.content[first:], self.versions(found))
+
+    def versions(self, stored: Stored) -> dict[str, str]:
+        """The headers by which a later write names what it has read."""
+        return {"ETag": stored.tag}
+
+    def write(self, request: Request, key: str, status: int) -> Reply:
+        """A whole object in one request, which may name the version that it replaces."""
+        if not self.is_expected(request, self.objects.get(key)):
+            return self.changed(request)
+        self.objects[key] = Stored(request.body, next(self.numbers) + 1)
+        return Reply(status, b"", self.versions(self.objects[key]))
+
+    def is_expected(self, request: Request, found: Stored | None) -> bool:
+        if request.headers.get("if-none-match") == "*":
+            return found is None
+        wanted = request.headers.get("if-match")
+        return wanted is None or (found is not None and found.tag == wanted)
+
+    def changed(self, request: Request) -> Reply:  # noqa: ARG002  # Azure's answer depends on it
+        return error(412, "PreconditionFailed")
 
     def page(self, prefix: str, after: str) -> tuple[list[str], str]:
         keys = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
@@ -99,8 +120,7 @@ class S3Dialect(ObjectStore):
         if "uploads" in request.query or "uploadId" in request.query:
             return self._upload(request, key)
         if request.method == "PUT":
-            self.objects[key] = Stored(request.body)
-            return Reply(200, b"", {"ETag": self.objects[key].tag})
+            return self.write(request, key, 200)
         if request.method == "DELETE":
             self.objects.pop(key, None)
             return Reply(204)
@@ -130,8 +150,23 @@ class S3Dialect(ObjectStore):
         return xml("<CompleteMultipartUploadResult/>")
 
 
+class GoogleDialect(S3Dialect):
+    """Cloud Storage compares generations, and ignores the conditions of S3."""
+
+    def versions(self, stored: Stored) -> dict[str, str]:
+        return {"ETag": stored.tag, "x-goog-generation": str(stored.generation)}
+
+    def is_expected(self, request: Request, found: Stored | None) -> bool:
+        wanted = request.headers.get("x-goog-if-generation-match")
+        return wanted is None or wanted == str(0 if found is None else found.generation)
+
+
 class AzureDialect(ObjectStore):
     """Blob Storage."""
+
+    def changed(self, request: Request) -> Reply:
+        creates = "if-none-match" in request.headers
+        return error(409, "BlobAlreadyExists") if creates else error(412, "ConditionNotMet")
 
     def of_bucket(self, request: Request) -> Reply:
         if (request.query.get("restype"), request.query.get("comp")) != (["container"], ["list"]):
@@ -155,7 +190,7 @@ class AzureDialect(ObjectStore):
                 return error(400, "InvalidBlockList")
             self.objects[key] = Stored(b"".join(self.parts[key][block] for block in blocks))
         elif request.headers.get("x-ms-blob-type") == "BlockBlob":
-            self.objects[key] = Stored(request.body)
+            return self.write(request, key, 201)
         else:
             return error(400, "MissingRequiredHeader")
         return Reply(201)

@@ -17,6 +17,10 @@ class NoSuchObject(StoreRefused):
     """There is no object of this name, or no such bucket."""
 
 
+class ObjectChanged(StoreRefused):
+    """A write on a condition was refused: another process has written the object."""
+
+
 class Upload(Protocol):
     """An object that is sent in parts. It exists once `finish` returns; until then, the earlier object stays."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
-from spotctl.agent.blobs.bucket import NoSuchObject, StoreRefused
+from spotctl.agent.blobs.bucket import NoSuchObject, ObjectChanged, StoreRefused
 
 ATTEMPTS = 6
 FIRST_PAUSE_SECONDS = 0.5
@@ -19,6 +19,8 @@ CALL_SECONDS = 60.0
 
 _PIECE_BYTES = 1 << 20
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
+_CHANGED = ("BlobAlreadyExists", "ConditionalRequestConflict")
+"""Codes of status 409 by which Azure and S3 refuse a write on a condition; otherwise they use status 412."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ def refusal(what: str, status: int, body: bytes) -> StoreRefused:
     text = f"{what}: {code or f'status {status}'}{f': {message}' if message else ''}"
     if status in (401, 403):
         return StoreRefused(f"{text}; the machine's identity, or the launcher's, may not do this")
+    if status == 412 or code in _CHANGED:
+        return ObjectChanged(text)
     return NoSuchObject(text) if status == 404 else StoreRefused(text)
 
 

@@ -222,11 +222,12 @@ class AwsProvider(WallClock):
         """What is needed to reach a machine. NotFound: it is gone, or never was; Unanswered: it has no address yet."""
         row = self._seen.get(machine)
         ended = row is not None and row["State"]["Name"] == "terminated"
-        if not ended and (row is None or _address(row, public=self._settings.public_ip) is None):
+        public = self._settings.public_ip and not self._settings.private_ssh
+        if not ended and (row is None or _address(row, public=public) is None):
             row = self._look(machine) or row
         if row is None or row["State"]["Name"] == "terminated":
             raise NotFound(f"{machine}: gone; rent others", (machine,))
-        host = _address(row, public=self._settings.public_ip)
+        host = _address(row, public=public)
         if host is None:
             raise Unanswered(f"{machine}: it has no address yet; look again")
         return RemoteMachine(

@@ -322,7 +322,8 @@ class AzureProvider(WallClock):
             address = None if vm is None else self._inventory.address(id_.group, vm)
         if vm is None:
             raise NotFound(f"{id_}: gone; rent others", (str(id_),))
-        host = address and (address.public if self._settings.public_ip else address.private)
+        public = self._settings.public_ip and not self._settings.private_ssh
+        host = address and (address.public if public else address.private)
         if not host:
             raise Unanswered(f"{id_}: it has no address yet; look again")
         return RemoteMachine(

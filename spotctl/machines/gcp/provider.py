@@ -175,7 +175,7 @@ class GcpProvider(WallClock):
         self._seen[machine] = RemoteMachine(
             machine,
             known[1],
-            outside[0] if outside else interface.network_i_p,
+            outside[0] if outside and not self._settings.private_ssh else interface.network_i_p,
             SSH_PORT,
             partial(self._console, zone, name),
             partial(self._is_gone, zone, name),

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import agileml
+import bidbrain
+import pricing_data
 import spotctl
 from pricing_data.atomic_write import atomic_write
 from spotctl.machines.base import ProviderError
@@ -41,8 +43,27 @@ class Archive:
 
 def code_wheel(folder: Path) -> Archive:
     """Our own code for machines, as a wheel below `folder`."""
+    root, own = Path(spotctl.__file__).parent, Path(agileml.__file__).parent
+    return _wheel(
+        folder,
+        {
+            "spotctl/__init__.py": (root / "__init__.py").read_bytes(),
+            **_tree(root / "agent", "spotctl/agent"),
+            **_tree(own, "agileml"),
+        },
+    )
+
+
+def whole_wheel(folder: Path) -> Archive:
+    """All of spotctl, for a machine that does the launcher's work."""
+    packages = {one.__name__: Path(str(one.__file__)).parent for one in (agileml, bidbrain, pricing_data, spotctl)}
+    files = [_tree(path, name) for name, path in packages.items()]
+    return _wheel(folder, {name: content for tree in files for name, content in tree.items()})
+
+
+def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
     version = importlib.metadata.version("spotctl")
-    files = dict(_sources())
+    files = dict(sources)
     info = f"spotctl-{version}.dist-info"
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -51,10 +72,11 @@ def code_wheel(folder: Path) -> Archive:
     return _kept(folder, _zipped(files))
 
 
-def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
+def packages_archive(folder: Path, names: Iterable[str], level: int = 6) -> Archive:
     """Installed packages, and all that they need, in a zip file below `folder`. ProviderError: one is not installed.
 
-    Packing takes seconds, so an archive is kept for as long as the same versions are installed.
+    Packing takes seconds, so an archive is kept for as long as the same versions are installed. `level` is that of the
+    compression: 1 takes a third of the time of 6, and a few percent more space.
     """
     found = _with_requirements(names)
     versions = ",".join(f"{name}=={one.version}" for name, one in sorted(found.items()))
@@ -64,7 +86,7 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
         digest = known.read_text().strip()
         return Archive(digest, _existing(folder / f"{digest}.zip"))
     except FileNotFoundError:
-        archive = _kept(folder, _zipped(dict(_installed(found.values()))))
+        archive = _kept(folder, _zipped(dict(_installed(found.values())), level))
         with atomic_write(known) as new:
             new.write_text(archive.digest)
         return archive
@@ -75,15 +97,13 @@ def platform_tag() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}"
 
 
-def _sources() -> Iterator[tuple[str, bytes]]:
-    """The files that the agent needs, by their names in the wheel."""
-    spotctl_folder, agileml_folder = Path(spotctl.__file__).parent, Path(agileml.__file__).parent
-    yield "spotctl/__init__.py", (spotctl_folder / "__init__.py").read_bytes()
-    for folder in (spotctl_folder / "agent", agileml_folder):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                root = spotctl_folder.parent if folder.name == "agent" else agileml_folder.parent
-                yield path.relative_to(root).as_posix(), path.read_bytes()
+def _tree(folder: Path, name: str) -> dict[str, bytes]:
+    """The files of a package, by their names in a wheel."""
+    return {
+        f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def _with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
@@ -128,9 +148,9 @@ def _installed(distributions: Iterable[importlib.metadata.Distribution]) -> Iter
                 yield file.as_posix(), path.read_bytes()
 
 
-def _zipped(files: Mapping[str, bytes]) -> bytes:
+def _zipped(files: Mapping[str, bytes], level: int = 6) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3

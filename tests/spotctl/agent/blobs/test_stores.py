@@ -11,12 +11,13 @@ import pytest
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from spotctl.agent.blobs import http, identity, locations, objects
-from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
+from spotctl.agent.blobs.conditional import Content, shared_object
 from spotctl.agent.blobs.locations import place_of, store_at
 from spotctl.agent.blobs.s3 import S3Bucket
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
-from tests.servers.objects import AzureDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
+from tests.servers.objects import AzureDialect, GoogleDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
 
 KEY, SECRET, TOKEN, REGION = "AKIATEST", "secret+/", "session-token", "eu-west-1"
 
@@ -130,6 +131,19 @@ class ObjectSuite(BlobStoreSuite):
         with pytest.raises(StoreRefused, match="identity, or the launcher's, may not do this"):
             store.put("x", [b"."])
 
+    @pytest.mark.usefixtures("server")
+    def test_of_two_writers_one_is_refused(self) -> None:
+        ours, theirs = (shared_object(f"{self.location.rstrip('/')}/claim") for _ in range(2))
+        assert ours.read() is None
+        first = ours.write(b"ours", None)
+        with pytest.raises(ObjectChanged):
+            theirs.write(b"theirs", None)
+        assert theirs.read() == Content(b"ours", first)
+        second = theirs.write(b"theirs", first)
+        with pytest.raises(ObjectChanged):
+            ours.write(b"ours again", first)
+        assert ours.read() == Content(b"theirs", second)
+
 
 class TestS3(ObjectSuite):
     location = "s3://bucket/jobs/a b/"
@@ -177,7 +191,7 @@ class TestGoogle(ObjectSuite):
 
     def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
         monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", TOKEN)
-        return S3Dialect("bucket", bearer(TOKEN))
+        return GoogleDialect("bucket", bearer(TOKEN))
 
     def point(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", f"{url}/storage/v1/")
@@ -236,6 +250,11 @@ def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypat
 
 def test_a_path_is_a_folder(tmp_path: Path) -> None:
     assert isinstance(store_at(str(tmp_path)), FileBlobStore)
+
+
+def test_a_shared_object_is_in_an_object_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreRefused, match="not in an object store"):
+        shared_object(str(tmp_path / "claim"))
 
 
 def test_an_unknown_scheme_is_named() -> None:

@@ -1,0 +1,95 @@
+"""The launcher as a client: its event log follows the copy of a run whose runner lives on a rented machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agileml.errors import AgileMLError
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.paths import Paths
+from spotctl.remote_runner.errors import RunnerLost
+from spotctl.remote_runner.fence import Claim, Watch
+from spotctl.remote_runner.log_copy import LogCopy, add_missing
+from spotctl.remote_runner.place import RunPlace
+from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.runs import Ending
+from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.store import EventLog
+
+if TYPE_CHECKING:
+    from spotctl.config import Settings
+
+LOOK_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Follower:
+    """Reads where a run stands into the log of a home."""
+
+    place: RunPlace
+    settings: Settings
+    _copy: LogCopy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copy = LogCopy(self.place.store(LAUNCHER))
+
+    def claim(self) -> Claim | None:
+        """Who runs the run. RunnerLost: the object store does not say."""
+        try:
+            found = self.place.claim(LAUNCHER).read()
+        except StoreRefused as error:
+            raise RunnerLost(f"run {self.place.run}: {error}") from None
+        return None if found is None else Claim.from_bytes(found.data)
+
+    def state(self) -> RunState:
+        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
+        try:
+            rows = self._copy.rows()
+        except (OSError, AgileMLError) as error:
+            raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from None
+        with EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, rows)
+            return fold(log.of_run(self.place.run))
+
+    def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> Ending | None:
+        """Waits for the end of the run; None if the user has `left` before. RunnerLost: its runner is not there."""
+        watch = Watch()
+        while not left():
+            state = self.state()
+            on_turn(state)
+            if state.ended is not None:
+                return state, state.ended
+            claim = self.claim()
+            if claim is not None and claim.failure:
+                raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
+            if claim is not None and watch.is_stale(claim, time.monotonic()):
+                raise RunnerLost(f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}")
+            time.sleep(LOOK_SECONDS)
+        return None
+
+    @property
+    def ways_out(self) -> str:
+        """What the user can do without a runner."""
+        job = self.place.job
+        return f"'spotctl resume {job}' continues it from this computer, 'spotctl down {job}' returns its machines"
+
+
+def refreshed(place: RunPlace, settings: Settings) -> set[str]:
+    """Reads where a run stands, unless it is known to have ended; returns it if a runner attends to it.
+
+    RunnerLost: it cannot be read, or its runner has failed.
+    """
+    with EventLog(Paths(settings.home).log) as log:
+        known = fold(log.of_run(place.run))
+    if known.ended is not None:
+        return set()
+    follower = Follower(place, settings)
+    claim = follower.claim()
+    if follower.state().ended is not None or claim is None or not claim.holder:
+        return set()
+    if claim.failure:
+        raise RunnerLost(f"run {place.run}: its runner has failed: {claim.failure}; {follower.ways_out}")
+    return {place.run}

@@ -1,0 +1,123 @@
+"""Copies all that a runner needs to a machine of its run, over ssh, and starts the service there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotctl.agent import layout
+from spotctl.machines.base import ProviderError, TakesCommands
+from spotctl.machines.remote.bundle import packages_archive, whole_wheel
+from spotctl.machines.remote.job_folder import job_archive
+from spotctl.remote_runner.errors import RunnerLost
+from spotctl.remote_runner.service import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerStart
+
+_PACKAGES = (
+    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "pandas", "platformdirs", "pyarrow"),
+    *("pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
+)
+_PACKAGES_OF = {
+    "aws": ("boto3",),
+    "gcp": ("google-cloud-compute",),
+    "azure": ("azure-identity", "azure-mgmt-compute", "azure-mgmt-resourcegraph"),
+}
+_FASTEST = 1
+_TRANSFER_SECONDS = 1800.0
+_CALL_SECONDS = 120.0
+
+_RECEIVE = """
+umask 077
+mkdir -p {root}/part && cat >{root}/part/archive || exit 1
+if ! echo "{digest}  {root}/part/archive" | sha256sum -c --status; then
+  echo "what arrived is not what was sent" >&2
+  exit 1
+fi
+mkdir {root}/part/new && {unpack} && rm -rf {target} && mv {root}/part/new {target} && rm -rf {root}/part
+"""
+_ZIP = "{python} -I -S -m zipfile -e {root}/part/archive {root}/part/new"
+_TAR = "tar -xzf {root}/part/archive -C {root}/part/new"
+
+_COMMAND = f"""#!/bin/sh
+# spotctl on this machine, for the run whose runner is here.
+export PYTHONPATH={CODE}:{PACKAGES} SPOTCTL_HOME={HOME}
+exec {layout.PYTHON} -s -S -m spotctl "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerMachine:
+    """A machine of the run whose agent answers. `note` is called with each step."""
+
+    id: str
+    provider: TakesCommands
+    note: Callable[[str], None]
+
+    def install(self, home: Path, workdir: Path, rendezvous: Path, archives: Path, cloud: str) -> None:
+        """Copies code, packages, the run's home, its rendezvous folder and the job's folder; archives are kept."""
+        self.note("packing the runner")
+        wheel = whole_wheel(archives).path.read_bytes()
+        packages = packages_archive(archives, (*_PACKAGES, *_PACKAGES_OF[cloud]), _FASTEST).path.read_bytes()
+        self.note(f"copying the runner to {self.id} ({(len(wheel) + len(packages)) / (1 << 20):.0f} MiB)")
+        self.run(("/bin/sh", "-c", f"rm -rf {ROOT} && mkdir -m 700 {ROOT}"))
+        self._send(CODE, wheel, zipped=True)
+        self._send(PACKAGES, packages, zipped=True)
+        self._send(JOB, job_archive(workdir, archives).path.read_bytes())
+        self._send(HOME, _packed(home))
+        self._send(RENDEZVOUS, _packed(rendezvous))
+        self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
+
+    def start(self, start: RunnerStart) -> None:
+        """Starts the service; the secrets go to its standard input. RunnerLost: it does not start."""
+        self.note("starting the runner")
+        service = (
+            f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
+            f" {layout.PYTHON} -s -S -m spotctl.remote_runner.service"
+        )
+        said = self.run(("/bin/sh", "-c", service), json.dumps(start.to_json()).encode())
+        if said.strip() != "running":
+            raise RunnerLost(f"{self.id}: the runner did not start: {said.strip()[:300]}")
+
+    def run(self, words: Sequence[str], stdin: bytes = b"", seconds: float = _CALL_SECONDS) -> str:
+        """What a command prints. RunnerLost: it failed, with what it said."""
+        try:
+            invocation = self.provider.invocation(self.id, words)
+            done = subprocess.run(
+                invocation.words,
+                input=stdin,
+                env=dict(invocation.environment),
+                cwd=invocation.folder,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+            )
+        except (ProviderError, subprocess.TimeoutExpired) as error:
+            raise RunnerLost(f"{self.id}: {error}") from None
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+            raise RunnerLost(f"{self.id}: status {done.returncode} of a command over ssh: {lines[-1][:300]}")
+        return done.stdout.decode(errors="replace")
+
+    def _send(self, target: str, content: bytes, *, zipped: bool = False) -> None:
+        script = _RECEIVE.format(
+            root=ROOT,
+            digest=hashlib.sha256(content).hexdigest(),
+            target=target,
+            unpack=(_ZIP if zipped else _TAR).format(root=ROOT, python=layout.PYTHON),
+        )
+        self.run(("/bin/sh", "-c", script), content, _TRANSFER_SECONDS)
+
+
+def _packed(folder: Path) -> bytes:
+    """A folder with all that is in it as a tar file; secrets in it are in no file of this computer's disk."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=_FASTEST) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() or path.is_dir():
+                archive.add(path, path.relative_to(folder).as_posix(), recursive=False)
+    return buffer.getvalue()

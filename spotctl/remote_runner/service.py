@@ -1,0 +1,122 @@
+"""The runner as a service of a rented machine: `python3 -m spotctl.remote_runner.service`, started over ssh.
+
+It reads one JSON object (`RunnerStart`) from its standard input; the job's secrets in it are in no file. It goes on
+when the connection closes. A parent process starts the runner again if a signal kills it: all that it needs is in the
+log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from spotctl.agent import layout
+from spotctl.agent.self_deletion import system_variables
+
+ROOT = f"{layout.AGENT_FOLDER}/runner"
+"""Where a runner is on its machine: our code, the packages that it imports, the run's home, and the job's folder."""
+
+CODE, PACKAGES, HOME, JOB = f"{ROOT}/code", f"{ROOT}/packages", f"{ROOT}/home", f"{ROOT}/job"
+RENDEZVOUS = f"{ROOT}/rendezvous"
+COMMAND = f"{ROOT}/spotctl"
+"""spotctl with the run's home, for commands that arrive over ssh."""
+
+_LOG, _LOCK = f"{ROOT}/service.log", f"{ROOT}/lock"
+_AGAIN_SECONDS, _MOST_STARTS = 2.0, 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStart:
+    """What a launcher starts the service with: the run, its place in the object store, and the id of this machine."""
+
+    job: str
+    run: str
+    location: str
+    machine: str
+    secrets: Mapping[str, str] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunnerStart:
+        return cls(**{name: values[name] for name in cls.__slots__})
+
+
+def main() -> int:
+    """Returns when the service runs, whichever call started it. What it prints is for the launcher."""
+    start = RunnerStart.from_json(json.load(sys.stdin))
+    lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("running")  # noqa: T201
+        return 0
+    ready = os.pipe()
+    if os.fork() == 0:
+        os.close(ready[0])
+        _become_service(start, ready[1])
+    os.close(ready[1])
+    os.close(lock)
+    is_up = bool(os.read(ready[0], 1))
+    print("running" if is_up else f"see {_LOG}")  # noqa: T201
+    return 0 if is_up else 1
+
+
+def _become_service(start: RunnerStart, ready: int) -> NoReturn:
+    """Leaves the ssh session, and runs the runner in a process of its own, again and again while signals kill it."""
+    code = 1
+    try:
+        os.setsid()
+        with Path("/dev/null").open("rb") as nothing, Path(_LOG).open("ab") as log:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        os.environ.update({**system_variables(), **start.secrets})
+        for _ in range(_MOST_STARTS):
+            pid = os.fork()
+            if pid == 0:
+                _serve(start, ready)
+            if ready >= 0:
+                os.close(ready)
+                ready = -1
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if code >= 0:
+                break
+            time.sleep(_AGAIN_SECONDS)
+    except BaseException:  # noqa: BLE001 - a fork must not continue in its parent's code, whatever happens
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(max(code, 0))
+
+
+def _serve(start: RunnerStart, ready: int) -> NoReturn:
+    code = 1
+    try:
+        from spotctl.remote_runner.serving import serve
+
+        def up() -> None:
+            if ready >= 0:
+                os.write(ready, b"1")
+                os.close(ready)
+
+        serve(start, up)
+        code = 0
+    except BaseException:  # noqa: BLE001 - see above
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

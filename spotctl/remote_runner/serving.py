@@ -1,0 +1,130 @@
+"""One runner, from its claim to the end of its run: resumes the run that the log in its home describes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from spotctl import config
+from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.data_transfer import deliver
+from spotctl.agent.errors import AgentError
+from spotctl.machines.base import CloudProvider, ProviderError
+from spotctl.notify.runs import notify_of_end
+from spotctl.paths import Paths
+from spotctl.remote_runner import homes
+from spotctl.remote_runner.errors import Superseded
+from spotctl.remote_runner.fence import BEAT_SECONDS, Fence
+from spotctl.remote_runner.fenced import FencedProvider, RentingProvider
+from spotctl.remote_runner.log_copy import LogCopier, LogCopy
+from spotctl.remote_runner.place import RunPlace
+from spotctl.remote_runner.service import HOME, RENDEZVOUS, RunnerStart
+from spotctl.run import runs
+from spotctl.run.runs import RunObserver
+from spotctl.runlog.state import fold
+from spotctl.runlog.store import EventLog
+
+COPY_SECONDS = 5.0
+"""How often the log is copied. Orders are copied before they are placed."""
+
+
+def serve(start: RunnerStart, up: Callable[[], None]) -> None:
+    """Runs the run to its end, and then returns this machine. `up` is called once the claim is this process's."""
+    settings = config.load(os.environ, Path(HOME))
+    paths = Paths(settings.home)
+    place = RunPlace(start.job, start.run, start.location)
+    store = place.store(MACHINE)
+    with EventLog(paths.log) as log:
+        began = fold(log.of_run(start.run)).began
+    assert began is not None
+    homes.restore_rendezvous(Path(RENDEZVOUS), Path(began.folder))
+    fence = Fence(place.claim(MACHINE), start.machine)
+    copier = LogCopier(store, paths.log, start.run, fence.epoch, len(LogCopy(store).rows()))
+    up()
+    own: list[FencedProvider] = []
+    stops = _Stops(paths.log, start.run)
+
+    def fenced(provider: CloudProvider) -> CloudProvider:
+        own.append(FencedProvider(cast("RentingProvider", provider), fence, copier.copy, start.machine, stops))
+        return own[-1]
+
+    stop = threading.Event()
+    threading.Thread(target=_attend, args=(fence, copier, stop), daemon=True).start()
+    failure = ""
+    try:
+        runs.resume(start.job, settings, RunObserver(on_end=lambda *end: _note(notify_of_end(*end))), around=fenced)
+    except Superseded:
+        raise
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        stop.set()
+        with suppress(Superseded):
+            _finish(place, paths, copier, fence, failure)
+    for provider in own:
+        _return_machine(provider)
+
+
+class _Stops:
+    """Whether a run is to end, from its log."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._path, self._run = path, run
+        self._known = False
+
+    def __call__(self) -> bool:
+        if not self._known:
+            with EventLog(self._path) as log:
+                self._known = fold(log.of_run(self._run)).stopping is not None
+        return self._known
+
+
+def _attend(fence: Fence, copier: LogCopier, stop: threading.Event) -> None:
+    """Copies the log and renews the claim until the run has ended, or another runner has taken over."""
+    beat = time.monotonic() + BEAT_SECONDS
+    while not stop.wait(COPY_SECONDS):
+        try:
+            copier.copy()
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + BEAT_SECONDS
+                fence.renew()
+        except Superseded:
+            return
+        except OSError as error:
+            _note(f"the object store: {error}")
+
+
+def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, failure: str) -> None:
+    """Completes the copy of the log and of what the machines printed, and says in the claim that this is the end."""
+    fence.check()
+    for attempt in range(3):
+        try:
+            copier.copy()
+            if paths.output(place.run).is_dir():
+                deliver(paths.output(place.run), f"{place.location}/output")
+            fence.renew(ended=not failure, failure=failure)
+        except (OSError, AgentError) as error:
+            _note(f"the end of the run cannot be copied: {error}")
+            time.sleep(2.0**attempt)
+        else:
+            return
+
+
+def _return_machine(provider: FencedProvider) -> None:
+    try:
+        provider.return_own()
+    except ProviderError as error:
+        _note(f"this machine ends with its lease, because it cannot be returned: {error}")
+
+
+def _note(what: object) -> None:
+    """A line in the service's log."""
+    if what is not None:
+        print(what, file=sys.stderr, flush=True)  # noqa: T201
