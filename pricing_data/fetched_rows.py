@@ -11,7 +11,7 @@ import numpy as np
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.series import Ints
+from pricing_data.observed import Ints, WatchRecord, joined
 from pricing_data.units import Span
 
 
@@ -63,7 +63,8 @@ class FetchedRows:
     """The rows of one step of a source. The store commits them together or not at all.
 
     `covered` maps the key of a history (`FetchRequest.history`) to the span that is now complete, where the next fetch
-    continues. A step with only part of the rows leaves it out: its rows are kept, and fetched again.
+    continues. A step with only part of the rows leaves it out: its rows are kept, and fetched again. `watched` says
+    when markets were observed, whether or not their prices changed.
     """
 
     prices: PriceBatch = NO_PRICES
@@ -71,6 +72,7 @@ class FetchedRows:
     on_demand: tuple[OnDemandPrice, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
     covered: dict[str, Span] = field(default_factory=dict)
+    watched: Mapping[Market, WatchRecord] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.prices) + len(self.types) + len(self.on_demand) + len(self.interruptions)
@@ -84,6 +86,7 @@ class FetchedRows:
             tuple(row for part in parts for row in part.on_demand),
             tuple(row for part in parts for row in part.interruptions),
             covered_by(part.covered for part in parts),
+            joined(part.watched for part in parts),
         )
 
 

@@ -1,4 +1,4 @@
-"""Finds gaps in histories: silent markets, seams between two downloads, and markets that stopped."""
+"""Finds gaps in histories: holes in observation, seams between downloads, and markets no longer watched."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
-
 from pricing_data.market import Market
+from pricing_data.observed import holes, longest_silence
 from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
-from pricing_data.units import HOUR
 
-# AWS repeats every price at least once a day; a silence is suspicious if it lasts well over a day and longer than is
-# usual for the market (one that is recorded only on changes may be silent for months).
-_LEAST_SILENCE = 36 * HOUR
-_USUAL_FACTOR = 1.5
-_USUAL_QUANTILE = 0.95
-# A seam is a time when at least this share of a region's markets is silent.
+# A seam is a time when at least this share of a region's markets was not observed.
 _SEAM_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A market has no events from `start` to `end`, longer than is usual for it."""
+    """A market was not observed from `start` to `end`."""
 
     market: Market
     start: int
@@ -33,7 +26,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """At least half of a region's markets were silent from `start` to `end`: the recording stopped, not the market."""
+    """At least half of a region's markets were not observed from `start` to `end`: the recording stopped."""
 
     cloud: str
     region: str
@@ -45,7 +38,7 @@ class Seam:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A market was last seen at `last`, long before the newest event of its region."""
+    """A market was last observed at `last`, longer ago than is usual for it; `newest` is that of its region."""
 
     market: Market
     last: int
@@ -61,8 +54,8 @@ class GapReport:
     stale: tuple[Stale, ...]
 
 
-def find_gaps(table: PriceTable) -> GapReport:
-    """The gaps in a table's histories, region by region."""
+def find_gaps(table: PriceTable, now: int) -> GapReport:
+    """The gaps in a table's histories, region by region; `now` is the time that staleness is measured against."""
     seams: list[Seam] = []
     gaps: list[Gap] = []
     stale: list[Stale] = []
@@ -75,21 +68,13 @@ def find_gaps(table: PriceTable) -> GapReport:
         stale += (
             Stale(series.market, series.last, newest)
             for series in histories
-            if newest - series.last > _longest_usual_silence(series)
+            if not series.market.is_synthetic and now - series.last > longest_silence(series.times)
         )
     return GapReport(tuple(seams), tuple(gaps), tuple(stale))
 
 
 def _gaps(series: PriceSeries) -> Iterable[Gap]:
-    silences = np.diff(series.times)
-    for at in np.flatnonzero(silences > _longest_usual_silence(series)):
-        yield Gap(series.market, int(series.times[at]), int(series.times[at + 1]))
-
-
-def _longest_usual_silence(series: PriceSeries) -> float:
-    if len(series) < 3:
-        return float("inf")
-    return max(_LEAST_SILENCE, _USUAL_FACTOR * float(np.quantile(np.diff(series.times), _USUAL_QUANTILE)))
+    return (Gap(series.market, *hole) for hole in holes(series.watched or ()))
 
 
 def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[Seam]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows
+from pricing_data.observed import Recording
 from pricing_data.sources.files import BadRow, FileBatch, read
 from pricing_data.store import Committed, PriceStore
 from pricing_data.units import DAY
@@ -59,9 +60,11 @@ def ingest(
     """
     report = FileReport(path)
     waiting: list[FetchedRows] = []
+    recording = Recording()
     try:
         for batch in _of_layout(read(path, time.time_ns() // 1000 + DAY), layout):
             report.count(batch)
+            recording.add(batch.fetched.prices.markets, batch.fetched.prices.codes, batch.fetched.prices.times)
             if strict:
                 waiting.append(batch.fetched)
             else:
@@ -71,10 +74,11 @@ def ingest(
         report.failure = str(error)
     except StoreError as error:
         report.broken = error
+    waiting.append(FetchedRows(watched=recording.watched()))
     if strict and report.failure is None and report.skipped:
         rows = "1 bad row" if report.skipped == 1 else f"{report.skipped} bad rows"
         report.failure = f"was rejected: {rows}, the first in {report.bad[0]}"
-    if strict and report.failure is None and report.broken is None:
+    if report.broken is None and not (strict and report.failure):
         try:
             _commit(store, FetchedRows.joined(waiting), report)
         except StoreError as error:
@@ -90,5 +94,6 @@ def _of_layout(batches: Iterator[FileBatch], layout: str | None) -> Iterator[Fil
 
 
 def _commit(store: PriceStore, fetched: FetchedRows, report: FileReport) -> None:
-    report.committed += store.commit(fetched)
+    if len(fetched) or fetched.watched:
+        report.committed += store.commit(fetched)
     report.facts += len(fetched) - len(fetched.prices)

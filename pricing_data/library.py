@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput, UnknownMarket
-from pricing_data.market import CLOUDS, Market, api_region
+from pricing_data.interruptions import Interruption
+from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.store import PriceStore
@@ -100,6 +101,13 @@ class Library:
                 f"no stored market matches {description!r} (spotctl prices ls lists the stored markets)"
             )
         return markets
+
+    def interruptions(self, market: Market) -> list[Interruption]:
+        """The published figures of a market, oldest first; those of its region hold for its zones."""
+        found = self.store.interruptions(market.cloud)
+        return sorted(
+            (one for one in found if one.market in (market, replace(market, zone=NO_ZONE))), key=lambda one: one.as_of
+        )
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
         selected = list(markets)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pricing_data.errors import OutsideHistory
 from pricing_data.market import Market
-from pricing_data.units import SECOND, format_time
+from pricing_data.observed import Ints, Spans, clipped, held, union
+from pricing_data.units import SECOND, Span, format_time
 
-Ints = NDArray[np.int64]
+__all__ = ["Ints", "PriceSeries"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,11 +21,17 @@ class PriceSeries:
     Times are microseconds UTC, strictly increasing; prices are nano-dollars per hour, above 0. The span is closed,
     from the first event to the last: prices outside it were not observed, and asking for them raises
     `OutsideHistory`.
+
+    `watched` are the spans in which the market was observed; None means all the time. Between them the last price
+    known is only assumed, and no mean or share counts that time. `confirmed` says that the last event is no change of
+    the market but the end of its observation.
     """
 
     market: Market
     times: Ints
     prices: Ints
+    watched: Spans | None = None
+    confirmed: bool = False
 
     def __post_init__(self) -> None:
         if self.times.size == 0 or self.times.shape != self.prices.shape:
@@ -50,6 +56,7 @@ class PriceSeries:
             self.market == other.market
             and np.array_equal(self.times, other.times)
             and np.array_equal(self.prices, other.prices)
+            and self.watched == other.watched
         )
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, and content is large
@@ -63,6 +70,21 @@ class PriceSeries:
     def last(self) -> int:
         """Time of the last event, where the span ends."""
         return int(self.times[-1])
+
+    @property
+    def held(self) -> Ints:
+        """The observed time from each event to the next, in microseconds."""
+        return np.diff(self.times) if self.watched is None else held(self.times, self.watched)
+
+    @property
+    def observed(self) -> int:
+        """The total observed time, in microseconds."""
+        return int(self.held.sum())
+
+    @property
+    def coverage(self) -> float:
+        """The observed share of the span."""
+        return self.observed / (self.last - self.first) if self.last > self.first else 1.0
 
     @property
     def changes(self) -> int:
@@ -88,23 +110,25 @@ class PriceSeries:
             self.market,
             times.astype(np.int64),
             np.concatenate((prices[:1], self.prices[inside], prices[1:])).astype(np.int64),
+            None if self.watched is None else clipped(self.watched, start, end),
         )
 
     def held_until(self, end: int) -> PriceSeries:
         """The same function with the last price still in force until `end`; unchanged if the span is longer."""
         if end <= self.last:
             return self
-        return PriceSeries(self.market, np.append(self.times, end), np.append(self.prices, self.prices[-1]))
+        watched = None if self.watched is None else union((*self.watched, Span(self.last, end)))
+        times, prices = np.append(self.times, end), np.append(self.prices, self.prices[-1])
+        return replace(self, times=times, prices=prices, watched=watched, confirmed=True)
 
     def time_weighted_mean(self) -> float:
-        """Mean price over the span in nano-dollars; for a single event, its price."""
-        if len(self) == 1:
-            return float(self.prices[0])
-        return float(np.average(self.prices[:-1], weights=np.diff(self.times)))
+        """Mean price over the observed time in nano-dollars; if there is none, the last price."""
+        weights = self.held
+        return float(np.average(self.prices[:-1], weights=weights)) if weights.any() else float(self.prices[-1])
 
     def seconds_above(self, price: int) -> float:
-        """How long the price was strictly above `price`."""
-        return float(np.diff(self.times)[self.prices[:-1] > price].sum()) / SECOND
+        """How long the price was observed strictly above `price`."""
+        return float(self.held[self.prices[:-1] > price].sum()) / SECOND
 
     def _require(self, time: int) -> None:
         if not self.first <= time <= self.last:

@@ -21,8 +21,9 @@ OUTLIER_ON_DEMANDS = 10
 
 @dataclass(frozen=True, slots=True)
 class MarketStats:
-    """Prices in nano-dollars per hour, times in microseconds UTC, means and medians weighted by time.
+    """Prices in nano-dollars per hour, times in microseconds UTC, means and medians weighted by observed time.
 
+    `coverage` is the observed share of the time from `first` to `last`; nothing counts the rest.
     `hours_above_on_demand` and `discount` are None where no on-demand price is known.
     """
 
@@ -40,6 +41,8 @@ class MarketStats:
     spikes_per_day: float
     hours_above_on_demand: float | None
     outliers: int
+    coverage: float
+    observed: int
 
     @property
     def discount(self) -> float | None:
@@ -52,13 +55,13 @@ class MarketStats:
 
 
 def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
-    """The statistics of a market over its whole span."""
+    """The statistics of a market over its observed time."""
     on_demand = _on_demand(series, catalog)
     median = _time_weighted_median(series)
-    days = max((series.last - series.first) / DAY, 1 / 24)
+    days = max(series.observed / DAY, 1 / 24)
     return MarketStats(
         market=series.market,
-        events=len(series),
+        events=len(series) - series.confirmed,
         first=series.first,
         last=series.last,
         price_now=int(series.prices[-1]),
@@ -71,6 +74,8 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         spikes_per_day=_rises_above(series.prices, SPIKE_FACTOR * median) / days,
         hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
         outliers=int(np.count_nonzero(series.prices > _outlier_limit(median, on_demand))),
+        coverage=series.coverage,
+        observed=series.observed,
     )
 
 
@@ -82,11 +87,12 @@ def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:
 
 
 def _time_weighted_median(series: PriceSeries) -> int:
-    """The price that the market was at or below for half of the time."""
-    if len(series) == 1:
-        return int(series.prices[0])
+    """The price that the market was at or below for half of the observed time."""
+    held = series.held
+    if not held.any():
+        return int(series.prices[-1])
     order = np.argsort(series.prices[:-1], kind="stable")
-    spent = np.cumsum(np.diff(series.times)[order])
+    spent = np.cumsum(held[order])
     return int(series.prices[order[np.searchsorted(spent, spent[-1] / 2)]])
 
 

@@ -2,8 +2,9 @@
 
 A start at time t holds the bid price(t) + d, or an absolute bid, and is evicted at the first later time at which the
 price is strictly above it. beta(d, w) is the share of start times, uniform over [first event, last event - w], that are
-evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evicted within the hour). Prices compare as
-integers of nano-dollars; between events nothing changes, so every share is a sum of lengths and nothing is sampled.
+evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evicted within the hour). Starts whose
+window was not observed as a whole do not count. Prices compare as integers of nano-dollars; between events nothing
+changes, so every share is a sum of lengths and nothing is sampled.
 
 It is fast because within one *piece* of start times neither the price at the start nor the events inside the window
 change, so that all its starts see the same highest price. A history of n events has at most 2n pieces. Sorted by how
@@ -51,7 +52,13 @@ class CrossingHistory:
             )
         self.series, self.window = series, window
         edges = _edges(series, window)
-        self._begin, self._length = edges[:-1], np.diff(edges)
+        watched = _whole_windows(edges[:-1], series, window)
+        self._begin, self._length = edges[:-1][watched], np.diff(edges)[watched]
+        if not self._begin.size:
+            raise TooLittleHistory(
+                f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a hole; import or fetch"
+                " a longer history, or use a shorter window"
+            )
         self._at = np.searchsorted(series.times, self._begin, side="right") - 1
         self._end = np.searchsorted(series.times, self._begin + window, side="right")
         self._maxima = range_maxima(series.prices, int((self._end - self._at).max()))
@@ -142,11 +149,23 @@ def _mean(values: Floats, weights: Ints, chosen: NDArray[np.bool_]) -> float | N
 def _edges(series: PriceSeries, window: int) -> Ints:
     """Boundaries of pieces: an event at the start of the window, or one that enters it at its end."""
     first, last = series.first, series.last - window
+    watched = np.array(series.watched or (), dtype=np.int64).reshape(-1, 2)
     # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else here.
-    edges = np.sort(np.concatenate(([first, last], series.times, series.times - window)))
+    parts = ([first, last], series.times, series.times - window, watched[:, 0], watched[:, 1] - window)
+    edges = np.sort(np.concatenate(parts))
     edges = edges[np.append(True, np.diff(edges) > 0)]
     inside: Ints = edges[(edges >= first) & (edges <= last)]
     return inside
+
+
+def _whole_windows(begins: Ints, series: PriceSeries, window: int) -> NDArray[np.bool_]:
+    """The pieces whose windows are observed as a whole: what happens in a hole is unknown."""
+    if series.watched is None:
+        return np.ones(begins.size, dtype=bool)
+    starts, ends = np.array(series.watched, dtype=np.int64).reshape(-1, 2).T
+    at = np.searchsorted(starts, begins, side="right") - 1
+    whole: NDArray[np.bool_] = (at >= 0) & (begins + window < ends[np.maximum(at, 0)])
+    return whole
 
 
 def range_maxima(prices: Ints, longest: int) -> Ints:

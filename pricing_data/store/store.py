@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
@@ -17,8 +16,10 @@ from pricing_data.errors import StoreError, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, covered_by
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
+from pricing_data.observed import WatchRecord, joined
 from pricing_data.series import PriceSeries
 from pricing_data.store import manifest as manifests
+from pricing_data.store import watched as watched_table
 from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.segments import SegmentFile, market_of, write_segment
@@ -86,7 +87,11 @@ class PriceStore:
     def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
         """The history of these markets, or of all markets; a market without history is left out."""
         names = None if markets is None else {str(market) for market in markets}
-        return self._snapshot(partial(self._rows, names=names))
+
+        def read(manifest: Manifest) -> PriceTable:
+            return replace(self._rows(manifest, names), watched=self._watched(manifest, names))
+
+        return self._snapshot(read)
 
     def catalog(self, cloud: str | None = None) -> Catalog:
         """The instance types and on-demand prices that were imported or fetched."""
@@ -111,6 +116,7 @@ class PriceStore:
             nonlocal done
             manifest, done = self._with_prices(manifest, table)
             manifest = self._with_facts(manifest, fetched)
+            manifest = self._with_watched(manifest, fetched.watched)
             manifest = replace(manifest, covered=covered_by([manifest.covered, fetched.covered]))
             return self._compacted(manifest) if len(manifest.segments) > _MAX_SEGMENTS else manifest
 
@@ -207,6 +213,22 @@ class PriceStore:
         kind.write(path, facts)
         manifests.sync(path)
         return manifest.with_fact(kind.name, path.name)
+
+    def _watched(self, manifest: Manifest, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:
+        name = manifest.facts.get(watched_table.NAME)
+        return watched_table.read(self.root / name, names) if name else {}
+
+    def _with_watched(self, manifest: Manifest, newer: Mapping[Market, WatchRecord]) -> Manifest:
+        if not newer:
+            return manifest
+        known = self._watched(manifest)
+        watched = joined([known, newer])
+        if watched == known:
+            return manifest
+        path = self._new_path(watched_table.NAME)
+        watched_table.write(path, watched)
+        manifests.sync(path)
+        return manifest.with_fact(watched_table.NAME, path.name)
 
     def _compacted(self, manifest: Manifest) -> Manifest:
         """Merges segments until each is at least twice as large as all smaller ones together.

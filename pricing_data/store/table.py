@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pricing_data.fetched_rows import NO_PRICES, PriceBatch
 from pricing_data.market import Market
+from pricing_data.observed import WatchRecord, joined, of_events
 from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceTable:
     """The rows of market `i` are those from `starts[i]` to `starts[i + 1]`, sorted by time; markets are sorted by text.
 
-    Every market has rows, and none has two rows of the same time.
+    Every market has rows, and none has two rows of the same time. `watched` says when markets were observed; a market
+    that is not in it was observed as its rows show.
     """
 
     markets: tuple[Market, ...]
     starts: Ints
     times: Ints
     prices: Ints
+    watched: Mapping[Market, WatchRecord] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.times.size)
 
     def __iter__(self) -> Iterator[PriceSeries]:
+        """The series of each market; one that was watched after its last event gets an event at the end of that."""
         for market, start, end in zip(self.markets, self.starts[:-1], self.starts[1:], strict=True):
-            yield PriceSeries(market, self.times[start:end], self.prices[start:end])
+            series = PriceSeries(market, self.times[start:end], self.prices[start:end])
+            spans = of_events(market, series.times, self.watched.get(market))
+            if spans == (Span(series.first, series.last),):
+                yield series
+            else:
+                until = max([series.last, *(span.end for span in spans)])
+                yield replace(series.held_until(until), watched=spans)
 
     @classmethod
     def of(cls, batch: PriceBatch) -> PriceTable:
@@ -55,7 +66,9 @@ class PriceTable:
     @classmethod
     def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
         """The rows of all tables."""
-        return cls.of(PriceBatch.joined(table.batch() for table in tables))
+        tables = tuple(tables)
+        rows = cls.of(PriceBatch.joined(table.batch() for table in tables))
+        return replace(rows, watched=joined(table.watched for table in tables))
 
     def batch(self) -> PriceBatch:
         """The same rows as an unsorted batch."""

@@ -62,19 +62,21 @@ def selection(
 
 
 def _vcpu_range(text: str) -> tuple[int, int] | None:
-    """`8`, `4..16`, `32..`, `..8`."""
+    return number_range("--vcpus", text) if text else None
+
+
+def number_range(option: str, text: str) -> tuple[int, int]:
+    """The range in `8`, `4..16`, `32..`, `..8`."""
     from spotctl.errors import BadRequest
 
-    if not text:
-        return None
     low, dots, high = text.partition("..")
     try:
         least = int(low) if low else 0
         most = int(high) if high else 1 << 30 if dots else least
     except ValueError:
-        raise BadRequest(f"--vcpus {text!r} is not a number or range (write 8, 4..16 or 32..)") from None
+        raise BadRequest(f"{option} {text!r} is not a number or range (write 8, 4..16 or 32..)") from None
     if least > most:
-        raise BadRequest(f"--vcpus {text!r} starts above its end")
+        raise BadRequest(f"{option} {text!r} starts above its end")
     return least, most
 
 
@@ -93,11 +95,9 @@ def start_of(text: str, now: int) -> int:
 
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:
-    """The part of a history selected by --last, from the price in force at its start; everything if `last` is empty."""
+    """The part of a history selected by --last, counted from its end; everything if `last` is empty."""
     from pricing_data.units import parse_duration
 
     if not last:
         return series
-    begin = max(series.first, series.last - parse_duration(last))
-    in_force = int(series.times[series.times.searchsorted(begin, side="right") - 1])
-    return series.window(in_force, series.last)
+    return series.window(max(series.first, series.last - parse_duration(last)), series.last)

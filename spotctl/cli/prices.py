@@ -22,6 +22,7 @@ from spotctl.cli.options import (
     selection,
     start_of,
 )
+from spotctl.cli.prices_best import best
 from spotctl.cli.prices_egress import egress
 from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pricing_data.library import Library
 
 app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
+app.command()(best)
 app.command()(egress)
 
 
@@ -168,10 +170,11 @@ def show(
     library = _library(session)
     series = recent(library.series(Market.parse(market)), last)
     one, now = describe(series, library.catalog), wall_us()
+    figures = library.interruptions(series.market)
     if json_:
-        session.answer_json(prices_json.stats(one, now))
+        session.answer_json({**prices_json.stats(one, now), "interruptions": prices_json.interruptions(figures)})
     else:
-        session.out.print(terminal.one_market(one, series, now, session.out.width))
+        session.out.print(terminal.one_market(one, series, figures, now, session.out.width))
 
 
 @app.command()
@@ -238,7 +241,7 @@ def gaps(
     glob: GlobArgument = "",
     json_: JsonOption = False,
 ) -> None:
-    """List gaps: seams between two downloads, markets without recent changes, markets that stopped.
+    """List gaps: seams between two downloads, times without observation, markets not watched lately.
 
     Example: spotctl prices gaps 'aws/sa-east-1'
     """
@@ -247,11 +250,12 @@ def gaps(
 
     session: Session = context.obj
     library = _library(session)
-    report = find_gaps(library.table(library.require(selection(glob))))
+    now = wall_us()
+    report = find_gaps(library.table(library.require(selection(glob))), now)
     if json_:
         session.answer_json(prices_json.gaps(report))
     else:
-        session.out.print(terminal.gaps(report), soft_wrap=True)
+        session.out.print(terminal.gaps(report, now), soft_wrap=True)
 
 
 @app.command()

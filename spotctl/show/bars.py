@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pricing_data.observed import held
+
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
@@ -31,18 +33,19 @@ def sparkline(series: PriceSeries, width: int) -> str:
     """The highest price in each of `width` equal intervals, scaled from the lowest to the highest price.
 
     The highest, because a spike that lasts minutes is what evicts, and a mean over days would hide it. Where spikes
-    tower over the rest the bars are logarithmic, as in the plots.
+    tower over the rest the bars are logarithmic, as in the plots. Where nothing was observed, there is no bar.
     """
     edges = np.linspace(series.first, series.last, width + 1)
     begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
     end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
     tops = np.array([series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float)
     low, high = float(series.prices.min()), float(series.prices.max())
+    seen = np.ones(width, dtype=bool) if series.watched is None else held(edges.astype(np.int64), series.watched) > 0
     if high == low:
-        return _lines(np.ones(width), 1)[0]
+        return _lines(np.where(seen, 1.0, 0.0), 1)[0]
     if needs_log_scale(low, high):
         tops, low, high = np.log(tops), np.log(low), np.log(high)
-    return _lines(1 + np.round((tops - low) / (high - low) * 7), 1)[0]
+    return _lines(np.where(seen, 1 + np.round((tops - low) / (high - low) * 7), 0), 1)[0]
 
 
 def _lines(eighths: Floats, height: int) -> list[str]:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from pricing_data.atomic_write import atomic_write
+from pricing_data.observed import holes
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
@@ -75,8 +78,7 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
 
 
 def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
-    times = series.times.astype("datetime64[us]")
-    prices = series.prices / NANOS_PER_DOLLAR
+    times, prices = _drawn(series)
     axes.step(times, prices, where="post", color=_SPOT, linewidth=1, label="spot")
     if stats.on_demand is not None:
         level = to_usd(stats.on_demand.price)
@@ -94,9 +96,22 @@ def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2, frameon=False)
 
 
+def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
+    """The points of the line: no price from the start of a hole to its end, so that it is drawn as a hole."""
+    gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
+    inside = np.any((series.times[:, None] > gaps[:, 0]) & (series.times[:, None] < gaps[:, 1]), axis=1)
+    ends = [series.price_at(int(end)) for end in gaps[:, 1]]
+    times = np.concatenate((series.times[~inside], gaps[:, 0], gaps[:, 1]))
+    prices = np.concatenate((series.prices[~inside], np.full(len(gaps), np.nan), ends)) / NANOS_PER_DOLLAR
+    order = np.argsort(times, kind="stable")
+    return times[order].astype("datetime64[us]"), prices[order]
+
+
 def _title(stats: MarketStats) -> str:
     label = " (synthetic)" if stats.market.is_synthetic else ""
     comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
+    if stats.coverage < 1:
+        comparison += f", observed {percent(stats.coverage)} of the time"
     return f"{stats.market}{label}: mean {dollars(stats.mean)}{comparison}".replace("$", r"\$")
 
 
@@ -106,7 +121,17 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
         figure.savefig(drawing, format="svg")
     chart = drawing.getvalue()
     first, last = (f(s.times[i] for s, _ in histories) for f, i in ((min, 0), (max, -1)))
-    head = ("market", "mean", "median", "highest", "on-demand", "discount", "changes/day", "hours above on-demand")
+    head = (
+        "market",
+        "mean",
+        "median",
+        "highest",
+        "on-demand",
+        "discount",
+        "changes/day",
+        "hours above on-demand",
+        "observed",
+    )
     return _PAGE.format(
         span=f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour.",
         chart=chart[chart.index("<svg") :],
@@ -126,5 +151,6 @@ def _row(stats: MarketStats) -> str:
         percent(stats.discount),
         f"{stats.changes_per_day:.1f}",
         "-" if above is None else f"{above:,.1f}",
+        percent(stats.coverage),
     )
     return "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import format_time, to_usd
+from pricing_data.units import HOUR, format_time, to_usd
 
 if TYPE_CHECKING:
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
     from pricing_data.ingest import FileReport
+    from pricing_data.interruptions import Interruption
     from pricing_data.query import QueryResult
     from pricing_data.stats import MarketStats
 
@@ -34,9 +36,26 @@ def stats(one: MarketStats, now: int) -> dict[str, Any]:
         "spikes_per_day": one.spikes_per_day,
         "hours_above_on_demand": one.hours_above_on_demand,
         "outliers": one.outliers,
+        "coverage": one.coverage,
+        "observed_hours": one.observed / HOUR,
         "age_seconds": one.age_seconds(now),
         "synthetic": one.market.is_synthetic,
     }
+
+
+def interruptions(figures: Sequence[Interruption]) -> list[dict[str, Any]]:
+    """Published interruption figures, oldest first."""
+    return [
+        {
+            "market": str(one.market),
+            "measure": one.measure,
+            "as_of": format_time(one.as_of),
+            "low": one.low,
+            "high": one.high,
+            "source": one.source,
+        }
+        for one in figures
+    ]
 
 
 def imported(report: FileReport) -> dict[str, Any]:

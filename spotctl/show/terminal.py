@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import SECOND, age, format_time, format_usd, to_usd
+from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd
 from spotctl.show.bars import sparkline
 from spotctl.show.layout import pairs_table, plain_table
 from spotctl.show.printable import printable
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
     from pricing_data.ingest import FileReport
+    from pricing_data.interruptions import Interruption
     from pricing_data.market import Market
     from pricing_data.query import QueryResult
     from pricing_data.series import PriceSeries
     from pricing_data.stats import MarketStats
 
 _UNKNOWN = "-"
+_OBSERVED = "observed"
 _NAMED_GAPS = 20
 _NAMED_BAD_ROWS = 20
 
@@ -56,8 +59,9 @@ def markets(names: Sequence[Market]) -> Text:
 
 
 def stats(summaries: Sequence[MarketStats], now: int, width: int) -> Table:
-    """A row of statistics per market; a narrow terminal gets the most important columns."""
-    columns = [column for column in _STATS_COLUMNS if width >= column[2]]
+    """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown."""
+    has_holes = any(one.coverage < 1 for one in summaries)
+    columns = [column for column in _STATS_COLUMNS if width >= column[2] or (has_holes and column[0] == _OBSERVED)]
     table = plain_table(*(name for name, _, _ in columns))
     for one in summaries:
         table.add_row(*(cell(one, now) for _, cell, _ in columns))
@@ -79,6 +83,7 @@ _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], i
     ("mean", lambda one, _: dollars(one.mean), 0),
     ("on-demand", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, 100),
     ("discount", lambda one, _: percent(one.discount), 0),
+    (_OBSERVED, lambda one, _: percent(one.coverage), 110),
     ("lowest", lambda one, _: dollars(one.lowest), 150),
     ("highest", lambda one, _: dollars(one.highest), 120),
     ("changes/day", lambda one, _: f"{one.changes_per_day:.1f}", 110),
@@ -89,8 +94,8 @@ _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], i
 )
 
 
-def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> Group:
-    """One market in detail, with its price history as a sparkline."""
+def one_market(one: MarketStats, series: PriceSeries, figures: Sequence[Interruption], now: int, width: int) -> Group:
+    """One market in detail, with what is published of its interruptions, and its price history as a sparkline."""
     rows = [
         (
             "price now",
@@ -102,12 +107,29 @@ def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> G
         ),
         ("on-demand", _on_demand(one)),
         ("history", f"{one.events:,} price changes from {format_time(one.first)} to {format_time(one.last)}"),
+        (
+            "observed",
+            f"{percent(one.coverage)} of that time ({age(one.observed / SECOND)}), which all figures are over",
+        ),
         ("volatility", f"{one.changes_per_day:.0f} changes/day, {one.spikes_per_day:.2f} spikes/day"),
     ]
     if one.outliers:
         rows.append(("suspicious", f"{one.outliers} prices above 20 x the median or 10 x on-demand"))
+    newest = {figure.measure: figure for figure in figures}
+    rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     chart = Text(sparkline(series, max(10, width)), style="cyan")
     return Group(market_name(one.market), pairs_table(rows), chart)
+
+
+def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
+    """The newest figure, since when it has been published unchanged, and how many there were before."""
+    alike = [one for one in figures if one.measure == newest.measure]
+    starts = [one for before, one in pairwise(alike) if (before.low, before.high) != (one.low, one.high)]
+    since = starts[-1] if starts else alike[0]
+    scale, unit = (1, "") if newest.measure == "placement-score" else (100, "%")
+    low, high = newest.low * scale, newest.high * scale
+    shown = f"{low:g}{unit}" if low == high else f"{low:g}-{high:g}{unit}"
+    return f"{shown} since {format_time(since.as_of)[:10]}, {counted(len(starts), 'change')} before; {newest.source}"
 
 
 def _on_demand(one: MarketStats) -> str:
@@ -161,7 +183,7 @@ def fetched(reports: Sequence[TaskReport]) -> Table:
     return table
 
 
-def gaps(report: GapReport) -> Group:
+def gaps(report: GapReport, now: int) -> Group:
     """Seams, stale markets and the longest gaps."""
     lines = [
         f"seam   {seam.cloud}/{seam.region}: {format_time(seam.start)} to {format_time(seam.end)},"
@@ -169,8 +191,7 @@ def gaps(report: GapReport) -> Group:
         for seam in report.seams
     ]
     lines += [
-        f"stale  {stale.market}: last seen {format_time(stale.last)},"
-        f" {age((stale.newest - stale.last) / SECOND)} before the newest price of its region"
+        f"stale  {stale.market}: last seen {format_time(stale.last)}, {age((now - stale.last) / SECOND)} ago"
         for stale in report.stale[:_NAMED_GAPS]
     ]
     if len(report.stale) > _NAMED_GAPS:

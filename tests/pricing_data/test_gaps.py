@@ -28,12 +28,12 @@ def daily(silent: dict[int, tuple[int, int]], markets: int = 4, days: int = 30, 
 
 
 def test_a_market_seen_daily_has_no_gaps() -> None:
-    report = find_gaps(daily({}))
+    report = find_gaps(daily({}), START + 30 * DAY)
     assert (report.seams, report.gaps, report.stale) == ((), (), ())
 
 
 def test_one_silent_market_is_a_gap_of_its_own() -> None:
-    report = find_gaps(daily({1: (10, 13)}))
+    report = find_gaps(daily({1: (10, 13)}), START + 30 * DAY)
     assert [(str(gap.market), gap.start, gap.end) for gap in report.gaps] == [
         ("aws/us-east-1/-/t1.large", START + 10 * DAY + HOUR, START + 13 * DAY + HOUR)
     ]
@@ -41,7 +41,7 @@ def test_one_silent_market_is_a_gap_of_its_own() -> None:
 
 
 def test_a_silence_of_half_a_region_is_a_seam() -> None:
-    report = find_gaps(daily({0: (10, 13), 2: (10, 14), 3: (20, 23)}))
+    report = find_gaps(daily({0: (10, 13), 2: (10, 14), 3: (20, 23)}), START + 30 * DAY)
     seam = report.seams[0]
     assert len(report.seams) == 1
     assert (seam.start, seam.end, seam.silent, seam.markets) == (START + 10 * DAY + 2 * HOUR, START + 13 * DAY, 2, 4)
@@ -49,19 +49,23 @@ def test_a_silence_of_half_a_region_is_a_seam() -> None:
 
 
 def test_a_market_that_stopped_is_stale() -> None:
-    report = find_gaps(daily({}, ends=20))
+    report = find_gaps(daily({}, ends=20), START + 30 * DAY)
     assert [(str(one.market), one.last) for one in report.stale] == [("aws/us-east-1/-/t0.large", START + 20 * DAY)]
+
+
+def test_staleness_is_measured_against_now() -> None:
+    assert len(find_gaps(daily({}), START + 40 * DAY).stale) == 4
 
 
 def test_a_market_recorded_only_on_changes_may_be_silent() -> None:
     monthly = np.arange(12, dtype=np.int64) * 30 * DAY + START
     batch = PriceBatch((Market("gcp", "us-east1", "-", "n1"),), np.zeros(12, dtype=np.int64), monthly, monthly)
-    assert find_gaps(PriceTable.of(batch)).gaps == ()
+    assert find_gaps(PriceTable.of(batch), START).gaps == ()
 
 
 def test_the_seam_in_the_2020_file_is_found(shared_data: Path) -> None:
     path = shared_data / "prices" / "aws_sa-east-1_2019-12_2020-06.csv.gz"
-    report = find_gaps(PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path))))
+    report = find_gaps(PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path))), START)
     assert [(format_time(seam.start)[:10], format_time(seam.end)[:10]) for seam in report.seams] == [
         ("2020-03-29", "2020-03-31")
     ]

@@ -18,6 +18,7 @@ from pricing_data.sources.gcp import GcpSource
 from pricing_data.units import DAY, HOUR, format_time, parse_time
 from tests.servers.gcp import PROJECT, Gcp, history, machine, preempted, priced, sku
 from tests.servers.loopback import LoopbackServer
+from tests.servers.pulling import observed_events
 
 IOWA, TAIWAN = "us-central1", "asia-east1"
 NOW = parse_time("2026-09-20T10:30:00Z")
@@ -115,11 +116,7 @@ def whole(task: FetchTask) -> FetchedRows:
 
 
 def events_of(fetched: FetchedRows) -> set[PriceEvent]:
-    batch = fetched.prices
-    return {
-        PriceEvent(batch.markets[code], int(time), int(price))
-        for code, time, price in zip(batch.codes, batch.times, batch.prices, strict=True)
-    }
+    return set(observed_events(fetched))
 
 
 def market(name: str, region: str = IOWA) -> Market:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pricing_data.clouds.base import on_one_line
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import httpx
 
 Band = tuple[float, float]
+SOURCE = "aws spot advisor"
 
 # What the indices have always meant; the file's own `ranges` take precedence.
 _LABELS = {0: "<5%", 1: "5-10%", 2: "10-15%", 3: "15-20%", 4: ">20%"}
@@ -67,13 +69,17 @@ def buckets_of(document: Mapping[str, Any]) -> Iterator[Bucket]:
 
 
 @rejecting
-def interruption(bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: Bucket) -> Interruption | None:
-    """The figure of a requested market, else None. The Advisor publishes one figure for all zones of a region."""
+def figures(bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: Bucket) -> tuple[Interruption, ...]:
+    """The interruption band and the saving of a requested market; one entry stands for all zones of a region."""
     if not request.wants_type(bucket.instance_type) or bucket.region not in (request.regions or (bucket.region,)):
-        return None
+        return ()
     market = Market.of(CLOUD, bucket.region, None, bucket.instance_type, bucket.system)
     low, high = bands[bucket.entry["r"]]
-    return Interruption(market, "monthly-bucket", as_of, low, high, "aws spot advisor")
+    band = Interruption(market, "monthly-bucket", as_of, low, high, SOURCE)
+    if "s" not in bucket.entry:
+        return (band,)
+    saving = bucket.entry["s"] / 100
+    return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
 def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: Rejects) -> tuple[Interruption, ...]:
@@ -87,7 +93,7 @@ def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: R
         raise NoAnswer(
             f"aws/-: Spot Advisor: the file at {response.url} has another format ({str(error)[:200]})", _CURE
         ) from error
-    return tuple(rejects.good(partial(interruption, bands, as_of, request), buckets))
+    return tuple(chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), buckets)))
 
 
 def advisor_file(settings: AwsSettings) -> httpx.Response:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pricing_data.clouds.settings import AwsSettings
 from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.market import Market
+from pricing_data.observed import WatchRecord
 from pricing_data.sources.aws.advisor import advisor_file, interruptions_of
 from pricing_data.sources.aws.records import (
     CLOUD,
@@ -110,13 +112,21 @@ class AwsSource:
                     EndTime=to_datetime(span.end),
                     Filters=type_filters(request.types),
                 )
+                since: dict[Market, int] = {}
                 for page in pages:
                     # A list, because the page is complete only if none of its records was rejected.
                     events = list(rejects.good(partial(price_event, region), page["SpotPriceHistory"]))
                     complete = not page.get("NextToken") and not rejects.count
+                    wanted = [event for event in events if request.wants_type(event.market.instance_type)]
+                    for event in wanted:
+                        since[event.market] = min(event.time, since.get(event.market, event.time))
                     yield FetchedRows(
-                        prices=PriceBatch.of(e for e in events if request.wants_type(e.market.instance_type)),
+                        prices=PriceBatch.of(wanted),
                         covered={history: Span(begin, span.end)} if complete else {},
+                        # A slice contains every change in it, and the price in force at its start.
+                        watched={m: WatchRecord((Span(first, span.end),)) for m, first in since.items()}
+                        if complete
+                        else {},
                     )
         rejects.report()
 

@@ -10,10 +10,11 @@ from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, Market
+from pricing_data.observed import WatchRecord
 from pricing_data.sources.azure.records import Record, number, text
 from pricing_data.sources.azure.sizes import spelled
 from pricing_data.sources.base import FetchRequest
-from pricing_data.units import DAY, format_time, format_usd, parse_time, parse_usd
+from pricing_data.units import DAY, Span, format_time, format_usd, parse_time, parse_usd
 
 SOURCE = "azure-retail-prices"
 
@@ -111,14 +112,16 @@ class PriceSheet:
         )
 
     def in_force(self) -> FetchedRows:
-        """An observation of each spot market's price at the end of the request."""
+        """That each spot market was watched from the start of its first listed price to the end of the request."""
         at = self.request.until
         newest: dict[Market, RetailPrice] = {}
+        since: dict[Market, int] = {}
         for price in sorted(self._seen.values(), key=lambda price: price.start):
             if price.spot and self._is_requested(price):
                 newest[price.market] = price
+                since.setdefault(price.market, price.start)
         return FetchedRows(
-            prices=PriceBatch.of(PriceEvent(p.market, at, p.price) for p in newest.values() if p.in_force(at))
+            watched={p.market: WatchRecord((Span(since[p.market], at),)) for p in newest.values() if p.in_force(at)}
         )
 
     def _is_requested(self, price: RetailPrice) -> bool:

@@ -12,7 +12,8 @@ from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.settings import AzureSettings
 from pricing_data.errors import CloudError, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
-from pricing_data.market import api_region
+from pricing_data.market import Market, api_region
+from pricing_data.observed import WatchRecord
 from pricing_data.sources.azure import spot
 from pricing_data.sources.azure.offers import PriceSheet
 from pricing_data.sources.azure.records import named, text
@@ -136,12 +137,15 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
     is_empty = True
     for page in session.rows(call, spot.price_history_query(region)):
         events = []
+        watched: dict[Market, WatchRecord] = {}
         for market, entries in rejects.good(spot.read_history, page, named):
             is_empty = False
             points = rejects.good(spot.read_point, entries, named)
             if request.wants_type(market.instance_type):
-                events += spot.events_between(market, points, start, request.until)
-        yield FetchedRows(prices=PriceBatch.of(events))
+                changes = spot.events_between(market, points, start, request.until)
+                events += changes
+                watched.update((e.market, WatchRecord((Span(e.time, request.until),))) for e in changes[:1])
+        yield FetchedRows(prices=PriceBatch.of(events), watched=watched)
     rejects.report()
     # Resource Graph sometimes answers with an empty table; the next fetch then repeats the query.
     if not is_empty:

@@ -69,7 +69,7 @@ def read_point(entry: Record) -> PricePoint:
 
 
 def events_between(market: Market, points: Iterable[PricePoint], start: int, until: int) -> list[PriceEvent]:
-    """A market's price changes from `start`, and an observation of its last price at `until`.
+    """A market's price changes from `start` to `until`.
 
     They begin with the change that set the price in force at `start`, at its own, earlier time.
     """
@@ -78,7 +78,7 @@ def events_between(market: Market, points: Iterable[PricePoint], start: int, unt
         return []
     before = sum(point.time <= start for point in known)
     kept = known[max(before - 1, 0) :]
-    return [PriceEvent(market, *point) for point in (*kept, PricePoint(until, kept[-1].price))]
+    return [PriceEvent(market, *point) for point in kept]
 
 
 def read_eviction_rate(row: Record, as_of: int) -> Interruption:

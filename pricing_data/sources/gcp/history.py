@@ -11,6 +11,7 @@ from pricing_data.errors import BadInput, CloudError
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import NO_ZONE, Market
+from pricing_data.observed import WatchRecord, union
 from pricing_data.sources.gcp.machines import CLOUD
 from pricing_data.sources.gcp.money import usd_nanos
 from pricing_data.sources.rejects import Rejects
@@ -50,9 +51,13 @@ def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -
     return Market(CLOUD, region, NO_ZONE, machine_type)
 
 
-def price_events(market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects) -> list[PriceEvent]:
-    """The prices in force during a window."""
-    return list(_events(market, rejects.good(_price_interval, answer.price_history, lambda _: market), window))
+def price_history(
+    market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
+) -> tuple[list[PriceEvent], WatchRecord]:
+    """The prices in force during a window, and when they are known to have been."""
+    intervals = list(_in_window(rejects.good(_price_interval, answer.price_history, lambda _: market), window))
+    watched = WatchRecord(union(Span(one.start, min(one.end, window.end)) for one in intervals))
+    return [PriceEvent(market, one.start, one.price) for one in intervals], watched
 
 
 def interruptions(
@@ -63,21 +68,13 @@ def interruptions(
     return tuple(rate for rate in rates if window.start < rate.as_of <= window.end)
 
 
-def _events(market: Market, intervals: Iterable[PriceInterval], window: Span) -> Iterator[PriceEvent]:
-    """Each price at its start and, if no other price follows at once, also at the last moment it was in force.
-
-    A series ends at its last event; without the second event, today's price would be known only at its start.
-    """
+def _in_window(intervals: Iterable[PriceInterval], window: Span) -> Iterator[PriceInterval]:
+    """The intervals that reach into a window, each ending where the next one starts."""
     ordered = sorted(intervals)
     for current, following in zip_longest(ordered, ordered[1:]):
-        next_start = following.start if following else LATEST
-        end = min(current.end, next_start)
-        if end <= window.start or end <= current.start or current.start > window.end:
-            continue
-        yield PriceEvent(market, current.start, current.price)
-        last_moment = min(end - 1, window.end)
-        if (end < next_start or end > window.end) and last_moment > current.start:
-            yield PriceEvent(market, last_moment, current.price)
+        end = min(current.end, following.start if following else LATEST)
+        if end > max(window.start, current.start) and current.start <= window.end:
+            yield current._replace(end=end)
 
 
 def _price_interval(record: CapacityHistoryResponsePriceRecord) -> PriceInterval:

@@ -14,8 +14,9 @@ from pricing_data.clouds.settings import GcpSettings
 from pricing_data.errors import BadInput, CloudError, RequestRejected
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.observed import WatchRecord
 from pricing_data.sources.base import FetchRequest, FetchTask
-from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_events
+from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_history
 from pricing_data.sources.gcp.machines import CLOUD, GcpMachine, machine_of
 from pricing_data.sources.gcp.skus import SOURCE, Rates, quotes, rates_of, recipe
 from pricing_data.sources.rejects import Rejects
@@ -98,7 +99,7 @@ class GcpSource:
         all_refused = bool(refusals) and len(refusals) == len(machines)
         if not rejects.count and not all_refused:
             yield FetchedRows(covered={history: Span(start, request.until)})
-        yield FetchedRows(prices=PriceBatch.of(_composed_spot(unpriced, region, request.until, price_list)))
+        yield _composed_spot(unpriced, region, request.until, price_list)
         rejects.report()
         if all_refused:
             problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
@@ -173,26 +174,29 @@ def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: 
     except BadInput as error:
         rejects.add(error)
         return FetchedRows()
+    events, watched = price_history(market, answer, window, rejects)
     return FetchedRows(
-        prices=PriceBatch.of(price_events(market, answer, window, rejects)),
+        prices=PriceBatch.of(events),
         interruptions=interruptions(market, answer, window, rejects),
+        watched={market: watched} if events else {},
     )
 
 
-def _composed_spot(
-    machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList
-) -> Iterator[PriceEvent]:
+def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList) -> FetchedRows:
     """Spot prices computed from the price list, from its date until `now`; none if `now` is before that date."""
     composable = [machine for machine in machines if recipe(machine) is not None]
     if not composable:
-        return
+        return FetchedRows()
     rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-    for machine, quote in quotes(composable, region, "spot", price_list.rates(), rejects):
-        if quote.as_of <= now:
-            market = Market(CLOUD, region, NO_ZONE, machine.name)
-            yield from (PriceEvent(market, time, quote.price) for time in sorted({quote.as_of, now}))
+    events = [
+        PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), quote.as_of, quote.price)
+        for machine, quote in quotes(composable, region, "spot", price_list.rates(), rejects)
+        if quote.as_of <= now
+    ]
     if rejects.count:
         _log.info("%s: %d machine types have none, first %s", rejects.subject, rejects.count, rejects.example)
+    watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
+    return FetchedRows(prices=PriceBatch.of(events), watched=watched)
 
 
 def _log_first(problem: str, cases: Sequence[object]) -> None:

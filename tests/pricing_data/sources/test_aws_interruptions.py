@@ -16,6 +16,7 @@ from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
 from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, ec2_error, running_aws
 from tests.servers.loopback import Fault, Reply
+from tests.servers.pulling import Pulled
 
 NOW = parse_time("2024-03-01T00:00:00Z")
 CHANGED = parse_time("2024-01-01T06:00:00Z")
@@ -52,10 +53,21 @@ def bucket(text: str, band: int, as_of: int = CHANGED) -> Interruption:
     return Interruption(Market.parse(text), "monthly-bucket", as_of, low, high, "aws spot advisor")
 
 
+def bands(result: Pulled) -> tuple[Interruption, ...]:
+    return tuple(one for one in result.all.interruptions if one.measure == "monthly-bucket")
+
+
+def test_the_spot_advisors_savings_are_kept(aws: AwsWorld) -> None:
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    savings = {str(one.market): one.low for one in result.all.interruptions if one.measure == "saving"}
+    assert savings["aws/us-east-1/-/p3.2xlarge"] == 0.6
+    assert len(savings) == len(bands(result))
+
+
 def test_the_spot_advisor_is_read_whole_and_dated_by_its_last_change(aws: AwsWorld) -> None:
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
     assert result.error is None
-    assert set(result.all.interruptions) == {
+    assert set(bands(result)) == {
         bucket("aws/us-east-1/-/c5.large", 0),
         bucket("aws/us-east-1/-/p3.2xlarge", 4),
         bucket("aws/us-east-1/-/c5.large/windows", 2),
@@ -65,13 +77,13 @@ def test_the_spot_advisor_is_read_whole_and_dated_by_its_last_change(aws: AwsWor
 
 def test_only_the_requested_regions_and_types_are_kept(aws: AwsWorld) -> None:
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("p*",)))
-    assert result.all.interruptions == (bucket("aws/us-east-1/-/p3.2xlarge", 4),)
+    assert bands(result) == (bucket("aws/us-east-1/-/p3.2xlarge", 4),)
 
 
 def test_an_undated_file_is_as_of_the_fetch(aws: AwsWorld) -> None:
     aws.breaks(Fault(ADVISOR_PATH, Reply(200, json.dumps(aws.cloud.advisor).encode())))
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("eu-west-1",)))
-    assert result.all.interruptions == (bucket("aws/eu-west-1/-/c5.large", 3, NOW),)
+    assert bands(result) == (bucket("aws/eu-west-1/-/c5.large", 3, NOW),)
 
 
 @pytest.mark.parametrize("document", [{"ranges": RANGES}, {"ranges": []}, {}])
@@ -99,7 +111,7 @@ def test_unreadable_entries_are_counted_and_the_good_ones_kept(aws: AwsWorld) ->
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
     assert isinstance(result.error, IncompleteAnswer)
     assert ": 4 records left out, the others were kept" in str(result.error)
-    assert len(result.all.interruptions) == 4
+    assert len(bands(result)) == 4
 
 
 @pytest.mark.parametrize(
@@ -115,7 +127,7 @@ def test_a_temporary_fault_is_retried(aws: AwsWorld, fault: Fault) -> None:
     aws.breaks(Fault(fault.path, fault.reply, fault.cut, fault.times))
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
     assert result.error is None
-    assert len(result.all.interruptions) == 4
+    assert len(bands(result)) == 4
     assert len([r for r in aws.server.requests if r.path == ADVISOR_PATH]) == 3
 
 

@@ -68,7 +68,7 @@ def missing_part(azure: AzureWorld, source: AzureSource) -> CloudError | None:
     """The error of the account's single task; asserts that the price list was fetched."""
     result = azure.pull(REQUEST, source)
     assert result["eastus", "prices"].error is None
-    assert len(result["eastus", "prices"].events) == 2
+    assert len(result["eastus", "prices"].observed) == 2
     assert len(result) == 2
     return result["-", "spot history, eviction rates, machine types"].error
 

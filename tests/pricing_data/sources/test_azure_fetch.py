@@ -122,9 +122,9 @@ def test_everything_on_azure_is_fetched_once(azure: AzureWorld, seed: int, page_
     result = azure.pull(request())
     assert all(found.error is None for found in result.values())
     for region, truth in truths.items():
-        assert set(result[region, "prices"].events) == truth.price_events
+        assert set(result[region, "prices"].observed) == truth.price_events
         assert set(result[region, "prices"].all.on_demand) == truth.on_demand
-        assert set(result[region, "spot history"].events) == truth.history
+        assert set(result[region, "spot history"].observed) == truth.history
         assert set(result[region, "machine types"].all.types) == truth.types
         assert sorted(result[region, "eviction rates"].all.interruptions) == sorted(truth.rates)
         assert result[region, "spot history"].all.covered == {f"azure/{region}": Span(SINCE, NOW)}
@@ -137,8 +137,8 @@ def test_tasks_run_in_parallel(azure: AzureWorld) -> None:
     with ThreadPoolExecutor(len(tasks)) as pool:
         result = {(task.region, task.what): found for task, found in zip(tasks, pool.map(pulled, tasks), strict=True)}
     for region, truth in truths.items():
-        assert set(result[region, "prices"].events) == truth.price_events
-        assert set(result[region, "spot history"].events) == truth.history
+        assert set(result[region, "prices"].observed) == truth.price_events
+        assert set(result[region, "spot history"].observed) == truth.history
         assert set(result[region, "machine types"].all.types) == truth.types
 
 
@@ -171,7 +171,7 @@ def test_regions_are_accepted_in_any_spelling_and_fetched_once(azure: AzureWorld
     truths = filled(azure, 2)
     tasks = AzureSource(azure.settings()).tasks(request(regions=("us_east", "East US", "eastus")))
     assert [task.region for task in tasks] == ["eastus"] * 4
-    assert set(pulled(tasks[0]).events) == truths["eastus"].price_events
+    assert set(pulled(tasks[0]).observed) == truths["eastus"].price_events
 
 
 def test_only_the_requested_types_are_kept_and_covered_separately(azure: AzureWorld) -> None:
@@ -183,7 +183,7 @@ def test_only_the_requested_types_are_kept_and_covered_separately(azure: AzureWo
     assert {found.instance_type for found in every.on_demand} == {found.name for found in every.types}
     assert {found.market.instance_type for found in every.interruptions} == {found.name for found in every.types}
     wanted = {event for event in truths["eastus"].history if event.market.instance_type.startswith("Standard_NC")}
-    assert set(result["eastus", "spot history"].events) == wanted
+    assert set(result["eastus", "spot history"].observed) == wanted
     assert every.covered == {"azure/eastus Standard_NC*": Span(SINCE, NOW)}
 
 
@@ -193,7 +193,7 @@ def test_history_continues_where_the_last_fetch_ended(azure: AzureWorld) -> None
     covered = {f"azure/{region}": Span(SINCE, resumed_at) for region in REGIONS}
     result = azure.pull(request(covered=covered))
     for region in REGIONS:
-        assert set(result[region, "spot history"].events) == truths[region].history
+        assert set(result[region, "spot history"].observed) == truths[region].history
         assert result[region, "spot history"].all.covered == {f"azure/{region}": Span(resumed_at, NOW)}
 
 
@@ -213,11 +213,11 @@ def test_history_beyond_the_retention_of_azure_counts_as_covered(azure: AzureWor
     later = replace(year, until=NOW + HOUR, covered=first.all.covered)
     second = azure.pull(later)["eastus", "spot history"]
     assert second.all.covered == {"azure/eastus": Span(NOW, NOW + HOUR)}
-    newest = {event.market: event.price for event in sorted(first.events, key=lambda event: event.time)}
-    assert {event for event in second.events if event.time > NOW} == {
+    newest = {event.market: event.price for event in sorted(first.observed, key=lambda event: event.time)}
+    assert {event for event in second.observed if event.time > NOW} == {
         PriceEvent(market, NOW + HOUR, price) for market, price in newest.items()
     }
-    assert len(second.events) == 2 * len(newest), "the price in force at the start and the one at the end, nothing else"
+    assert len(second.observed) == 2 * len(newest), "the price at the start and at the end"
 
 
 def test_an_empty_history_covers_nothing(azure: AzureWorld) -> None:
@@ -232,5 +232,5 @@ def test_without_an_account_the_price_list_is_fetched_and_one_task_reports_what_
     missing = result.pop(("-", "spot history, eviction rates, machine types"))
     assert "AZURE_SUBSCRIPTION_ID" in str(missing.error)
     assert set(result) == {(region, "prices") for region in REGIONS}
-    assert all(set(result[region, "prices"].events) == truths[region].price_events for region in REGIONS)
+    assert all(set(result[region, "prices"].observed) == truths[region].price_events for region in REGIONS)
     assert not [r for r in azure.server.requests if "Microsoft" in r.path]

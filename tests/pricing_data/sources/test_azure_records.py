@@ -177,11 +177,12 @@ def test_an_invalid_item_is_rejected(change: Row) -> None:
         read_price(item(**change))
 
 
-def read(*items: Row) -> tuple[list[PriceEvent], list[PriceEvent], FetchedRows]:
-    """The changes, the final observations and the other rows of a price list."""
+def read(*items: Row) -> tuple[list[PriceEvent], list[tuple[Market, int]], FetchedRows]:
+    """The changes, the ends of observation and the other rows of a price list."""
     sheet = PriceSheet(REQUEST)
     page = sheet.rows_of(offer for offer in map(sheet.read, items) if offer is not None)
-    return events_of(page), events_of(sheet.in_force()), page
+    confirmed = [(market, watched.complete[-1].end) for market, watched in sheet.in_force().watched.items()]
+    return events_of(page), confirmed, page
 
 
 def events_of(fetched: FetchedRows) -> list[PriceEvent]:
@@ -200,7 +201,7 @@ def spot(price: int, start: str, end: str | None = None) -> Row:
 def test_the_price_in_force_is_observed_at_the_end_of_the_request() -> None:
     changes, observed, _ = read(spot(2 * 10**8, "2026-03-01"), spot(10**8, "2026-02-01", "2026-02-28"))
     assert sorted(event.price for event in changes) == [10**8, 2 * 10**8]
-    assert observed == [PriceEvent(D2, NOW, 2 * 10**8)]
+    assert observed == [(D2, NOW)]
 
 
 def test_a_price_that_ended_is_not_observed_now() -> None:
@@ -211,7 +212,7 @@ def test_a_price_that_ended_is_not_observed_now() -> None:
 
 def test_a_price_is_in_force_on_its_last_day() -> None:
     _, observed, _ = read(spot(10**8, "2026-03-01", "2026-03-15"))
-    assert observed == [PriceEvent(D2, NOW, 10**8)]
+    assert observed == [(D2, NOW)]
 
 
 def test_announced_prices_have_not_taken_effect() -> None:

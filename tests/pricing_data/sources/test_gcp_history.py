@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.errors import BadInput
-from pricing_data.fetched_rows import PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.sources.gcp.history import SOURCE, interruptions, market_of, price_events
+from pricing_data.sources.gcp.history import SOURCE, interruptions, market_of, price_history
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import HOUR, LATEST, SECOND, Span, format_time, parse_time
 from tests.servers.gcp import history, interval, preempted, priced
+from tests.servers.pulling import observed_events
 
 REGION, TYPE = "us-central1", "n2-standard-4"
 MARKET = Market("gcp", REGION, "-", TYPE)
@@ -31,9 +32,9 @@ def at(text: str) -> int:
 
 def events_of(*prices: compute_v1.CapacityHistoryResponsePriceRecord, window: Span = EVER) -> list[PriceEvent]:
     rejects = Rejects("prices")
-    events = price_events(MARKET, history(REGION, TYPE, prices), window, rejects)
+    events, watched = price_history(MARKET, history(REGION, TYPE, prices), window, rejects)
     rejects.report()
-    return events
+    return observed_events(FetchedRows(prices=PriceBatch.of(events), watched={MARKET: watched}))
 
 
 def test_a_price_is_an_event_at_the_start_of_its_interval_with_every_nano_dollar() -> None:
@@ -53,9 +54,9 @@ def test_a_price_in_force_now_is_known_now(end: str | None) -> None:
     assert events_of(priced("2026-09-01T07:00:00Z", end, 5), window=Span(0, now))[-1] == PriceEvent(MARKET, now, 5)
 
 
-def test_a_price_that_ended_is_known_until_its_last_moment_and_no_longer() -> None:
+def test_a_price_that_ended_is_known_until_its_end_and_no_longer() -> None:
     events = events_of(priced("2026-09-01T07:00:00Z", "2026-09-02T07:00:00Z", 5))
-    assert events[-1] == PriceEvent(MARKET, at("09-02T07:00:00") - 1, 5)
+    assert events[-1] == PriceEvent(MARKET, at("09-02T07:00:00"), 5)
 
 
 def test_prices_before_the_window_are_left_out_except_the_one_in_force_at_its_start() -> None:
@@ -103,7 +104,7 @@ def test_the_events_give_the_prices_of_the_intervals(
     for start, end, price in inside:
         for moment in (start, min(end - 1, window.end)):
             assert series.price_at(moment) == price
-    assert series.last == min(inside[-1][1] - 1, window.end)
+    assert series.last == min(inside[-1][1], window.end)
 
 
 def test_preemption_rates_are_those_of_complete_days() -> None:
@@ -172,8 +173,9 @@ def test_an_unreadable_price_is_counted_and_the_others_are_kept(
 ) -> None:
     good = priced("2026-08-01T07:00:00Z", "2026-08-02T07:00:00Z", 7)
     rejects = Rejects("history")
-    events = price_events(MARKET, history(REGION, TYPE, [bad, good]), EVER, rejects)
-    assert [event.price for event in events] == [7, 7]
+    events, watched = price_history(MARKET, history(REGION, TYPE, [bad, good]), EVER, rejects)
+    assert [event.price for event in events] == [7]
+    assert [span.start for span in watched.complete] == [events[0].time]
     assert rejects.count == 1
     assert rejects.example.startswith("gcp/us-central1/-/n2-standard-4: ")
 

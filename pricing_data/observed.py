@@ -1,0 +1,158 @@
+"""Observed time: when a market was watched, as sorted, disjoint spans.
+
+Where no source watched a market, its price is unknown, and no statistic counts that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pricing_data.market import Market
+from pricing_data.units import DAY, HOUR, Span
+
+Ints = NDArray[np.int64]
+Spans = tuple[Span, ...]
+
+# A file says when prices changed, not when it was watched. Google changes its prices a few times a year.
+_LONGEST_PAUSE = {"gcp": 200 * DAY}
+_USUAL_LONGEST_PAUSE = 45 * DAY
+# AWS repeats every price at least once a day. A longer silence of a market is a hole, unless it is usual for it.
+_REPEATING = "aws"
+_LEAST_SILENCE = 36 * HOUR
+_USUAL_FACTOR = 1.5
+_ENOUGH_SILENCES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRecord:
+    """When a market was watched. In `complete` spans the provider vouches for every change; in `recorded` spans there
+    are the rows of a file, whose silences may be holes."""
+
+    complete: Spans = ()
+    recorded: Spans = ()
+
+    def joined(self, other: WatchRecord) -> WatchRecord:
+        return WatchRecord(union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded)))
+
+
+NEVER = WatchRecord()
+
+
+def joined(parts: Iterable[Mapping[Market, WatchRecord]]) -> dict[Market, WatchRecord]:
+    """What each market was watched in all parts together."""
+    total: dict[Market, WatchRecord] = {}
+    for part in parts:
+        for market, watched in part.items():
+            total[market] = total[market].joined(watched) if market in total else watched
+    return total
+
+
+def union(spans: Iterable[Span], pause: int = 0) -> Spans:
+    """The spans, joined where they overlap or are at most `pause` apart."""
+    whole: list[Span] = []
+    for span in sorted(spans):
+        if whole and span.start - whole[-1].end <= pause:
+            whole[-1] = Span(whole[-1].start, max(whole[-1].end, span.end))
+        else:
+            whole.append(span)
+    return tuple(whole)
+
+
+def clipped(spans: Iterable[Span], start: int, end: int) -> Spans:
+    """The parts of the spans within [start, end]."""
+    return tuple(
+        Span(max(one.start, start), min(one.end, end)) for one in spans if one.start <= end and one.end >= start
+    )
+
+
+def held(times: Ints, spans: Spans) -> Ints:
+    """The observed time between each two successive times."""
+    # An empty span before all times, so that each of them has a span that began earlier.
+    starts, ends = np.array([Span(*[np.iinfo(np.int64).min // 2] * 2), *spans], dtype=np.int64).T
+    lengths = ends - starts
+    at = np.searchsorted(starts, times, side="right") - 1
+    before = np.concatenate(([0], np.cumsum(lengths)))[at]
+    observed: Ints = np.diff(before + np.clip(times - starts[at], 0, lengths[at]))
+    return observed
+
+
+def of_events(market: Market, times: Ints, known: WatchRecord | None) -> Spans:
+    """When a market was watched from its first event on.
+
+    A market without any record, from a store that kept none, counts as recorded from its first event to its last.
+    """
+    first, last = int(times[0]), int(times[-1])
+    recorded = known.recorded if known is not None else (Span(first, last),)
+    if market.cloud == _REPEATING:
+        recorded = _without_silences(recorded, times)
+    spans = union((*(known.complete if known is not None else ()), *recorded))
+    return clipped(spans, first, max([last, *(span.end for span in spans)]))
+
+
+def longest_silence(times: Ints) -> float:
+    """The longest silence that is usual for a market: well over a day, and longer than its other silences."""
+    silences = np.diff(times)
+    usual = np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5) if silences.size else 0.0
+    return float(min(max(_LEAST_SILENCE, _USUAL_FACTOR * usual), _USUAL_LONGEST_PAUSE))
+
+
+def _without_silences(spans: Spans, times: Ints) -> Spans:
+    limit = longest_silence(times)
+    holes = np.flatnonzero(np.diff(times) > limit)
+    if not holes.size:
+        return spans
+    edges = [int(times[0]), *(edge for at in holes for edge in (int(times[at]), int(times[at + 1]))), int(times[-1])]
+    heard = [Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    return tuple(part for span in heard for part in clipped(spans, span.start, span.end))
+
+
+class Recording:
+    """When a file's markets were recorded, collected batch by batch: while any market of a region has rows, the region
+    was watched, from each market's own first row to its last."""
+
+    def __init__(self) -> None:
+        self._regions: dict[tuple[str, str], Spans] = {}
+        self._markets: dict[Market, Span] = {}
+
+    def add(self, markets: tuple[Market, ...], codes: Ints, times: Ints) -> None:
+        """Takes note of rows: `codes[i]` indexes `markets`."""
+        if not times.size:
+            return
+        first = np.full(len(markets), np.iinfo(np.int64).max)
+        last = np.full(len(markets), -1)
+        np.minimum.at(first, codes, times)
+        np.maximum.at(last, codes, times)
+        regions: dict[tuple[str, str], list[int]] = {}
+        for code, market in enumerate(markets):
+            if last[code] >= 0:
+                span = Span(int(first[code]), int(last[code]))
+                known = self._markets.get(market, span)
+                self._markets[market] = Span(min(span.start, known.start), max(span.end, known.end))
+                regions.setdefault((market.cloud, market.region), []).append(code)
+        for region, members in regions.items():
+            rows = times[np.isin(codes, members)] if len(regions) > 1 else times
+            self._regions[region] = self._with(region, np.sort(rows))
+
+    def _with(self, region: tuple[str, str], times: Ints) -> Spans:
+        pause = _LONGEST_PAUSE.get(region[0], _USUAL_LONGEST_PAUSE)
+        breaks = np.flatnonzero(np.diff(times) > pause)
+        edges = [0, *(edge for at in breaks.tolist() for edge in (at, at + 1)), times.size - 1]
+        spans = (Span(int(times[a]), int(times[b])) for a, b in zip(edges[::2], edges[1::2], strict=True))
+        return union((*self._regions.get(region, ()), *spans), pause)
+
+    def watched(self) -> dict[Market, WatchRecord]:
+        """The result."""
+        return {
+            market: WatchRecord(recorded=clipped(self._regions[market.cloud, market.region], *span))
+            for market, span in self._markets.items()
+        }
+
+
+def holes(spans: Spans) -> Spans:
+    """The time between the spans."""
+    return tuple(Span(before.end, after.start) for before, after in pairwise(spans))

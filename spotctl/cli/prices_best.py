@@ -1,0 +1,102 @@
+"""`spotctl prices best`: one ranked table over all clouds."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.options import (
+    CloudOption,
+    GlobArgument,
+    RegionOption,
+    TypeOption,
+    VcpusOption,
+    number_range,
+    selection,
+)
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from spotctl.analyses.best import MachineWish
+
+GpuOption = Annotated[str, typer.Option(help="Only machines with these GPUs: A100, A100:8, T4:2..4.")]
+MemoryOption = Annotated[str, typer.Option(help="Only machines with this much memory in GiB: 64.., 16..64.")]
+OsOption = Annotated[str, typer.Option("--os", help="Operating system: linux, windows, rhel, suse.")]
+LostOption = Annotated[
+    str,
+    typer.Option(help="What an eviction costs: work since the last checkpoint, and time until another machine works."),
+]
+MaxAgeOption = Annotated[str, typer.Option(help="Only prices that were seen within this time: 36h, 7d.")]
+
+
+def best(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    gpu: GpuOption = "",
+    vcpus: VcpusOption = "",
+    memory: MemoryOption = "",
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: TypeOption = None,
+    os_: OsOption = "linux",
+    sort: Annotated[
+        str, typer.Option(help="Rank by price, gpu, vcpu, useful, eviction or age.", show_default="gpu, else price")
+    ] = "",
+    limit: Annotated[int, typer.Option(help="Show this many offers.", min=1)] = 20,
+    max_age: MaxAgeOption = "7d",
+    lost: LostOption = "15m",
+    json_: JsonOption = False,
+) -> None:
+    """Rank the cheapest machines that fit, over all clouds, regions and zones.
+
+    The price per useful hour counts what evictions destroy. A price marked as estimated is the on-demand price less the
+    saving that AWS publishes.
+
+    Example: spotctl prices best --gpu A100:8
+    """
+    from pricing_data.units import SECOND, age, counted, parse_duration
+    from spotctl import wiring
+    from spotctl.analyses import best as analysis
+    from spotctl.show import best_tables
+
+    session: Session = context.obj
+    wish = _wish(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
+    now, oldest = time.time_ns() // 1000, parse_duration(max_age)
+    found = analysis.offers(wiring.library(session.settings), wish, analysis.lost_hours_of(parse_duration(lost)))
+    current = [offer for offer in found if offer.market.is_synthetic or now - offer.seen <= oldest]
+    shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]
+    if len(found) > len(current):
+        session.remark(
+            f"left out: {counted(len(found) - len(current), 'offer')} with prices older than {age(oldest / SECOND)}"
+            " (update: spotctl prices fetch; or use --max-age)"
+        )
+    if json_:
+        session.answer_json({"offers": [analysis.to_json(offer, now) for offer in shown]})
+    elif shown:
+        session.out.print(best_tables.offers(shown, now, session.out.width))
+    else:
+        session.remark("no offer fits (get prices with: spotctl prices fetch)")
+
+
+def _wish(
+    glob: str,
+    gpu: str,
+    memory: str,
+    os_: str,
+    filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
+) -> MachineWish:
+    from math import inf
+
+    from pricing_data.market import os_of_product
+    from spotctl.analyses.best import MachineWish
+
+    name, _, count = gpu.partition(":")
+    return MachineWish(
+        selection(glob, *filters[:3], vcpus=filters[3]),
+        name,
+        number_range("--gpu", count) if count else (0, inf),
+        number_range("--memory", memory) if memory else (0, inf),
+        os_of_product(os_),
+    )
