@@ -10,11 +10,14 @@ from functools import partial
 from queue import Full, Queue
 from threading import Event
 
+import numpy as np
+
 from pricing_data.errors import CloudError
-from pricing_data.fetched_rows import FetchedRows
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import is_region_of
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Source
 from pricing_data.store import Committed, PriceStore
+from pricing_data.units import DAY
 
 # Pages are small; committing each by itself would fill the store with tiny files.
 _COMMIT_ROWS = 50_000
@@ -34,6 +37,7 @@ class TaskReport:
     facts: int = 0
     done: bool = False
     failure: CloudError | None = None
+    optional: bool = False
 
 
 def fetch(
@@ -43,25 +47,29 @@ def fetch(
     *,
     workers: int = 8,
     spot_prices_only: bool = False,
+    on_plan: Callable[[list[TaskReport]], None] = lambda _: None,
     on_progress: Callable[[list[TaskReport]], None] = lambda _: None,
 ) -> list[TaskReport]:
     """Runs every task of every source, and stores rows as they arrive.
 
-    With `spot_prices_only`, tasks that bring other things are left out.
+    With `spot_prices_only`, tasks that bring other things are left out. `on_plan` gets the tasks before any is run.
     Rows that a task yielded before it failed are kept. If this process dies, the committed rows stay, and the next
     fetch continues after them.
     """
-    reports: list[TaskReport] = []
     arrivals: Queue[_Arrival] = Queue(_QUEUE_LENGTH)
     with _pool(workers) as (pool, stop):
-        for report, task in _tasks(pool, sources, request):
-            if task is not None and spot_prices_only and not task.spot_prices:
-                continue
-            reports.append(report)
+        planned = [
+            (report, task)
+            for report, task in _tasks(pool, sources, request)
+            if task is None or task.spot_prices or not spot_prices_only
+        ]
+        reports = [report for report, _ in planned]
+        on_plan(reports)
+        for report, task in planned:
             if task is not None:
                 pull = pool.submit(_pull, task, report, arrivals, stop)
                 pull.add_done_callback(partial(_report_crash, report, arrivals, stop))
-        pending = {id(report): _PendingRows(report) for report in reports}
+        pending = {id(report): _PendingRows(report, request) for report in reports}
         on_progress(reports)
         while not all(report.done for report in reports):
             arrival = arrivals.get()
@@ -69,6 +77,20 @@ def fetch(
             on_progress(reports)
     store.compact()
     return reports
+
+
+def requested(fetched: FetchedRows, request: FetchRequest) -> FetchedRows:
+    """The rows of the requested operating systems that are not dated in the future."""
+    prices, latest = fetched.prices, request.until + DAY
+    wanted = np.array([request.wants_system(market.os) for market in prices.markets], dtype=bool)
+    kept = wanted[prices.codes] & (prices.times <= latest)
+    return replace(
+        fetched,
+        prices=PriceBatch(prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]),
+        on_demand=tuple(one for one in fetched.on_demand if request.wants_system(one.os) and one.as_of <= latest),
+        interruptions=tuple(one for one in fetched.interruptions if request.wants_system(one.market.os)),
+        watched={market: one for market, one in fetched.watched.items() if request.wants_system(market.os)},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +108,7 @@ class _PendingRows:
     """A task's steps that are not committed yet, collected so that commits are few."""
 
     report: TaskReport
+    request: FetchRequest
     pages: list[FetchedRows] = field(default_factory=list)
     rows: int = 0
 
@@ -106,7 +129,7 @@ class _PendingRows:
     def _commit(self, store: PriceStore) -> None:
         if not self.pages:
             return
-        fetched = FetchedRows.joined(self.pages)
+        fetched = requested(FetchedRows.joined(self.pages), self.request)
         self.report.committed += store.commit(fetched)
         self.report.facts += len(fetched) - len(fetched.prices)
         self.pages, self.rows = [], 0
@@ -137,7 +160,7 @@ def _tasks(
             yield TaskReport(source.cloud, NO_REGION, "regions", done=True, failure=error), None
             continue
         for task in tasks:
-            yield TaskReport(task.cloud, task.region, task.what), task
+            yield TaskReport(task.cloud, task.region, task.what, optional=task.optional), task
 
 
 def _for_cloud(request: FetchRequest, cloud: str) -> FetchRequest | None:

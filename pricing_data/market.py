@@ -30,7 +30,7 @@ _PRODUCT = re.compile(r"[a-z0-9][a-z0-9 ._/()+-]*")
 _VPC_SUFFIX = " (amazon vpc)"
 
 # Azure's own spellings (armRegionName); files write `us_east`, price sheets `East US`, the APIs `eastus`.
-_AZURE_REGIONS = frozenset(
+AZURE_REGIONS = frozenset(
     """
     australiacentral australiacentral2 australiaeast australiasoutheast austriaeast belgiumcentral brazilsouth
     brazilsoutheast canadacentral canadaeast centralindia centralus chilecentral eastasia eastus eastus2 eastus3
@@ -136,9 +136,9 @@ def api_region(cloud: str, region: str) -> str:
         return region.lower()
     words = [word for word in re.split(r"[\s_-]+|(?<=[a-z])(?=\d)", region.lower()) if word]
     joined = "".join(words)
-    if joined in _AZURE_REGIONS or len(words) > 5:
+    if joined in AZURE_REGIONS or len(words) > 5:
         return joined
-    return next((r for r in map("".join, permutations(words)) if r in _AZURE_REGIONS), joined)
+    return next((r for r in map("".join, permutations(words)) if r in AZURE_REGIONS), joined)
 
 
 # The form of each cloud's region names: us-east-1, us-central1, eastus2. No name matches two of them.

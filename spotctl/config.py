@@ -29,6 +29,7 @@ class Settings:
 
     home: Path
     fetch_workers: int = 8
+    aws_price_list_url: str | None = None
     aws_spot_advisor_url: str | None = None
     gcp_project: str | None = None
     gcp_compute_endpoint: str | None = None

@@ -90,7 +90,9 @@ def _aws(settings: Settings) -> Source:
     from pricing_data.clouds.settings import AwsSettings
     from pricing_data.sources.aws import AwsSource
 
-    return AwsSource(_set(AwsSettings(), spot_advisor_url=settings.aws_spot_advisor_url))
+    return AwsSource(
+        _set(AwsSettings(), price_list_url=settings.aws_price_list_url, spot_advisor_url=settings.aws_spot_advisor_url)
+    )
 
 
 def _gcp(settings: Settings) -> Source:

@@ -27,6 +27,7 @@ class AwsSettings:
     `backoff_seconds` is the first delay before other retries: of a truncated answer, or of the Spot Advisor's file.
     """
 
+    price_list_url: str = "https://pricing.us-east-1.amazonaws.com"
     spot_advisor_url: str = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
     max_attempts: int = 8
     timeout_seconds: float = 30.0

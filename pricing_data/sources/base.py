@@ -19,7 +19,7 @@ NO_REGION = "-"
 class FetchRequest:
     """What to fetch: empty `regions` means every region the account may use, empty `types` every type.
 
-    `types` are globs (`c6i.*`). The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says
+    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all. The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says
     which spans the store already has.
     """
 
@@ -27,14 +27,20 @@ class FetchRequest:
     until: int
     regions: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()
     covered: Mapping[str, Span] = field(default_factory=dict)
 
     def wants_type(self, name: str) -> bool:
         return not self.types or any(fnmatchcase(name, glob) for glob in self.types)
 
+    def wants_system(self, os: str) -> bool:
+        """Whether an operating system is requested; VPC is a network, not a system."""
+        return not self.systems or os.removesuffix("-vpc") in self.systems
+
     def history(self, cloud: str, region: str) -> str:
-        """The key of a region's history in `covered`; restricted to some types, it is a history of its own."""
-        return " ".join((f"{cloud}/{region}", *sorted(self.types)))
+        """The key of a region's history in `covered`; restricted to types or systems, it is a history of its own."""
+        systems = (f"os={','.join(sorted(self.systems))}",) if self.systems else ()
+        return " ".join((f"{cloud}/{region}", *systems, *sorted(self.types)))
 
     def start_of(self, history: str) -> int:
         """Where fetching a history begins: at `since`, or at the end of an earlier fetch that began no later."""
@@ -46,7 +52,8 @@ class FetchRequest:
 class FetchTask:
     """One part of a fetch that succeeds or fails by itself: a region's history, a price list.
 
-    `spot_prices` is true of those that bring the prices of spot markets, which change all the time.
+    `spot_prices` is true of those that bring the prices of spot markets, which change all the time. `optional` is true of
+    those without which all current prices still come.
 
     `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are kept. It raises
     `CloudError` and nothing else.
@@ -57,15 +64,16 @@ class FetchTask:
     what: str
     pull: Callable[[], Iterator[FetchedRows]]
     spot_prices: bool = False
+    optional: bool = False
 
     @classmethod
-    def failed(cls, cloud: str, what: str, error: CloudError) -> FetchTask:
+    def failed(cls, cloud: str, what: str, error: CloudError, *, optional: bool = False) -> FetchTask:
         """A task of no region that reports an error which stopped a whole source."""
 
         def pull() -> Iterator[FetchedRows]:
             raise error
 
-        return cls(cloud, NO_REGION, what, pull)
+        return cls(cloud, NO_REGION, what, pull, optional=optional)
 
 
 class Source(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +24,7 @@ from spotctl.cli.options import (
 )
 from spotctl.cli.prices_best import best
 from spotctl.cli.prices_egress import egress
+from spotctl.cli.prices_sources import sources as sources_command
 from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
 app.command()(best)
 app.command()(egress)
+app.command("sources")(sources_command)
 
 
 @app.command("import")
@@ -91,11 +93,19 @@ def fetch(
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="Only instance types that match this glob. Repeatable.")
     ] = None,
+    os_: Annotated[
+        list[str] | None,
+        typer.Option("--os", help="Operating systems: linux, windows, rhel, suse, or all. Repeatable. Default: linux."),
+    ] = None,
+    product: Annotated[
+        list[str] | None, typer.Option(help="Operating system in a cloud's words: 'Linux/UNIX'. Repeatable.")
+    ] = None,
     since: Annotated[str, typer.Option(help="How far back: 90d, 36h; or a time: 2026-01-31.")] = "90d",
     json_: JsonOption = False,
 ) -> int:
     """Fetch price history, instance types, on-demand prices and interruption rates from the clouds' APIs.
 
+    It first says about how much it will ask for. What needs no account is fetched without one (spotctl prices sources).
     Each fetch continues where the last one ended. An error in one cloud or region does not affect the others. Unless
     named with --cloud, clouds without credentials are skipped.
 
@@ -107,14 +117,26 @@ def fetch(
     from spotctl.cli.progress import fetching
     from spotctl.errors import BadRequest
     from spotctl.show import prices_json, terminal
+    from spotctl.show.fetch_plan import announced
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
     now = wall_us()
-    request = FetchRequest(start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), store.covered)
     sources = wiring.sources(session.settings, cloud or ())
+    _check_regions(region or (), [source.cloud for source in sources])
+    request = FetchRequest(
+        start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), _systems(os_, product), store.covered
+    )
+    workers = session.settings.fetch_workers
     with fetching(session) as show:
-        reports = run(store, sources, request, workers=session.settings.fetch_workers, on_progress=show)
+        reports = run(
+            store,
+            sources,
+            request,
+            workers=workers,
+            on_plan=lambda tasks: session.remark(*announced(tasks, request, workers)),
+            on_progress=show,
+        )
     if not reports:
         raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
     if json_:
@@ -318,6 +340,23 @@ def sql(
         session.out.print(terminal.rows(answer))
 
 
+def _check_regions(regions: Iterable[str], clouds: list[str]) -> None:
+    from pricing_data.regions import mistyped
+    from spotctl.errors import BadRequest
+
+    for region in regions:
+        if meant := mistyped(region, clouds):
+            raise BadRequest(f"fetch: no region is named {region!r}; did you mean {meant}?")
+
+
+def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, ...]:
+    """The operating systems to fetch; empty means all."""
+    from pricing_data.market import os_of_product
+
+    chosen = [os_of_product(name) for name in (*(names or ()), *(products or ()))]
+    return () if "all" in chosen else tuple(dict.fromkeys(chosen)) or ("linux",)
+
+
 def _library(session: Session) -> Library:
     from spotctl import wiring
 
@@ -338,6 +377,9 @@ def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> 
         session.remark(f"spotctl: {line}")
     refused = [failure for failure in failures if isinstance(failure, MissingCredentials | AccessDenied)]
     optional = [] if named or len(failures) == len(reports) else refused
+    # A part without which all current prices came is no failure, even if its cloud was named.
+    came = {report.cloud for report in reports if report.failure is None}
+    optional += [report.failure for report in reports if report.optional and report.failure and report.cloud in came]
     counted = [failure for failure in failures if failure not in optional]
     if not counted:
         return DONE

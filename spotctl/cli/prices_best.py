@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +16,7 @@ from spotctl.cli.options import (
     selection,
 )
 from spotctl.cli.session import JsonOption, Session
+from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.analyses.best import MachineWish
@@ -63,7 +63,7 @@ def best(
 
     session: Session = context.obj
     wish = _wish(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
-    now, oldest = time.time_ns() // 1000, parse_duration(max_age)
+    now, oldest = wall_us(), parse_duration(max_age)
     found = analysis.offers(wiring.library(session.settings), wish, analysis.lost_hours_of(parse_duration(lost)))
     current = [offer for offer in found if offer.market.is_synthetic or now - offer.seen <= oldest]
     shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]

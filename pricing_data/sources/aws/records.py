@@ -30,6 +30,17 @@ PRICED_SYSTEMS = ("Linux", "Windows", "RHEL", "SUSE")
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """What parsing raises where an answer does not have the documented structure."""
 
+# What the rows of plain machines have in the public price list; other rows are dedicated, reserved, or with software.
+_LISTED = {
+    "TermType": ("OnDemand",),
+    "Unit": ("Hrs",),
+    "Currency": ("USD",),
+    "Tenancy": ("Shared",),
+    "Pre Installed S/W": ("NA", ""),
+    "CapacityStatus": ("Used",),
+    "Operating System": PRICED_SYSTEMS,
+    "License Model": ("No License required", "License Included", "NA", ""),
+}
 _OWN_LICENSE = "Bring your own license"
 _GUARANTEED_NETWORK = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
 # Trainium is listed only as a neuron device, AI100 only as an inference accelerator, Inferentia as both.
@@ -128,6 +139,22 @@ def _hourly_usd(term: Record) -> str:
         raise BadInput(f"{len(rates)} hourly rates instead of one")
     usd: str = rates[0]["pricePerUnit"]["USD"]
     return usd
+
+
+@rejecting
+def listed_price(region: str, row: Record) -> OnDemandPrice | None:
+    """The hourly price in a row of the public price list; None for anything but a shared machine on demand."""
+    if any(row[column] not in values for column, values in _LISTED.items()) or float(row["PricePerUnit"]) == 0:
+        return None
+    return OnDemandPrice(
+        CLOUD,
+        region,
+        row["Instance Type"],
+        os_of_product(row["Operating System"]),
+        parse_time(row["EffectiveDate"]),
+        parse_usd(row["PricePerUnit"]),
+        "aws public price list",
+    )
 
 
 @rejecting

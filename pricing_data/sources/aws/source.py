@@ -35,10 +35,17 @@ SLICE = 7 * DAY
 RETENTION = 90 * DAY
 """How much history AWS keeps."""
 
+_PRODUCTS = {
+    "linux": "Linux/UNIX",
+    "windows": "Windows",
+    "rhel": "Red Hat Enterprise Linux",
+    "suse": "SUSE Linux",
+}
 _PRICE_LIST_REGION = "us-east-1"
 _MOST_FILTER_VALUES = 200
 _MOST_SINGLE_QUERIES = 20
 _SPOT_PRICES = "spot prices"
+PUBLIC_PRICES = "public price list"
 _WILDCARDS = re.compile(r"[*?\[]")
 _ONE_OF = re.compile(r"\[!?.[^]]*\]")
 
@@ -48,7 +55,8 @@ Filter = dict[str, object]
 class AwsSource:
     """Market data of AWS. Each region's price history, instance types and on-demand prices are separate tasks.
 
-    Without credentials only the Spot Advisor's public file is fetched. Placement scores are fetched only for types that
+    Without credentials the Spot Advisor's public file is fetched and, for regions that are named, the public price list.
+    From these, and the prices that are shipped, spot prices can be estimated. Placement scores are fetched only for types that
     are given by their exact names: the API takes no patterns, and limits how many combinations of type and region an
     account may ask about in 24 hours (`MaxConfigLimitExceeded`). A score is for one machine of one type in one zone;
     AWS scores single types low, so use it as a ranking, not as a probability.
@@ -76,7 +84,7 @@ class AwsSource:
             home = self._session.sign_in()
             regions = request.regions or self._enabled_regions(home)
         except CloudError as error:
-            return [advisor, FetchTask.failed(CLOUD, "account", error)]
+            return [advisor, *self._public_tasks(request), FetchTask.failed(CLOUD, "account", error)]
         return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
 
     def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
@@ -89,6 +97,16 @@ class AwsSource:
             pulls["placement scores"] = self._placement_scores
         for what, pull in pulls.items():
             yield FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
+
+    def _public_tasks(self, request: FetchRequest) -> Iterator[FetchTask]:
+        """What needs no account. A region's list has several hundred megabytes, so it is read only if it is named."""
+        for region in request.regions:
+            yield FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request))
+
+    def _public_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        from pricing_data.sources.aws.bulk import public_prices
+
+        yield from public_prices(self._settings, region, request)
 
     def _enabled_regions(self, home: str | None) -> tuple[str, ...]:
         with self._session.client("ec2", home) as ec2:
@@ -110,7 +128,7 @@ class AwsSource:
                     "SpotPriceHistory",
                     StartTime=to_datetime(span.start),
                     EndTime=to_datetime(span.end),
-                    Filters=type_filters(request.types),
+                    Filters=type_filters(request.types) + product_filters(request.systems),
                 )
                 since: dict[Market, int] = {}
                 for page in pages:
@@ -193,6 +211,14 @@ def type_filters(types: Sequence[str]) -> list[Filter]:
     if not types or len(types) > _MOST_FILTER_VALUES:
         return []
     return [{"Name": "instance-type", "Values": [_ONE_OF.sub("?", glob) for glob in types]}]
+
+
+def product_filters(systems: Sequence[str]) -> list[Filter]:
+    """A filter for the products of these operating systems, if AWS's names of all of them are known."""
+    if not systems or not all(system in _PRODUCTS for system in systems):
+        return []
+    names = [_PRODUCTS[system] for system in systems]
+    return [{"Name": "product-description", "Values": [*names, *(f"{name} (Amazon VPC)" for name in names)]}]
 
 
 def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:

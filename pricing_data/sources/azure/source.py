@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _READ_SKUS = "Microsoft.Compute/skus/read"
 _SPOT_HISTORY = "spot history"
+_WITH_ACCOUNT = "spot history, eviction rates, machine types"
 _READ_GRAPH = "Microsoft.ResourceGraph/resources/read"
 
 
@@ -51,7 +52,7 @@ class AzureSource:
             session = self._sign_in()
         except CloudError as error:
             regions = _requested_regions(request) or self._retail().regions()
-            failed = FetchTask.failed(self.cloud, "spot history, eviction rates, machine types", error)
+            failed = FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)
             return [*(self._price_task(request, region) for region in regions), failed]
         tasks = []
         for region in _requested_regions(request) or self._account_regions(session):

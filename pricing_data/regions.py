@@ -1,0 +1,36 @@
+"""Region names that were probably mistyped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from pricing_data.list_prices import rows_of
+from pricing_data.market import AZURE_REGIONS, api_region
+
+_ALIKE = 0.8
+
+
+def known_regions(cloud: str) -> frozenset[str]:
+    """The regions that this version knows; a cloud may have opened others since."""
+    if cloud == "azure":
+        return AZURE_REGIONS
+    return frozenset(region for row in rows_of("regions") if row["cloud"] == cloud for region in row["regions"].split())
+
+
+def mistyped(region: str, clouds: Iterable[str]) -> str | None:
+    """The known region that an unknown one was probably meant to be.
+
+    A name that differs in its number only is taken for a new region.
+    """
+    for cloud in clouds:
+        known = known_regions(cloud)
+        spelled = api_region(cloud, region)
+        if spelled in known or _stem(spelled) in {_stem(one) for one in known}:
+            return None
+    every = sorted(region for cloud in clouds for region in known_regions(cloud))
+    return next(iter(get_close_matches(region.lower(), every, 1, _ALIKE)), None)
+
+
+def _stem(region: str) -> str:
+    return region.rstrip("0123456789")

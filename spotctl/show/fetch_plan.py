@@ -1,0 +1,41 @@
+"""What a fetch will ask for, and what its sources need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from pricing_data.sources.needs import disk_megabytes, effort, minutes
+from pricing_data.units import counted
+from spotctl.show.layout import plain_table
+
+if TYPE_CHECKING:
+    from pricing_data.fetch import TaskReport
+    from pricing_data.sources.base import FetchRequest
+    from pricing_data.sources.needs import SourceNeeds
+
+
+def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:
+    """About how many calls, rows, minutes and megabytes, a line in all. Nothing if no task can run."""
+    planned = [(task.cloud, task.what) for task in tasks if not task.optional and not task.done]
+    if not planned:
+        return []
+    total = effort(planned, request.until - request.since, some_types=bool(request.types))
+    regions = Counter(cloud for cloud, region in {(task.cloud, task.region) for task in tasks if task.region != "-"})
+    places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
+    return [
+        f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about {total.calls:,.0f} requests,"
+        f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, {disk_megabytes(total):,.1f} MB of disk,"
+        f" {max(minutes(total, workers), 1 / 60):.1f} minutes (narrow it with --region, --type, --since)"
+    ]
+
+
+def needs(sources: Sequence[SourceNeeds]) -> Table:
+    """A row per source."""
+    table = plain_table("cloud", "brings", "needs", "remark", names=4)
+    for one in sources:
+        table.add_row(one.cloud, one.what, one.needs or "no account", one.note)
+    return table
