@@ -18,8 +18,8 @@ def known_regions(cloud: str) -> frozenset[str]:
     return frozenset(region for row in rows_of("regions") if row["cloud"] == cloud for region in row["regions"].split())
 
 
-def mistyped(region: str, clouds: Iterable[str]) -> str | None:
-    """The known region that an unknown one was probably meant to be.
+def mistyped(region: str, clouds: Iterable[str]) -> str:
+    """The known regions that an unknown one was probably meant to be, in words; empty if the name may be right.
 
     A name that differs in its number only is taken for a new region.
     """
@@ -27,9 +27,9 @@ def mistyped(region: str, clouds: Iterable[str]) -> str | None:
         known = known_regions(cloud)
         spelled = api_region(cloud, region)
         if spelled in known or _stem(spelled) in {_stem(one) for one in known}:
-            return None
+            return ""
     every = sorted(region for cloud in clouds for region in known_regions(cloud))
-    return next(iter(get_close_matches(region.lower(), every, 1, _ALIKE)), None)
+    return " or ".join(get_close_matches(region.lower(), every, 2, _ALIKE))
 
 
 def _stem(region: str) -> str:

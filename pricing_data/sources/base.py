@@ -19,7 +19,8 @@ NO_REGION = "-"
 class FetchRequest:
     """What to fetch: empty `regions` means every region the account may use, empty `types` every type.
 
-    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all. The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says
+    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all.
+    The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says
     which spans the store already has.
     """
 
@@ -52,8 +53,8 @@ class FetchRequest:
 class FetchTask:
     """One part of a fetch that succeeds or fails by itself: a region's history, a price list.
 
-    `spot_prices` is true of those that bring the prices of spot markets, which change all the time. `optional` is true of
-    those without which all current prices still come.
+    `spot_prices` is true of those that bring the prices of spot markets, which change all the time. `optional` is true
+    of those without which all current prices still come.
 
     `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are kept. It raises
     `CloudError` and nothing else.

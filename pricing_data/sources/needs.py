@@ -19,9 +19,7 @@ class SourceNeeds:
 
 
 SOURCES = (
-    SourceNeeds(
-        "aws", "interruption buckets and savings", "", "Spot Advisor: spot prices are estimated from its savings"
-    ),
+    SourceNeeds("aws", "interruption buckets and savings", "", "Spot Advisor; estimates spot prices"),
     SourceNeeds("aws", "on-demand prices of named regions", "", "public price list; several hundred MB per region"),
     SourceNeeds("aws", "spot prices of 90 days, instance types", "AWS_ACCESS_KEY_ID, a profile, or `aws sso login`"),
     SourceNeeds("azure", "spot and on-demand prices", "", "retail price list; complete"),

@@ -29,6 +29,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
+    from pricing_data.errors import CloudError
     from pricing_data.fetch import TaskReport
     from pricing_data.library import Library
 
@@ -376,7 +377,7 @@ def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> 
     for line in dict.fromkeys(map(str, failures)):
         session.remark(f"spotctl: {line}")
     refused = [failure for failure in failures if isinstance(failure, MissingCredentials | AccessDenied)]
-    optional = [] if named or len(failures) == len(reports) else refused
+    optional: list[CloudError] = [] if named or len(failures) == len(reports) else list(refused)
     # A part without which all current prices came is no failure, even if its cloud was named.
     came = {report.cloud for report in reports if report.failure is None}
     optional += [report.failure for report in reports if report.optional and report.failure and report.cloud in came]

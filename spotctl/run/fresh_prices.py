@@ -42,7 +42,7 @@ def _fetch(markets: Sequence[Market], settings: Settings) -> None:
     clouds = tuple(dict.fromkeys(market.cloud for market in markets))
     regions = tuple(dict.fromkeys(market.region for market in markets))
     types = tuple(dict.fromkeys(market.instance_type for market in markets))
-    request = FetchRequest(now - DAY, now, regions, types, store.covered)
+    request = FetchRequest(now - DAY, now, regions, types, covered=store.covered)
     fetch(store, sources(settings, clouds), request, workers=settings.fetch_workers, spot_prices_only=True)
 
 

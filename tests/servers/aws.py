@@ -6,6 +6,8 @@ List and the Spot Advisor's file do not exist there: these are simulated here as
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import threading
@@ -35,6 +37,14 @@ from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, servin
 from tests.servers.pulling import Pulled, pulled
 
 ADVISOR_PATH = "/spot-advisor-data.json"
+_BULK = "/offers/v1.0/aws/AmazonEC2/current/"
+_BULK_COLUMNS = (
+    "SKU,OfferTermCode,RateCode,TermType,PriceDescription,EffectiveDate,StartingRange,EndingRange,Unit,PricePerUnit,"
+    "Currency,RelatedTo,LeaseContractLength,PurchaseOption,OfferingClass,Product Family,serviceCode,Location,"
+    "Location Type,Instance Type,Current Generation,Instance Family,vCPU,Physical Processor,Clock Speed,Memory,Storage,"
+    "Network Performance,Processor Architecture,Tenancy,EBS Optimized,Operating System,License Model,CapacityStatus,"
+    "Pre Installed S/W,Region Code"
+).split(",")
 _PRICE_LIST = "AWSPriceListService."
 
 # Making moto's application loads its whole description of EC2; one serves every test of a process.
@@ -76,6 +86,7 @@ class AwsCloud:
     scores: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     products: list[dict[str, Any]] = field(default_factory=list)
     advisor: dict[str, Any] = field(default_factory=dict)
+    bulk: dict[str, bytes] = field(default_factory=dict)
     advisor_changed: str = "Mon, 01 Jan 2024 06:00:00 GMT"
     page_limit: int = 1000
 
@@ -83,6 +94,9 @@ class AwsCloud:
         target = request.headers.get("x-amz-target", "")
         if request.path == ADVISOR_PATH:
             return Reply(200, json.dumps(self.advisor).encode(), {"Last-Modified": self.advisor_changed})
+        if request.path.startswith(_BULK):
+            content = self.bulk.get(request.path.removeprefix(_BULK).removesuffix("/index.csv"))
+            return Reply(403, b"<Error><Code>AccessDenied</Code></Error>") if content is None else Reply(200, content)
         if target.startswith(_PRICE_LIST):
             return self._products(request.json())
         return answered_by_moto(request)
@@ -163,6 +177,7 @@ class AwsWorld:
         """A source that uses this server."""
         return AwsSource(
             AwsSettings(
+                price_list_url=self.server.url,
                 spot_advisor_url=self.server.url + ADVISOR_PATH,
                 max_attempts=max_attempts,
                 backoff_seconds=0.001,
@@ -236,6 +251,38 @@ def region_of(request: Request) -> str:
     """The region that a request was signed for."""
     scope = request.headers.get("authorization", "").partition("Credential=")[2].split("/")
     return scope[2] if len(scope) > 2 else ""
+
+
+def bulk_list(region: str, *rows: dict[str, str]) -> bytes:
+    """A region's public price list: every row is a plain Linux machine on demand unless it says otherwise."""
+    usual = {
+        "TermType": "OnDemand",
+        "EffectiveDate": "2026-01-01",
+        "Unit": "Hrs",
+        "Currency": "USD",
+        "Product Family": "Compute Instance",
+        "serviceCode": "AmazonEC2",
+        "Tenancy": "Shared",
+        "Operating System": "Linux",
+        "License Model": "No License required",
+        "CapacityStatus": "Used",
+        "Pre Installed S/W": "NA",
+        "Region Code": region,
+    }
+    about = [
+        ("FormatVersion", "v1.0"),
+        ("Disclaimer", "This pricing list is for informational purposes only, says AWS, and not a quote."),
+        ("Publication Date", "2026-01-10T00:00:00Z"),
+        ("Version", "20260110000000"),
+        ("OfferCode", "AmazonEC2"),
+    ]
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerows([*about, _BULK_COLUMNS])
+    for number, row in enumerate(rows):
+        cells = {"SKU": f"SKU{number}", **usual, **row}
+        writer.writerow([cells.get(column, "") for column in _BULK_COLUMNS])
+    return out.getvalue().encode()
 
 
 def ec2_error(code: str, message: str = "no", status: int = 400) -> Reply:

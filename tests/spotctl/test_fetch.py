@@ -29,6 +29,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
                 SpotPriceRow(region, f"{region}a", "c5.large", "Linux/UNIX", NOW - days * DAY, f"0.0{30 + days}")
                 for days in (9, 6, 3, 1)
             ]
+        monkeypatch.setenv("SPOTCTL_AWS_PRICE_LIST_URL", world.server.url)
         monkeypatch.setenv("SPOTCTL_AWS_SPOT_ADVISOR_URL", world.server.url + ADVISOR_PATH)
         yield world
 

@@ -55,10 +55,12 @@ Filter = dict[str, object]
 class AwsSource:
     """Market data of AWS. Each region's price history, instance types and on-demand prices are separate tasks.
 
-    Without credentials the Spot Advisor's public file is fetched and, for regions that are named, the public price list.
-    From these, and the prices that are shipped, spot prices can be estimated. Placement scores are fetched only for types that
-    are given by their exact names: the API takes no patterns, and limits how many combinations of type and region an
-    account may ask about in 24 hours (`MaxConfigLimitExceeded`). A score is for one machine of one type in one zone;
+    Without credentials the Spot Advisor's public file is fetched and, for regions that are named, the public price
+    list. From these, and the prices that are shipped, spot prices can be estimated.
+
+    Placement scores are fetched only for types that are given by their exact names: the API takes no patterns, and
+    limits how many combinations of type and region an account may ask about in 24 hours (`MaxConfigLimitExceeded`). A
+    score is for one machine of one type in one zone;
     AWS scores single types low, so use it as a ranking, not as a probability.
     """
 

@@ -1,0 +1,125 @@
+"""The first minute without any account, against servers that serve the public lists in their real form."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import DAY
+from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
+from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
+from tests.spotctl.cli import spotctl
+
+NOW = time.time_ns() // 1_000_000_000 * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_SUBSCRIPTION_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-gcloud"))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    with running_aws(monkeypatch) as world:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        monkeypatch.setenv("SPOTCTL_AWS_PRICE_LIST_URL", world.server.url)
+        monkeypatch.setenv("SPOTCTL_AWS_SPOT_ADVISOR_URL", world.server.url + ADVISOR_PATH)
+        world.cloud.advisor_changed = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - 3600))
+        machines = {"p4d.24xlarge": {"s": 62, "r": 3}, "c5.large": {"s": 50, "r": 0}}
+        systems = {"Linux": machines, "Windows": {"c5.large": {"s": 10, "r": 0}}}
+        world.cloud.advisor = {"spot_advisor": {"us-east-1": systems}}
+        world.cloud.bulk["us-east-1"] = bulk_list(
+            "us-east-1",
+            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "30.0000000000"},
+            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "33.0", "Tenancy": "Dedicated"},
+            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "0.0", "CapacityStatus": "AllocatedCapacityReservation"},
+            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "18.0", "TermType": "Reserved"},
+            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "32.0", "Pre Installed S/W": "SQL Std"},
+            {"Instance Type": "c5.large", "PricePerUnit": "0.085"},
+            {"Instance Type": "c5.large", "PricePerUnit": "0.177", "Operating System": "Windows"},
+        )
+        yield world
+
+
+@pytest.fixture
+def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
+    with running_azure(monkeypatch) as world:
+        size, start = "Standard_ND96asr_v4", NOW - 40 * DAY
+        world.cloud.retail += [
+            retail_item("eastus", size, 27_197_000_000, start),
+            retail_item("eastus", size, 10_878_800_000, start, kind="Spot"),
+        ]
+        monkeypatch.setenv("SPOTCTL_AZURE_RETAIL_PRICES_URL", world.server.url + RETAIL)
+        yield world
+
+
+@pytest.mark.usefixtures("aws", "azure")
+def test_from_nothing_to_the_cheapest_place_for_8_a100() -> None:
+    fetched = spotctl("prices", "fetch", "--region", "us-east-1", "--region", "eastus")
+    assert fetched.code == 0, fetched.err
+    announced = fetched.err.splitlines()[0]
+    assert announced.startswith("asks aws (1 region), azure (1 region): about ")
+    for word in ("requests", "MB to download", "rows", "MB of disk", "minutes"):
+        assert word in announced
+    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    assert [(one["market"], one["usd_per_hour"], one["estimated"]) for one in offers] == [
+        ("azure/eastus/-/Standard_ND96asr_v4", 10.8788, False),
+        ("aws/us-east-1/-/p4d.24xlarge", pytest.approx(30 * 0.38), True),
+    ]
+    assert offers[1]["on_demand"] == 30
+    assert offers[1]["band"] == "15-20%"
+    assert offers[1]["eviction"] is not None
+    assert "(estimated)" in spotctl("prices", "best", "--gpu", "A100:8").out
+
+
+@pytest.mark.usefixtures("azure")
+def test_azures_list_is_complete_without_an_account() -> None:
+    ended = spotctl("prices", "fetch", "--cloud", "azure", "--region", "eastus")
+    assert ended.code == 0
+    assert "AZURE_SUBSCRIPTION_ID" in ended.err
+    again = spotctl("prices", "fetch", "--cloud", "azure", "--region", "eastus", "--json").json["tasks"]
+    assert sum(task["added"] for task in again) == 0, "an unchanged fetch adds no rows"
+    shown = spotctl("prices", "show", "azure/eastus/-/Standard_ND96asr_v4", "--json").json
+    assert (shown["events"], shown["coverage"]) == (1, 1.0)
+    assert shown["age_seconds"] < 3600
+
+
+@pytest.mark.usefixtures("aws")
+def test_only_linux_is_fetched_unless_others_are_named() -> None:
+    spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")
+    linux = spotctl("prices", "best", "--os", "windows", "--json").json["offers"]
+    assert linux == []
+    spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1", "--os", "windows")
+    (windows,) = spotctl("prices", "best", "--os", "windows", "--json").json["offers"]
+    assert windows["usd_per_hour"] == pytest.approx(0.177 * 0.9)
+
+
+def test_a_mistyped_region_is_named() -> None:
+    for mistyped, meant in (("us-est-1", "us-east-1"), ("us-centrall1", "us-central1"), ("westeuropa", "westeurope")):
+        ended = spotctl("prices", "fetch", "--region", mistyped)
+        assert ended.code == 2
+        assert f"no region is named '{mistyped}'; did you mean " in ended.error
+        assert meant in ended.error
+
+
+def test_every_source_says_what_it_needs() -> None:
+    listed = spotctl("prices", "sources", "--json").json["sources"]
+    assert {one["cloud"] for one in listed if not one["needs"]} == {"aws", "azure", "files"}
+    assert "no account" in spotctl("prices", "sources").out
+
+
+def test_a_list_in_another_form_is_reported_in_one_line(aws: AwsWorld) -> None:
+    aws.cloud.bulk["us-east-1"] = b"<html>not a list</html>"
+    ended = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1", "--json")
+    failures = [task["failure"] for task in ended.json["tasks"] if task["what"] == "public price list"]
+    assert "has another format" in failures[0]
+    unknown = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-9", "--json").json["tasks"]
+    assert any("does not exist" in (task["failure"] or "") for task in unknown)
