@@ -11,6 +11,9 @@ from itertools import permutations
 from pricing_data.errors import BadMarket
 
 CLOUDS = ("aws", "gcp", "azure", "local")
+
+CLOUDS_WITHOUT_BIDS = ("gcp",)
+"""Where a spot request names no highest price: a machine runs on at whatever price its market has."""
 """`local` exists only on this computer; its price history is synthetic."""
 
 NO_ZONE = "-"

@@ -17,6 +17,7 @@ from bidbrain.billing.rules import (
     UnknownBillingRule,
     billing_rule,
     cost_so_far,
+    highest_price,
     rule_of_cloud,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "cost_so_far",
     "expected_cost",
     "expected_seconds",
+    "highest_price",
     "rule_of_cloud",
     "usd",
 ]

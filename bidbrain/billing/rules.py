@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, begun, hours, metered, moments
 from bidbrain.errors import BidBrainError
+from pricing_data.market import CLOUDS_WITHOUT_BIDS
 from pricing_data.units import HOUR, MINUTE, SECOND
 
 Floats = NDArray[np.float64]
@@ -173,6 +174,17 @@ def rule_of_cloud(cloud: str) -> BillingRule:
     'hourly-refund'
     """
     return billing_rule(_OF_CLOUDS[cloud])
+
+
+def highest_price(cloud: str, bid: int | None, on_demand: int) -> int:
+    """The most that an hour of a machine can cost: no price above a bid lets it live, except where there are no bids.
+
+    >>> [highest_price(cloud, 30, 100) for cloud in ("aws", "gcp")]
+    [30, 100]
+    """
+    if bid is None:
+        return on_demand
+    return max(bid, on_demand) if cloud in CLOUDS_WITHOUT_BIDS else bid
 
 
 def billing_rule(name: str) -> BillingRule:

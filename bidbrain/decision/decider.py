@@ -75,8 +75,7 @@ class Decider:
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
-        ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
-        return usd(self.billing.bill(Life(0, self.lease, End.LEFT), ceiling).amount)
+        return usd(self.billing.bill(Life(0, self.lease, End.LEFT), rent.highest_price).amount)
 
     def _unhurried(self, situation: Situation) -> Decision:
         """The decision of a job without a deadline."""

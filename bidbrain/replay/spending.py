@@ -37,7 +37,7 @@ class ReplayedBudget:
 
     def _committed(self, rent: Rent, start: int, now: int) -> float:
         """The cost so far, and that of another lease at the highest possible price."""
-        ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
+        ceiling = rent.highest_price
         soon, later = (
             usd(self.billing.bill(Life(start, until, End.LEFT), ceiling).amount) for until in (now, now + self.lease)
         )

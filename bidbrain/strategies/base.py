@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
+from bidbrain.billing import highest_price
 from bidbrain.strategies.deadline_spells import SpotSpell
-from pricing_data.market import Market
+from pricing_data.market import CLOUDS_WITHOUT_BIDS, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 
@@ -33,10 +34,17 @@ class Rent:
     machines: int
     bid: int | None
 
+    @property
+    def highest_price(self) -> int:
+        """The most that an hour of one of these machines can cost, in nano-dollars."""
+        return highest_price(self.offer.market.cloud, self.bid, self.offer.on_demand)
+
 
 def described(rent: Rent) -> str:
     """A purchase as a decision's reason names it: `8 x c4.xlarge, bid $0.0299/h`."""
     price = "on demand" if rent.bid is None else f"bid ${rent.bid / NANOS_PER_DOLLAR:.3g}/h"
+    if rent.bid is not None and rent.offer.market.cloud in CLOUDS_WITHOUT_BIDS:
+        price = "at the spot price"
     return f"{rent.machines} x {rent.offer.market.instance_type}, {price}"
 
 

@@ -40,7 +40,6 @@ from spotctl.machines.base import (
     NotFound,
     NotPermitted,
     ProviderError,
-    Throttled,
     Unanswered,
 )
 from spotctl.machines.owner_only import made_once
@@ -184,15 +183,21 @@ def link_secret(key: bytes, machine: str) -> bytes:
     return hmac.digest(key, f"link {machine}".encode(), hashlib.sha256)
 
 
-def with_status(provider: CloudProvider, machine: Machine) -> Machine:
-    """A listed machine with what its agent says. One whose agent does not answer counts as STARTING."""
+def with_status(
+    provider: CloudProvider, machine: Machine, on_silence: Callable[[str], None] = lambda _: None
+) -> Machine:
+    """A listed machine with what its agent says. One whose agent does not answer counts as STARTING.
+
+    `on_silence` gets the reason why it does not answer. That never stops the caller, who has other machines to ask.
+    """
     if machine.state not in (MachineState.RUNNING, MachineState.LEAVING):
         return machine
     try:
         link = provider.link(machine.id)
         status = link.status()
         evictions = [one.until for one in link.notices() if one.kind == "evict"] if status.notices else []
-    except (NotFound, Throttled, Unanswered):
+    except ProviderError as error:
+        on_silence(str(error))
         return replace(machine, state=MachineState.STARTING)
     warned_until = min(evictions, default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from pricing_data.market import CLOUDS_WITHOUT_BIDS
 from pricing_data.units import format_usd
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy, Instruction, LeaseTimes, Renew, ReturnMachines, ScheduleReturn
@@ -100,7 +101,7 @@ class BudgetCheck:
 
     def _rank(self, held: Held) -> tuple[bool, float, str]:
         allocation = self._journal.state.allocations[held.allocation]
-        ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
+        ceiling = allocation.highest_price
         return not allocation.reliable, ceiling / allocation.nu if allocation.nu else inf, held.id
 
     def _run_out(self, wanted: Renew, kept: Collection[str], now: int) -> list[Instruction]:
@@ -128,8 +129,8 @@ class BudgetCheck:
         lease, teardown = self._times.lease, self._times.teardown
         match instruction:
             case Buy(rent):
-                ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
-                return budget.bought(rent.offer.market, rent.machines, ceiling, lease + teardown, self._tariff)
+                market, ceiling = rent.offer.market, rent.highest_price
+                return budget.bought(market, rent.machines, ceiling, lease + teardown, self._tariff)
             case Renew(machines, until):
                 return budget.renewed(self._journal.state, machines, until, now, self._tariff, teardown)
             case _:
@@ -151,8 +152,10 @@ def described(instruction: Instruction) -> str:
     """An instruction in words."""
     match instruction:
         case Buy(rent, reliable):
-            price = "on demand" if rent.bid is None else f"bid ${format_usd(rent.bid)}/h"
-            return f"rent {rent.machines} x {rent.offer.market}, {price}{' (reliable)' if reliable else ''}"
+            market, price = rent.offer.market, "on demand" if rent.bid is None else f"bid ${format_usd(rent.bid)}/h"
+            if rent.bid is not None and market.cloud in CLOUDS_WITHOUT_BIDS:
+                price = "at the spot price"
+            return f"rent {rent.machines} x {market}, {price}{' (reliable)' if reliable else ''}"
         case Renew(machines):
             return f"renew the leases of {len(machines)} machines"
         case ReturnMachines(machines):

@@ -106,7 +106,7 @@ class _Listed:
 
 
 class Executor:
-    """Carries out instructions for one run."""
+    """Carries out instructions for one run. `silence` is why the last agent that did not answer did not."""
 
     def __init__(
         self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
@@ -117,6 +117,7 @@ class Executor:
         self._workload = workload
         self._retries = retries or RetryPolicy()
         self._listed: _Listed | None = None
+        self.silence = ""
         self._kept = None if environment.output is None else KeptOutput(environment.output)
         self._environment = environment
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
@@ -169,9 +170,15 @@ class Executor:
             self._listed = _Listed(machines, situation, time.monotonic() + self._environment.list_every)
         return tuple(self._with_status(machine) for machine in self._listed.machines)
 
+    @property
+    def running(self) -> frozenset[str]:
+        """The machines that the provider itself last listed as running, or as about to."""
+        listed = () if self._listed is None else self._listed.machines
+        return frozenset(one.id for one in listed if one.state in (MachineState.STARTING, MachineState.RUNNING))
+
     def _with_status(self, machine: Machine) -> Machine:
         """The machine with its agent's status. A running machine without an agent is prepared."""
-        seen, provider = with_status(self._provider, machine), self._provider
+        seen, provider = with_status(self._provider, machine, self._unheard), self._provider
         if self._kept is not None and seen.state in (MachineState.RUNNING, MachineState.LEAVING):
             self._kept.fetch(provider, machine.id)
         running = machine.state is MachineState.RUNNING and self._journal.state.stopping is None
@@ -180,9 +187,12 @@ class Executor:
             # Tunnels end with the launcher that opened them, so those of an earlier launcher are opened again.
             if seen.state is MachineState.STARTING or supplies.reach:
                 # One that cannot be reached now must not hold up the others.
-                with suppress(NotFound, Throttled, Unanswered):
+                with suppress(ProviderError):
                     provider.prepare(machine, supplies)
         return seen
+
+    def _unheard(self, reason: str) -> None:
+        self.silence = reason
 
     def remove_leftovers(self) -> tuple[Resource, ...] | None:
         """Removes what the cloud made for the run besides machines; returns what could not be removed, None if unknown.

@@ -9,7 +9,7 @@ from spotctl.machines.tags import INTENT_TAG
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import LISTING_DELAY
 from spotctl.runlog.events import Event
-from spotctl.runlog.state import EVICTED, Held, RunState
+from spotctl.runlog.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, Held, RunState
 
 EVICTION = "eviction"
 """The kind of warning that the event log records."""
@@ -17,8 +17,8 @@ EVICTION = "eviction"
 _REASONS = {
     EndReason.RETURNED: "returned",
     EndReason.EVICTED: EVICTED,
-    EndReason.LEASE_ENDED: "lease ended",
-    EndReason.FAILED: "failed",
+    EndReason.LEASE_ENDED: LEASE_ENDED,
+    EndReason.FAILED: BROKE,
 }
 
 
@@ -29,6 +29,7 @@ def news(state: RunState, machines: Sequence[Machine], now: int, source: str) ->
     missing = (held for held in state.alive if held.id not in listed and now - held.started > LISTING_DELAY)
     return [
         *_found(state, machines),
+        *_listed_again(state, machines),
         *_changed(state, known, now),
         *_warned(state, known, source),
         *(_missing(held, now) for held in missing),
@@ -68,9 +69,17 @@ def _found(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
             yield ev.Rented(intent, (ev.Granted(machine.id, machine.started),))
 
 
+def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
+    """Machines that were missing in earlier lists, and are not gone."""
+    for machine in machines:
+        held = state.machines.get(machine.id)
+        if held is not None and held.end_reason == NOT_LISTED and machine.state is not MachineState.GONE:
+            yield ev.MachineListedAgain(machine.id)
+
+
 def _missing(held: Held, now: int) -> Event:
     # When it ended is unknown; it is paid for until the end of its lease at the latest.
-    return ev.MachineEnded(held.id, min(now, held.lease_until), "not listed any more")
+    return ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED)
 
 
 def _end_of(machine: Machine, now: int) -> int:

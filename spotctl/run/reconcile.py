@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import MINUTE, SECOND
-from spotctl.runlog.events import RenewIntended
+from spotctl.runlog.events import RenewIntended, ReturnIntended
 from spotctl.runlog.state import Held, RunState
 
 
@@ -117,6 +117,11 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
         instructions.append(ReturnMachines(due, "scheduled return"))
     # Machines whose leases run out are not renewed; renewals without an answer are repeated as they are.
     asked = {name for intent in state.open.values() if isinstance(intent, RenewIntended) for name in intent.machines}
+    # A lease ends a machine whose agent works; one whose agent never answered may run on, and be billed.
+    outlived = tuple(h.id for h in staying if h.ran is None and now > h.lease_until + times.teardown)
+    if outlived:
+        instructions.append(ReturnMachines(outlived, "its lease has ended, and its agent never answered"))
+    due += outlived
     expiring = tuple(
         held.id
         for held in staying
@@ -164,6 +169,18 @@ def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[In
     if missing <= 0:
         return []
     return [Buy(Rent(terms.reliable.offer, missing, terms.reliable.bid), reliable=True)]
+
+
+def returned_again(state: RunState, running: Collection[str], now: int, times: LeaseTimes) -> list[Instruction]:
+    """Returns again what was returned a while ago and is still listed as running: an accepted call may fail later."""
+    asked = {name for intent in state.open.values() if isinstance(intent, ReturnIntended) for name in intent.machines}
+    before = now - 2 * times.teardown
+    machines = tuple(
+        held.id
+        for held in state.alive
+        if held.returned_at is not None and held.returned_at < before and held.id in running and held.id not in asked
+    )
+    return [ReturnMachines(machines, "its return had no effect")] if machines else []
 
 
 def return_everything(state: RunState, reason: str) -> list[Instruction]:

@@ -24,10 +24,14 @@ from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import BrokenLog, LogFailed
 from spotctl.runlog.outcomes import BUDGET, FAILED, NO_CAPACITY, NOT_PERMITTED
-from spotctl.runlog.state import RunState
+from spotctl.runlog.state import LEASE_ENDED, RunState
 
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: what it wanted may have been refused."""
+
+MOST_USELESS = 4
+"""After this many machines in a row whose agents never answered, the next would not answer either: the image, the
+network or the start-up script is at fault, and not the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ class Runner:
         self._budget = BudgetCheck(
             journal, rules.tariff, environment.lease_times, rules.limits.budget, rules.limits.least
         )
+        # Those of an earlier process may not have been looked at in time.
+        self._intents_before = journal.state.intents
         self._next = _NextDecision()
         self._left = 1.0
         self._listed_while_stopping = False
@@ -192,6 +198,7 @@ class Runner:
     def _act(self) -> None:
         """Carries out what is due as far as the budget allows: upkeep first, then purchases."""
         now, stop = self._journal.now(), self.state.stopping
+        self._carry_out(reconcile.returned_again(self.state, self._executor.running, now, self._times))
         if stop is not None:
             # The workload has seen the request to stop, and has saved what it could.
             self._carry_out(reconcile.return_everything(self.state, f"the run ends: {stop.outcome}"))
@@ -259,7 +266,11 @@ class Runner:
         return lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now)
 
     def _check_capacity(self, now: int) -> None:
-        """Stops a run that wanted machines for too long, and got none."""
+        """Stops a run that wanted machines for too long, and got none, or none that is of any use."""
+        if (useless := self.state.useless(self._intents_before)) >= MOST_USELESS:
+            why = f": {self._executor.silence}" if self._executor.silence else ""
+            self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
+            return
         alive = self.state.alive
         if self._next.short:
             # Reliable machines alone cost money and do nothing.
@@ -340,7 +351,7 @@ class Runner:
             now = self._journal.now()
             for held in self.state.alive:
                 if now >= held.lease_until + self._times.teardown:
-                    self._journal.write(ev.MachineEnded(held.id, held.lease_until, "lease ended"))
+                    self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
             for intent in self.state.unclear:
                 if now >= self.state.orders[intent].lease_until + self._times.teardown:
                     self._journal.write(ev.OrderSettled(intent))

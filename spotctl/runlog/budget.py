@@ -1,8 +1,9 @@
 """The budget: what is committed at any moment, in exact integers of nano-dollar-seconds.
 
 Committed is what was spent, and what each running machine can still cost until its lease has ended and it is gone: its
-bid, which no price exceeds while it is held, or its on-demand price. A purchase or a renewal is made only if the sum
-stays within the budget, so that the budget holds even if no process is left to return anything.
+bid, which no price exceeds while it is held, or its on-demand price, also where a cloud has no bids. A purchase or a
+renewal is made only if the sum stays within the budget, so that the budget holds even if no process is left to return
+anything.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bidbrain.billing import Bill, BillingRule, End, Life, Prices, rule_of_cloud
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
@@ -110,7 +111,7 @@ def _unclear(state: RunState, order: RentIntended, tariff: Tariff, teardown: int
 
 
 def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
-    ceiling = order.on_demand if order.bid is None else order.bid
+    ceiling = highest_price(order.market.cloud, order.bid, order.on_demand)
     lease = order.lease_until - state.ordered[order.intent]
     return bought(order.market, machines, ceiling, lease + teardown, tariff, order.disk + order.address)
 
@@ -162,6 +163,5 @@ def _gone_at(held: Held, now: int, teardown: int) -> int:
 def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
     """The bill of a life at the highest possible price throughout."""
     allocation = state.allocations[held.allocation]
-    ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
     life = Life(held.started, max(end, held.started), End.LEFT)
-    return tariff.rule(allocation.market).bill(life, ceiling).amount + _extra(state, held, end)
+    return tariff.rule(allocation.market).bill(life, allocation.highest_price).amount + _extra(state, held, end)

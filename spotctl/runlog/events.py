@@ -210,6 +210,13 @@ class MachineEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineListedAgain:
+    """A machine that was missing in the provider's list, and counted as gone, runs all the same."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """Outgoing traffic of a machine; `price` is in nano-dollars per GiB."""
 
@@ -364,6 +371,7 @@ Event = (
     | MachineRan
     | MachineWarned
     | MachineEnded
+    | MachineListedAgain
     | Sent
     | Progressed
     | AttemptBegan

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from bidbrain.billing import highest_price
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.runlog import attempts
@@ -24,7 +25,12 @@ ABANDONED = "Abandoned"
 """Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
 if so, listing finds them."""
 
-EVICTED = "evicted"
+EVICTED, LEASE_ENDED, BROKE = "evicted", "lease ended", "failed"
+BY_THEMSELVES = frozenset({LEASE_ENDED, BROKE})
+"""The ends of machines that neither the launcher returned nor the cloud evicted."""
+
+NOT_LISTED = "not listed any more"
+"""The end of a machine that is missing in the provider's list. Should it be listed again, it has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +48,19 @@ class Allocation:
     disk: int = 0
     address: int = 0
 
+    @property
+    def highest_price(self) -> int:
+        """The most that an hour of one of its machines can cost, in nano-dollars, without disk and address."""
+        return highest_price(self.market.cloud, self.bid, self.on_demand)
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """A machine, also after its end.
 
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
-    as the work reports it. `leaves_at` is when it is returned apart from its allocation: the budget does not cover
-    another lease.
+    as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
+    apart from its allocation: the budget does not cover another lease.
     """
 
     id: str
@@ -60,7 +71,7 @@ class Held:
     ran: int | None = None
     turns: tuple[int, ...] = ()
     warned_until: int | None = None
-    returning: bool = False
+    returned_at: int | None = None
     leaves_at: int | None = None
     ended: int | None = None
     end_reason: str = ""
@@ -70,13 +81,25 @@ class Held:
         """Whether it is not known to be gone."""
         return self.ended is None
 
+    @property
+    def useless(self) -> bool:
+        """Whether it ended by itself, or outlived its lease, before its agent ever answered."""
+        if self.ran is not None or self.ended is None or self.end_reason == EVICTED:
+            return False
+        return self.end_reason in BY_THEMSELVES or self.ended >= self.lease_until
+
+    @property
+    def returning(self) -> bool:
+        """Whether its return was requested."""
+        return self.returned_at is not None
+
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """A market in back-off until `until`, after `times` refusals or evictions in a row.
 
-    A market that refused is not asked at all. A market that evicts machines at `evicting_at` is not asked before that
-    moment, and afterwards only if no other market is left.
+    A market that refused, or whose machines never answered, is not asked at all. A market that evicts machines at
+    `evicting_at` is not asked before that moment, and afterwards only if no other market is left.
     """
 
     until: int
@@ -142,6 +165,16 @@ class RunState:
                 found[order.market] += order.machines - known
         return found
 
+    def useless(self, since: int) -> int:
+        """How many machines in a row, of orders after number `since`, ended by themselves and were never running."""
+        in_a_row = 0
+        for held in sorted(self.machines.values(), key=lambda held: held.allocation):
+            if held.ran is not None:
+                in_a_row = 0
+            elif held.useless and held.allocation > since:
+                in_a_row += 1
+        return in_a_row
+
     def leaves_at(self, held: Held) -> int | None:
         """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
         planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
@@ -185,7 +218,7 @@ def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
 
 
 def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:
-    return _machines(_intended(state, event, at), event.machines, lambda held: replace(held, returning=True))
+    return _machines(_intended(state, event, at), event.machines, lambda held: replace(held, returned_at=at))
 
 
 def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
@@ -224,8 +257,8 @@ def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     intent = state.open.get(event.intent)
     if isinstance(intent, ev.RenewIntended):
-        until = intent.lease_until
-        state = _machines(state, intent.machines, lambda held: replace(held, lease_until=max(until, held.lease_until)))
+        until, alive = intent.lease_until, [name for name in intent.machines if state.machines[name].alive]
+        state = _machines(state, alive, lambda held: replace(held, lease_until=max(until, held.lease_until)))
     return _closed(state, event.intent)
 
 
@@ -249,25 +282,32 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     state = _machines(state, (event.id,), lambda held: replace(held, warned_until=event.deadline))
     # The back-off begins with the eviction: until then, the market would sell the same machines again.
     until = max(at, event.deadline)
-    return _evicting(state, event.id, until, lambda one: one.warned_until == event.deadline) if first else state
+    if not first:
+        return state
+    return _avoided(state, event.id, until, lambda one: one.warned_until == event.deadline, eviction=True)
 
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
     state = _machines(state, (event.id,), lambda held: replace(held, ended=event.at, end_reason=event.reason))
+    if state.machines[event.id].useless:
+        return _avoided(state, event.id, at, lambda one: one.useless, eviction=False)
     if event.reason != EVICTED:
         return state
     state = replace(state, evictions=state.evictions + 1)
-    return state if warned else _evicting(state, event.id, at, lambda one: one.ended == event.at)
+    return state if warned else _avoided(state, event.id, at, lambda one: one.ended == event.at, eviction=True)
 
 
-def _evicting(state: RunState, machine: str, at: int, together: Callable[[Held], bool]) -> RunState:
-    """A market evicts machines and goes into back-off. Machines that go together count once."""
+def _listed_again(state: RunState, event: ev.MachineListedAgain, _: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: replace(held, ended=None, end_reason=""))
+
+
+def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool) -> RunState:
+    """The market of a machine goes into back-off. Machines that go together count once."""
     number = state.machines[machine].allocation
     others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
-    return (
-        state if any(map(together, others)) else _backed_off(state, state.allocations[number].market, at, eviction=True)
-    )
+    market = state.allocations[number].market
+    return state if any(map(together, others)) else _backed_off(state, market, at, eviction=eviction)
 
 
 def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
@@ -341,6 +381,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineRan: _ran,
     ev.MachineWarned: _warned,
     ev.MachineEnded: _ended,
+    ev.MachineListedAgain: _listed_again,
     ev.Sent: _sent,
     ev.Progressed: _progressed,
     **dict.fromkeys(attempts.STEPS, _worked),

@@ -61,8 +61,9 @@ class AzureServer:
     """Resource Manager of one subscription. The attributes are what a test may set.
 
     `polls` is the number of times a deployment must be polled before it has ended, and `page_limit` the longest page
-    of a list. `refusals` are errors for the next deployments. `denied` are actions that the launcher's role lacks,
-    and `checked` those it needed. `fleet` has further settings.
+    of a list. `refusals` are errors for the next deployments. `failing_deletions` is how many deletions of machines
+    will be accepted and fail. `denied` are actions that the launcher's role lacks, and `checked` those it needed.
+    `fleet` has further settings.
     """
 
     name = "azure"
@@ -73,6 +74,7 @@ class AzureServer:
         self.polls = 1
         self.page_limit = 1000
         self.refusals: list[Body] = []
+        self.failing_deletions = 0
         self.denied: set[str] = set()
         self.checked: set[str] = set()
         self._groups: dict[str, Group] = {}
@@ -371,6 +373,11 @@ class AzureServer:
             if deleted:
                 self._allow(request, f"{part}/delete", name, linked=True)
         caller = self._caller(request)
+        if self.failing_deletions:
+            self.failing_deletions -= 1
+            item.state = "Failed"
+            self.fleet.note(item, "delete", "Failed", caller)
+            return Reply(202)
         self.fleet.note(item, "delete", "Started", caller)
         self.fleet.end_bill(item, "deleted" if caller == LAUNCHER else "deleted itself")
 

@@ -84,6 +84,7 @@ class GcpProject:
         self.operations: dict[str, Operation] = {}
         self.tokens: dict[str, Held] = {}
         self._requests: dict[str, tuple[str, str]] = {}
+        self.failing_deletions = 0
         self._refusals: dict[str, deque[tuple[str, str] | None]] = {}
         self._threads: list[threading.Thread] = []
 
@@ -254,6 +255,12 @@ class GcpProject:
             raise Refused(400, f"The resource '{held.message.name}' is not ready", "resourceNotReady")
         operation = self.operation("delete", held.link, held.zone, caller, call.request_id)
         self.remember(call, operation)
+        if self.failing_deletions:
+            self.failing_deletions -= 1
+            problem = compute_v1.Errors(code="RESOURCE_NOT_READY", message="The resource is not ready.")
+            operation.message.error = compute_v1.Error(errors=[problem])
+            self.finish(operation)
+            return operation
         held.message.status = "STOPPING"
         self.in_thread(self._end, held, operation, f"deleted by {caller}", _GRACE_SECONDS[held.is_spot])
         return operation

@@ -27,6 +27,8 @@ _SUCCEEDED, _FAILED = "Succeeded", "Failed"
 _ENDED: Final = (_SUCCEEDED, _FAILED, "Canceled")
 _LOG_PAUSE_SECONDS: Final = 20.0
 _MARGIN: Final = 60 * SECOND
+_DELETION_SHOWN: Final = 60 * SECOND
+_ALLOCATED: Final = ("PowerState/starting", "PowerState/running")
 _STATES: Final = {"Creating": MachineState.STARTING, "Deleting": MachineState.LEAVING}
 
 
@@ -90,7 +92,10 @@ class Inventory:
                 if name in outcome.granted and name.lower() not in alive
             ]
         gone = list(self._confirmed(missing, alive))
-        yield from self._alive(group, [vm for vm in alive.values() if vm["name"] not in refused])
+        # A machine that Azure reports as failed may have been allocated all the same, and is billed then.
+        yield from self._alive(
+            group, [vm for vm in alive.values() if vm["name"] not in refused or self._runs(group, vm)]
+        )
         yield from self._gone(group, gone)
 
     def outcome(self, group: str, deployment: Body) -> OrderOutcome:
@@ -121,7 +126,23 @@ class Inventory:
 
     def note_returned(self, machine: MachineId) -> None:
         """Azure accepted the deletion of this machine now."""
-        self._memory.returned.setdefault(machine, wall_us())
+        if not self._is_being_deleted(machine):
+            self._memory.returned[machine] = wall_us()
+
+    def is_allocated(self, group: str, name: str) -> bool:
+        """Whether a machine has a computer, which is what Azure bills."""
+        view = {"$expand": "instanceView"}
+        vm = self._calls.found(Operation.GET_MACHINE, query=view, group=group, name=name)
+        statuses = ((vm or {}).get("properties", {}).get("instanceView") or {}).get("statuses") or ()
+        return any(one.get("code") in _ALLOCATED for one in statuses)
+
+    def _runs(self, group: str, refused: Body) -> bool:
+        deleting = refused["properties"]["provisioningState"] == "Deleting"
+        return not deleting and self.is_allocated(group, refused["name"])
+
+    def _is_being_deleted(self, machine: MachineId) -> bool:
+        """Whether its deletion was accepted so recently that a list may not show it; later, the list decides."""
+        return wall_us() - self._memory.returned.get(machine, 0) < _DELETION_SHOWN
 
     def known_gone(self, machine: MachineId) -> bool:
         """Whether this machine has been seen to be gone."""
@@ -146,7 +167,7 @@ class Inventory:
                 id=str(id_),
                 market=order.market,
                 bid=order.bid,
-                state=MachineState.LEAVING if id_ in self._memory.returned else state,
+                state=MachineState.LEAVING if self._is_being_deleted(id_) else state,
                 started=self._memory.started.setdefault(id_, parse_time(properties["timeCreated"])),
                 tags=dict(order.tags),
                 address="" if address is None else address.private,

@@ -69,7 +69,6 @@ class Waits:
 
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
-_ALLOCATED: Final = ("PowerState/starting", "PowerState/running")
 
 
 class AzureProvider(WallClock):
@@ -217,15 +216,9 @@ class AzureProvider(WallClock):
             outcome = self._inventory.outcome(group, found)
             if outcome.ended or time.monotonic() >= give_up:
                 return outcome
-            if all(self._is_allocated(group, machine) for machine in order.machine_names):
+            if all(self._inventory.is_allocated(group, machine) for machine in order.machine_names):
                 return outcome
             time.sleep(self._waits.poll_seconds)
-
-    def _is_allocated(self, group: str, machine: str) -> bool:
-        view = {"$expand": "instanceView"}
-        vm = self._calls.found(Operation.GET_MACHINE, query=view, group=group, name=machine)
-        statuses = ((vm or {}).get("properties", {}).get("instanceView") or {}).get("statuses") or ()
-        return any(one.get("code") in _ALLOCATED for one in statuses)
 
     def _clear_refused(self, order: Order, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
 from spotctl.machines.base import EndReason
-from spotctl.machines.gcp.names import end_id
+from spotctl.machines.gcp.names import end_ids
 
 _INSERTS = frozenset({"insert", "bulkInsert"})
 _EVICTED = "compute.instances.preempted"
@@ -116,7 +116,7 @@ def _end_of(name: str, operations: Iterable[Any]) -> MachineEnd | None:
 def _reason_of_deletion(name: str, operation: Any) -> EndReason:  # noqa: ANN401  # the SDK's messages are not annotated
     """A launcher's deletions have request ids that say why; a machine deletes itself when its lease ends."""
     for reason in EndReason:
-        if operation.client_operation_id == end_id(name, reason):
+        if operation.client_operation_id in end_ids(name, reason):
             return reason
     # Google itself deletes machines at the end of `maxRunDuration`, which is later than the end of the lease.
     by_itself = operation.user in _SYSTEM or operation.user.endswith(_OF_MACHINES)

@@ -22,6 +22,7 @@ CLOUD = "gcp"
 PREFIX = "spotctl-"
 _SCOPE, _TOKEN, _PRINT = 7, 7, 4
 _LONGEST_TYPE = 22
+_MOST_DELETIONS = 20
 _RUN = frozenset({INSTALLATION_TAG, RUN_TAG})
 _NAMESPACE = uuid.UUID("6f0d5b0e-6f5c-4d5c-9a5e-6d1f1c3f2b77")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -125,9 +126,13 @@ def create_id(name: str, zone: str, body: object) -> str:
     return _uuid(f"create {zone} {name} {body!r}")
 
 
-def end_id(name: str, reason: EndReason) -> str:
-    """The request id of a deletion, which Google keeps with the operation: it records why a machine was deleted."""
-    return _uuid(f"{reason.value} {name}")
+def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
+    """The request ids of a deletion, which Google keeps with the operation: they record why a machine was deleted.
+
+    Google answers a known id with the operation that it began, so a deletion that failed is repeated with the next one.
+    """
+    again = (f" {attempt}" if attempt else "" for attempt in range(_MOST_DELETIONS))
+    return tuple(_uuid(f"{reason.value} {name}{number}") for number in again)
 
 
 def _uuid(text: str) -> str:

@@ -23,10 +23,10 @@ from spotctl.machines.base import (
     NotFound,
     Resource,
 )
-from spotctl.machines.gcp import methods, names
+from spotctl.machines.gcp import methods, names, refusals
 from spotctl.machines.gcp.calls import GcpCalls
 from spotctl.machines.gcp.creation import Creation
-from spotctl.machines.gcp.history import Past, pasts
+from spotctl.machines.gcp.history import Past, failure_of, pasts
 from spotctl.machines.gcp.labels import selection
 from spotctl.machines.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
 from spotctl.machines.remote.agents import RemoteAgents
@@ -87,8 +87,16 @@ class GcpProvider(WallClock):
         each(partial(self._terminate, machine, *place) for machine, place in places.items())
 
     def _terminate(self, machine: str, zone: str, name: str) -> None:
-        request_id, what = names.end_id(name, EndReason.RETURNED), f"termination of {machine}"
-        self._calls.unless_missing(methods.DELETE_INSTANCE, what, zone=zone, instance=name, request_id=request_id)
+        what, failure = f"termination of {machine}", None
+        for request_id in names.end_ids(name, EndReason.RETURNED):
+            operation = self._calls.unless_missing(
+                methods.DELETE_INSTANCE, what, zone=zone, instance=name, request_id=request_id
+            )
+            failure = None if operation is None else failure_of(operation)
+            if failure is None:
+                return
+        assert failure is not None
+        raise refusals.of_operation(what, failure.code, failure.message)
 
     def link(self, machine: str) -> MachineLink:
         return self._agents.link(self._remote(machine))
@@ -112,7 +120,7 @@ class GcpProvider(WallClock):
     def remove(self, resources: Sequence[Resource]) -> None:
         for one in resources:
             _, place, name = one.id.split(":")
-            what, request_id = f"removal of {one.kind} {name}", names.end_id(name, EndReason.RETURNED)
+            what, request_id = f"removal of {one.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
             match one.kind:
                 case "machine":
                     self.terminate([one.id])

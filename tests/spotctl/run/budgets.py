@@ -31,14 +31,15 @@ from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.run.reconcile import StrategyTerms
 from spotctl.run.service import RunLimits
 from spotctl.runlog.budget import Tariff
-from spotctl.runlog.outcomes import BUDGET, DONE, NO_CAPACITY
+from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
 from tests.spotctl.run.worlds import START, Death, Killed, MemoryLog, Toil, World
 from tests.spotctl.run.worlds import Life as RunnersLife
 
 ON_DEMAND = 200_000_000
 ROUND_SECONDS = 120
 LASTS = 60 * DAY
-ENDS = (DONE, BUDGET, NO_CAPACITY)
+ENDS = (DONE, BUDGET, NO_CAPACITY, FAILED)
+"""Where most calls fail, agents may not be reached during a whole lease, four times in a row: FAILED."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def play(seed: int) -> Played:
     state = run.state()
     assert state.ended is not None
     assert state.ended.outcome in ENDS, state.ended.outcome
+    assert state.ended.outcome != FAILED or "before their agents answered" in state.ended.message
     assert world.paid <= budget, f"paid {world.paid / budget:.4f} of the budget"
     return Played(state.ended.outcome, world.paid, budget, deaths, state.evictions)
 

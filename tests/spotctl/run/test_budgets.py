@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import rule_of_cloud
-from bidbrain.strategies.base import Decision, Rent, Situation
+from bidbrain.strategies.base import Decision, Offer, Rent, Situation
+from bidbrain.strategies.base import described as strategy_described
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
-from spotctl.run.budget_check import BudgetCheck
+from spotctl.run.budget_check import BudgetCheck, described
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy
 from spotctl.run.service import RunLimits
@@ -97,6 +99,13 @@ def test_nothing_is_bought_after_the_stop(tmp_path: Path) -> None:
         wanted = [Buy(Rent(OFFERS[0], 3, 200_000_000)), Buy(Rent(OFFERS[0], 1, 50_000_000))]
         assert check.affordable(wanted) == []
         assert journal.state.stopping is not None
+
+
+@pytest.mark.parametrize(("cloud", "price"), [("gcp", "at the spot price"), ("aws", "bid $0.05/h")])
+def test_a_decision_names_a_bid_only_where_the_cloud_takes_one(cloud: str, price: str) -> None:
+    rent = Rent(Offer(Market(cloud, "us-east1", "us-east1-b", "n1-standard-4"), 4.0, 200_000_000), 2, 50_000_000)
+    assert described(Buy(rent)).endswith(f", {price}")
+    assert strategy_described(rent) == f"2 x n1-standard-4, {price}"
 
 
 def test_the_early_warning_counts_used_time_and_not_begun_hours(tmp_path: Path) -> None:

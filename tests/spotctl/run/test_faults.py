@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import stamina
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
 from spotctl.machines.base import (
+    EndReason,
     Machine,
     MachineRequest,
     MachineState,
@@ -46,6 +47,7 @@ from spotctl.runlog.errors import LogFailed
 from spotctl.runlog.outcomes import NOT_PERMITTED
 from spotctl.runlog.store import EventLog, LogRow
 from tests.spotctl.run.worlds import (
+    LEASE_TIMES,
     MARKETS,
     PRICES,
     RUN,
@@ -60,6 +62,7 @@ from tests.spotctl.run.worlds import (
     terms,
 )
 
+LINKS = ("status", "renew")
 CALLS = ("create", "renew", "terminate", "list")
 FAULTS: dict[str, Fault] = {
     "throttled": Refusal(Throttled("slow down")),
@@ -131,6 +134,110 @@ def test_a_market_that_refuses_is_in_back_off_and_another_is_used(tmp_path: Path
     refused = [call for call in one.world.calls("create") if one.cloud.weather(call)]
     assert one.state().back_offs[MARKETS[0]].times == len(refused)
     clean(one)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_machines_whose_agents_never_answer_are_not_bought_forever(tmp_path: Path, crash: bool) -> None:
+    one = life(tmp_path, rounds=10**6)
+    one.terms = terms(reliable=0)
+    one.cloud.weather = lambda call: Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    passed = one.world.pass_round
+
+    def pass_round() -> None:
+        passed()
+        for machine in one.world.running if crash and one.world.rounds % 10 == 0 else ():
+            one.cloud.crash(machine.id)
+
+    one.world.pass_round = pass_round  # type: ignore[method-assign]
+    ended = one.run()
+    assert (ended.outcome, ended.message) == (
+        "failed",
+        "6 machines in a row ended before their agents answered: port 22 is closed",
+    )
+    clean(one)
+    assert [machine.market for machine in one.cloud.everything] == [MARKETS[0]] * 3 + [MARKETS[1]] * 3
+    assert one.state().back_offs[MARKETS[0]].times == 1, "machines of one order count once"
+
+
+class Careless(FakeProvider):
+    """A cloud that accepts `ignored` returns that have no effect, and whose machines outlive their leases."""
+
+    ignored = 0
+    outlived = False
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        if type(self).ignored:
+            type(self).ignored -= 1
+            self.meet("terminate", tuple(ids))
+            return
+        super().terminate(ids)
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        for machine in self._machines.values() if type(self).outlived else ():
+            machine.lease_until = max(machine.lease_until, self.time + HOUR)
+
+
+def careless(folder: Path, ignored: int, *, outlived: bool) -> Life:
+    class Cloud(Careless):
+        pass
+
+    Cloud.ignored, Cloud.outlived = ignored, outlived
+    one = life(folder, rounds=10**6 if outlived else 120)
+    one.world.cloud = Cloud(Replayed.of(PRICES.values()), START)
+    return one
+
+
+def test_a_return_that_had_no_effect_is_repeated(tmp_path: Path) -> None:
+    one = careless(tmp_path, 3, outlived=False)
+    started = one.cloud.now()
+    assert one.run().outcome == "done"
+    clean(one)
+    assert all(machine.end_reason is EndReason.RETURNED for machine in one.cloud.everything), "not by its lease"
+    assert one.cloud.now() - started < LEASE_TIMES.lease + HOUR
+
+
+def test_machines_that_outlive_their_leases_are_returned_and_count_as_useless(tmp_path: Path) -> None:
+    one = careless(tmp_path, 0, outlived=True)
+    one.terms = terms(reliable=0)
+    one.cloud.weather = lambda call: Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    ended = one.run()
+    assert ended.outcome == "failed"
+    assert ended.message.startswith("6 machines in a row")
+    clean(one)
+    leases = [held.lease_until for held in one.state().machines.values()]
+    assert all(machine.ended is not None for machine in one.cloud.everything)
+    assert one.cloud.now() < max(leases) + 10 * MINUTE
+
+
+def test_a_machine_that_is_listed_again_has_not_ended(tmp_path: Path) -> None:
+    """A list was incomplete for longer than lists may be late."""
+    one = life(tmp_path, rounds=400)
+    hidden = range(START + 3 * MINUTE, START + 12 * MINUTE)
+
+    class Incomplete(FakeProvider):
+        def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+            return super().list(tags)[1 if self.time in hidden else 0 :]
+
+    one.world.cloud = Incomplete(Replayed.of(PRICES.values()), START)
+    assert one.run().outcome == "done"
+    clean(one)
+    again = [event.id for row in one.rows() if isinstance(event := row.event, ev.MachineListedAgain)]
+    first = one.cloud.everything[0]
+    assert again == [first.id]
+    (held,) = [held for held in one.state().machines.values() if held.id == first.id]
+    assert (held.ended, held.end_reason) == (first.ended, "returned")
+
+
+def test_a_machine_that_answered_ends_the_row_of_those_that_did_not(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.run()
+    state = one.state()
+    started = {name: replace(held, ran=None, end_reason="lease ended") for name, held in state.machines.items()}
+    silent = replace(state, machines=started)
+    assert (silent.useless(0), silent.useless(1), silent.useless(2)) == (4, 3, 0)
+    first = next(name for name, held in state.machines.items() if held.allocation == 1)
+    assert replace(state, machines={**started, first: state.machines[first]}).useless(0) == 3
 
 
 @pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])

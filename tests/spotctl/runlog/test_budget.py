@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
+from bidbrain.strategies.base import Offer, Rent
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.run.observe import settled
 from spotctl.runlog import budget
@@ -16,7 +18,7 @@ from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
 from spotctl.runlog.state import ABANDONED, RunState, fold
 from spotctl.runlog.store import LogRow
-from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, PRICES, START, TARIFF
+from tests.spotctl.run.worlds import MARKETS, OFFERS, ON_DEMAND, PRICES, START, TARIFF
 
 HOURLY = Tariff(lambda _: billing_rule("hourly-refund"), lambda market, _: PRICES[market])
 SPOT = 50_000_000
@@ -45,6 +47,16 @@ def test_committed_is_the_amount_spent_plus_the_bid_until_the_lease_ends() -> No
     # 15 minutes of lease and one of teardown are left, at the bid.
     assert budget.committed(two, now, TARIFF, MINUTE) == 2 * (300 * SPOT + 960 * 80_000_000)
     assert budget.renewed(two, ["m1-0"], START + 30 * MINUTE, now, TARIFF, MINUTE) == 600 * 80_000_000
+
+
+def test_a_bid_is_no_ceiling_where_the_cloud_has_no_bids() -> None:
+    """Google's price may rise above what was bid, and the machine runs on."""
+    google = Market("gcp", "us-central1", "us-central1-a", "n1-standard-4")
+    ordered = replace(order(1, 2, 80_000_000, 20 * MINUTE), market=google)
+    asked = state((0, ordered))
+    assert budget.committed(asked, START, TARIFF, MINUTE) == 2 * 21 * 60 * ON_DEMAND
+    rent = Rent(Offer(google, 4.0, ON_DEMAND), 2, 80_000_000)
+    assert (rent.highest_price, replace(rent, offer=OFFERS[0]).highest_price) == (ON_DEMAND, 80_000_000)
 
 
 def test_started_hours_are_committed_in_full() -> None:

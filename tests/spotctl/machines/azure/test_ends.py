@@ -92,6 +92,20 @@ def test_a_returned_machine_is_known_as_returned_before_the_log_tells(world: Wor
     assert provider.list({})[0].end_reason is EndReason.RETURNED
 
 
+def test_a_return_that_azure_accepted_and_that_failed_is_seen_and_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = world.provider()
+    (machine,) = provider.create(order(machines=1))
+    world.server.failing_deletions = 1
+    provider.terminate([machine.id])
+    assert [one.state for one in provider.list({})] == [MachineState.LEAVING], "lists may be late"
+    monkeypatch.setattr("spotctl.machines.azure.inventory._DELETION_SHOWN", 0)
+    assert [one.state for one in provider.list({})] == [MachineState.RUNNING]
+    provider.terminate([machine.id])
+    until(lambda: [one.state for one in provider.list({})] == [MachineState.GONE])
+
+
 def test_without_the_right_to_read_the_log_only_the_reason_is_unknown(world: World) -> None:
     world.server.denied.add("Microsoft.Insights/eventtypes/values/read")
     machine = bought(world)

@@ -79,6 +79,20 @@ def test_some_machines_of_an_order_are_refused(world: World) -> None:
     assert [one.id for one in provider.resources({}) if one.kind == "machine"] == [one.id for one in machines]
 
 
+def test_a_machine_that_failed_and_runs_all_the_same_is_listed(world: World) -> None:
+    """Its system did not report in time: Azure bills it, and the launcher that would delete it is gone."""
+    machines = world.provider().create(order(machines=2))
+    failed = world.server.vm(machine_name("t1", 0))
+    failed.state = "Failed"
+    (deployment,) = failed.group.deployments.values()
+    problem = {"code": "OSProvisioningTimedOut", "message": "OS Provisioning did not finish in the allotted time."}
+    deployment.steps = [(id_, problem if id_ == failed.id else error) for id_, error in deployment.steps]
+    provider = world.provider()
+    assert {one.id for one in provider.list({})} == {one.id for one in machines}
+    provider.terminate([machines[0].id])
+    assert all(one.ended is not None for one in world.server.machines() if one.id.endswith(failed.name))
+
+
 def test_all_machines_of_an_order_are_refused(world: World) -> None:
     world.server.fleet.capacity[SIZE] = 0
     for _ in range(2):

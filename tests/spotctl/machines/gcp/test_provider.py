@@ -190,6 +190,21 @@ def test_a_machine_whose_deletion_fails_keeps_no_other_running(made: World) -> N
     assert {one.id for one in provider.list(RUN) if one.state is not MachineState.GONE} <= {first.id}
 
 
+def test_a_deletion_that_google_accepted_and_that_failed_is_repeated(made: World) -> None:
+    """Google answers a known request id with the operation that failed."""
+    provider = made.provider()
+    (machine,) = provider.create(order(machines=1))
+    made.server.project.failing_deletions = 2
+    provider.terminate([machine.id])
+    assert [one.state for one in provider.list(RUN)] == [MachineState.GONE]
+    assert [one.end_reason for one in made.provider().list(RUN)] == [EndReason.RETURNED]
+    (other,) = provider.create(order("t2", 1))
+    made.server.project.failing_deletions = 1000
+    with pytest.raises(ProviderError, match="not ready"):
+        provider.terminate([other.id])
+    assert len([one for one in made.server.machines() if one.ended is None]) == 1
+
+
 def test_machines_that_no_ssh_could_reach_are_not_bought(made: World) -> None:
     made.server.networks["vpc"] = "global/networks/vpc"
     with pytest.raises(BadRequest, match=r"set ssh_from in \[gcp\]"):
