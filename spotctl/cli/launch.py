@@ -20,6 +20,7 @@ from spotctl.wall_clock import wall_us
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
     from spotctl.planning.values import JobPlan
+    from spotctl.run.orphans import Orphans
     from spotctl.run.runs import RunObserver
     from spotctl.runlog.events import RunEnded
     from spotctl.runlog.state import RunState
@@ -179,7 +180,7 @@ def gc(
 ) -> None:
     """Find what this installation has rented and no active run owns, on every cloud, and remove it.
 
-    Exit code 1 if a cloud could not be searched: what is there is unknown.
+    Exit code 1 if a cloud could not be searched, or something not removed; the other clouds are done all the same.
 
     Example: spotctl gc --yes
     """
@@ -188,18 +189,34 @@ def gc(
     session: Session = context.obj
     found = list(orphans(session.settings, clouds or ()))
     orphaned = [one for part in found for one in part.resources]
-    failures = [f"{part.cloud}: not searched: {part.failure}" for part in found if part.failure is not None]
+    failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in found if part.failure is not None]
+    if not json_:
+        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in orphaned), *failures)
+        session.remark(f"{len(orphaned)} orphaned resources")
+    remaining = list[str]()
+    if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+        remaining = _removed(found)
+    failures += remaining
     if json_:
         resources = [{"kind": one.kind, "id": one.id} for one in orphaned]
         session.answer_json({"removed": yes, "resources": resources, "failures": failures})
     else:
-        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in orphaned), *failures)
-        session.remark(f"{len(orphaned)} orphaned resources")
-    if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        for part in found:
-            part.provider.remove(part.resources)
+        session.remark(*remaining)
     if failures:
         raise typer.Exit(1)
+
+
+def _removed(found: Sequence[Orphans]) -> list[str]:
+    """Removes what was found in each cloud, even if another one fails; returns the failures."""
+    from spotctl.errors import SpotctlError
+
+    failures = list[str]()
+    for part in found:
+        try:
+            part.provider.remove(part.resources)
+        except SpotctlError as error:
+            failures.append(f"{part.cloud}: not all was removed: {error}")
+    return failures
 
 
 def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOption = False) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pricing_data.market import Market
 from spotctl.agent.payload import Payload
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
 __all__ = [
+    "Closes",
     "CloudProvider",
     "EndReason",
     "ExecResult",
@@ -42,6 +43,7 @@ __all__ = [
     "NoCapacity",
     "NotFound",
     "NotPermitted",
+    "PartlyListed",
     "Payload",
     "Prepares",
     "ProviderError",
@@ -86,6 +88,15 @@ class NotFound(ProviderError):
 
 class Unanswered(ProviderError):
     """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
+
+
+class PartlyListed(ProviderError):
+    """Some regions or clouds did not answer. `found` is what the others listed, and `parts` are the beginnings of the
+    ids of what may be missing. It is an error, so that no caller mistakes a part for the whole."""
+
+    def __init__(self, failure: ProviderError, found: Sequence[Any], parts: Sequence[str]) -> None:
+        super().__init__(str(failure))
+        self.found, self.parts = tuple(found), tuple(parts)
 
 
 class TokenTaken(ProviderError):
@@ -281,7 +292,10 @@ class CloudProvider(Protocol):
         ...
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """All machines with these tags, including those that ended recently. A cloud may list new ones late."""
+        """All machines with these tags, including those that ended recently. A cloud may list new ones late.
+
+        PartlyListed: a region or a cloud did not answer, and others did.
+        """
         ...
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -296,7 +310,10 @@ class CloudProvider(Protocol):
         ...
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """Everything that exists under these tags, including machines that are not gone. `spotctl gc` reads it."""
+        """Everything that exists under these tags, including machines that are not gone. `spotctl gc` reads it.
+
+        PartlyListed: a region or a cloud did not answer, and others did.
+        """
         ...
 
     def remove(self, resources: Sequence[Resource]) -> None:
@@ -318,6 +335,15 @@ class KeepsOutput(Protocol):
 
     def output(self, machine: str, after: int = 0) -> bytes:
         """The output of a machine from this byte offset on. NotFound: nothing is kept of this machine."""
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A provider that holds connections, to its cloud or to machines."""
+
+    def close(self) -> None:
+        """Ends them. The machines and their agents go on."""
         ...
 
 

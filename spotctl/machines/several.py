@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from pricing_data.market import Market
 from spotctl.machines.base import (
+    Closes,
     CloudProvider,
     Invocation,
     Machine,
@@ -17,7 +18,10 @@ from spotctl.machines.base import (
     MachineRequest,
     MachineSupplies,
     NotFound,
+    NotPermitted,
+    PartlyListed,
     Prepares,
+    ProviderError,
     Resource,
     TakesCommands,
 )
@@ -31,10 +35,11 @@ T = TypeVar("T")
 
 
 class SeveralClouds(WallClock):
-    """Passes each call to the cloud that it concerns; lists combine the answers of all clouds."""
+    """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that answer."""
 
     def __init__(self, clouds: Mapping[str, CloudProvider]) -> None:
         self._clouds = clouds
+        self._refusing: dict[str, set[str]] = {}
         self.name = "+".join(clouds)
 
     def offers(self) -> tuple[Market, ...]:
@@ -44,15 +49,18 @@ class SeveralClouds(WallClock):
         return self._named(market.cloud).prices(market, start, end)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        return self._named(request.market.cloud).create(request)
+        """See `CloudProvider`. NotPermitted: every cloud refuses; the others go on without one that does."""
+        cloud = self._named(request.market.cloud)
+        return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        return tuple(chain.from_iterable(cloud.list(tags) for cloud in self._clouds.values()))
+        return tuple(self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()}))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. All clouds are asked, even if one fails; the first failure is raised then."""
         own = _by_cloud((one, one) for one in ids)
-        each([partial(self._clouds[cloud].terminate, part) for cloud, part in own if cloud in self._clouds])
+        calls = {cloud: partial(self._clouds[cloud].terminate, part) for cloud, part in own if cloud in self._clouds}
+        each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
 
     def link(self, machine: str) -> MachineLink:
         return self._of(machine).link(machine)
@@ -69,12 +77,50 @@ class SeveralClouds(WallClock):
         return cloud.invocation(machine, command)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        return tuple(chain.from_iterable(cloud.resources(tags) for cloud in self._clouds.values()))
+        return tuple(self._listed({name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}))
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. All clouds are asked, even if one fails; the first failure is raised then."""
         own = _by_cloud((one.id, one) for one in resources)
         each([partial(self._clouds[cloud].remove, part) for cloud, part in own if cloud in self._clouds])
+
+    def close(self) -> None:
+        """See `Closes`."""
+        for cloud in self._clouds.values():
+            if isinstance(cloud, Closes):
+                cloud.close()
+
+    def _listed(self, calls: Mapping[str, Callable[[], Sequence[T]]]) -> Sequence[T]:
+        """What all clouds list. PartlyListed: some did not answer, or only in part."""
+        found, failures, parts = list[T](), list[ProviderError](), list[str]()
+        for cloud, call in calls.items():
+            try:
+                found += call()
+            except PartlyListed as error:
+                found += error.found
+                failures.append(error)
+                parts += error.parts
+            except ProviderError as error:
+                failures.append(error)
+                parts.append(f"{cloud}:")
+        if not failures:
+            return found
+        if parts == [f"{cloud}:" for cloud in self._clouds]:
+            raise failures[0]
+        raise PartlyListed(failures[0], found, parts) from failures[0]
+
+    def _permitted(self, kind: str, cloud: str, call: Callable[[], T]) -> T:
+        """The answer of a cloud to a kind of call. NotPermitted: no cloud allows it."""
+        refusing = self._refusing.setdefault(kind, set())
+        try:
+            answer = call()
+        except NotPermitted as error:
+            refusing.add(cloud)
+            if refusing >= self._clouds.keys():
+                raise
+            raise ProviderError(f"{error}; the run goes on with the other clouds") from error
+        refusing.discard(cloud)
+        return answer
 
     def _of(self, machine: str) -> CloudProvider:
         return self._named(_cloud_of(machine))

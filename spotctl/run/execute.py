@@ -21,6 +21,7 @@ from spotctl.machines.base import (
     MachineState,
     NotFound,
     NotPermitted,
+    PartlyListed,
     Prepares,
     ProviderError,
     Resource,
@@ -43,6 +44,9 @@ T = TypeVar("T")
 
 _RELEASE_ROUNDS = 8
 """How often machines are returned and listed again when a run breaks off."""
+
+_STOPPING = (NotPermitted, PartlyListed)
+"""What a list may raise that asking again at once does not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,13 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A provider's list, and when it was fetched: number of intents, unclear orders, whether the run stops."""
+    """A provider's list, and when it was fetched: number of intents, unclear orders, whether the run stops.
+
+    `unlisted` are the beginnings of ids that it does not cover; machines that an earlier list had there are in it.
+    """
 
     machines: tuple[Machine, ...]
+    unlisted: tuple[str, ...]
     situation: tuple[int, tuple[int, ...], bool]
     until: float
 
@@ -164,11 +172,22 @@ class Executor:
         state, now = self._journal.state, time.monotonic()
         situation = state.intents, tuple(state.unclear), state.stopping is not None
         if self._listed is None or self._listed.situation != situation or now >= self._listed.until:
-            machines = self.retried(lambda: self._provider.list(self._tags))
+            unlisted: tuple[str, ...] = ()
+            try:
+                machines = self.retried(lambda: self._provider.list(self._tags), _STOPPING)
+            except PartlyListed as error:
+                earlier = () if self._listed is None else self._listed.machines
+                unlisted = error.parts
+                machines = (*error.found, *(one for one in earlier if one.id.startswith(unlisted)))
             if machines is None:
                 return None
-            self._listed = _Listed(machines, situation, time.monotonic() + self._environment.list_every)
+            self._listed = _Listed(machines, unlisted, situation, time.monotonic() + self._environment.list_every)
         return tuple(self._with_status(machine) for machine in self._listed.machines)
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The beginnings of the ids of machines that the last list does not cover."""
+        return () if self._listed is None else self._listed.unlisted
 
     @property
     def running(self) -> frozenset[str]:
@@ -201,8 +220,11 @@ class Executor:
         """
         left: tuple[Resource, ...] | None = None
         with suppress(ProviderError):
-            left = found = self.retried(lambda: self._provider.resources(self._tags))
-            if found and self.retried(lambda: self._removed(found)) is not None:
+            try:
+                left = found = self.retried(lambda: self._provider.resources(self._tags), _STOPPING)
+            except PartlyListed as error:
+                found = error.found
+            if found and self.retried(lambda: self._removed(found)) is not None and left is not None:
                 left = ()
         return left
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from pricing_data.errors import PricingDataError
 from pricing_data.units import DAY, MINUTE, SECOND
 from spotctl.wall_clock import wall_us
 from spotctl.wiring import price_store, sources
@@ -48,8 +47,6 @@ def _fetch(markets: Sequence[Market], settings: Settings) -> None:
 
 def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event) -> None:
     while not stop.wait(EVERY / SECOND):
-        try:
+        # Whatever goes wrong now, a run of many hours needs prices again later.
+        with suppress(Exception):
             _fetch(markets, settings)
-        except PricingDataError:
-            # The store cannot be written now; the next attempt follows.
-            continue

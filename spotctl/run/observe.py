@@ -22,11 +22,17 @@ _REASONS = {
 }
 
 
-def news(state: RunState, machines: Sequence[Machine], now: int, source: str) -> list[Event]:
-    """Machines that the log does not know yet, that now run, are warned, or are gone; `source` names the provider."""
+def news(
+    state: RunState, machines: Sequence[Machine], now: int, source: str, unlisted: tuple[str, ...] = ()
+) -> list[Event]:
+    """Machines that the log does not know yet, that now run, are warned, or are gone; `source` names the provider.
+
+    Nothing is known of machines whose ids begin with one of `unlisted`.
+    """
     known = [machine for machine in machines if (held := state.machines.get(machine.id)) is not None and held.alive]
     listed = {machine.id for machine in machines}
-    missing = (held for held in state.alive if held.id not in listed and now - held.started > LISTING_DELAY)
+    covered = (held for held in state.alive if not held.id.startswith(unlisted))
+    missing = (held for held in covered if held.id not in listed and now - held.started > LISTING_DELAY)
     return [
         *_found(state, machines),
         *_listed_again(state, machines),
@@ -36,9 +42,19 @@ def news(state: RunState, machines: Sequence[Machine], now: int, source: str) ->
     ]
 
 
-def settled(state: RunState, asked: int) -> list[Event]:
+def settled(state: RunState, asked: int, unlisted: tuple[str, ...] = ()) -> list[Event]:
     """Unanswered orders whose machines, if they were created, must be in a list that was fetched at this time."""
-    return [ev.OrderSettled(intent) for intent, since in state.unclear.items() if asked >= since + LISTING_DELAY]
+    return [
+        ev.OrderSettled(intent)
+        for intent, since in state.unclear.items()
+        if asked >= since + LISTING_DELAY and not may_hide(state, intent, unlisted)
+    ]
+
+
+def may_hide(state: RunState, intent: int, unlisted: tuple[str, ...]) -> bool:
+    """Whether machines of an order may be among those whose ids begin with one of `unlisted`."""
+    market = state.orders[intent].market
+    return any(f"{market.cloud}:{market.region}:".startswith(part) for part in unlisted)
 
 
 def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spotctl.machines.base import ProviderError
+from spotctl.machines.base import PartlyListed, ProviderError
 from spotctl.machines.installation import installation_id
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths
@@ -23,7 +23,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """What was found in one cloud; `failure` says why it could not be searched."""
+    """What was found in one cloud; `failure` says why it could not be searched, or only in part."""
 
     cloud: str
     provider: CloudProvider
@@ -35,8 +35,12 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
     """The orphans of these clouds; if none is named, of every cloud on which a job was ever launched."""
     for cloud, provider in providers(settings, clouds):
         tags = {INSTALLATION_TAG: installation_id(settings.home)}
+        failure: ProviderError | None = None
         try:
-            existing = provider.resources(tags)
+            try:
+                existing = provider.resources(tags)
+            except PartlyListed as error:
+                existing, failure = error.found, error
             # Read afterwards: what a run has rented that began in the meantime is not orphaned.
             active = {state.run for state in read_log(settings).latest if state.ended is None}
             locks = Paths(settings.home).locks
@@ -48,7 +52,7 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
         except ProviderError as error:
             yield Orphans(cloud, provider, failure=error)
             continue
-        yield Orphans(cloud, provider, found)
+        yield Orphans(cloud, provider, found, failure)
 
 
 def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:

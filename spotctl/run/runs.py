@@ -22,6 +22,7 @@ from pricing_data.units import parse_usd
 from spotctl.errors import BadRequest, SpotctlError
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.machines.base import Closes
 from spotctl.paths import Paths
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
@@ -229,7 +230,11 @@ def _conduct(
     if spec.kind is ProgramKind.AGILEML:
         # The number of nodes of a command is fixed, so it could not use a larger part.
         rules = replace(rules, quotas=QuotaWatch(settings))
-    with closing(workload_of(spec, environment, plan)) as workload, _fresh_prices(environment, plan, settings):
+    with (
+        _connections(environment.provider),
+        closing(workload_of(spec, environment, plan)) as workload,
+        _fresh_prices(environment, plan, settings),
+    ):
         runner = Runner(journal, environment, workload, rules)
         ended = runner.run(lambda: observer.on_turn(runner.state), wall_us)
     observer.on_turn(runner.state)
@@ -239,6 +244,11 @@ def _conduct(
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
     return runner.state, ended
+
+
+def _connections(provider: CloudProvider) -> AbstractContextManager[object]:
+    """Ends the provider's connections to its cloud and to machines when the block is left."""
+    return closing(provider) if isinstance(provider, Closes) else nullcontext()
 
 
 def _fresh_prices(

@@ -111,6 +111,7 @@ class Runner:
         self._left = 1.0
         self._listed_while_stopping = False
         self._without_machines_since: int | None = None
+        self._stalled_since: int | None = None
         self._rest_seconds = environment.list_every
 
     @cached_property
@@ -159,18 +160,34 @@ class Runner:
         except BadRequest as error:
             # An unknown image, network or account: repeating the call does not help.
             self._stop(FAILED, str(error))
-        except ProviderError:
+        except ProviderError as error:
             # Prices that are missing now may be there in the next turn; without them no money is spent.
+            self._stalled(error)
             time.sleep(self._rest_seconds)
+        else:
+            self._stalled_since = None
+
+    def _stalled(self, error: ProviderError) -> None:
+        """Logs why nothing can be decided, once; ends the run if that lasts."""
+        now, reason, most = self._journal.now(), f"nothing can be decided: {error}", self._rules.limits.without_machines
+        if self._stalled_since is None:
+            self._stalled_since = now
+        if self.state.reason != reason:
+            self._journal.write(ev.Decided((), reason))
+        if now - self._stalled_since > most:
+            self._stop(FAILED, f"for {(now - self._stalled_since) / MINUTE:.0f} minutes {reason}")
 
     def _observe(self) -> Sequence[Machine] | None:
         asked = self._journal.now()
         machines = self._executor.list_machines()
         if machines is not None:
-            for event in observe.news(self.state, machines, self._journal.now(), self._provider_name):
+            unlisted = self._executor.unlisted
+            for event in observe.news(self.state, machines, self._journal.now(), self._provider_name, unlisted):
                 self._journal.write(event)
-            for settled in observe.settled(self.state, asked):
+            for settled in observe.settled(self.state, asked, unlisted):
                 self._journal.write(settled)
+            if self.state.stopping is not None and unlisted:
+                self._end_leases(unlisted)
         self._journal.catch_up()
         return machines
 
@@ -348,10 +365,14 @@ class Runner:
         first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(error))
         if not first:
-            now = self._journal.now()
-            for held in self.state.alive:
-                if now >= held.lease_until + self._times.teardown:
-                    self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
-            for intent in self.state.unclear:
-                if now >= self.state.orders[intent].lease_until + self._times.teardown:
-                    self._journal.write(ev.OrderSettled(intent))
+            self._end_leases(("",))
+
+    def _end_leases(self, unlisted: tuple[str, ...]) -> None:
+        """Machines that cannot be listed have ended by the end of their leases."""
+        over = self._journal.now() - self._times.teardown
+        for held in self.state.alive:
+            if held.id.startswith(unlisted) and over >= held.lease_until:
+                self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
+        for intent in self.state.unclear:
+            if observe.may_hide(self.state, intent, unlisted) and over >= self.state.orders[intent].lease_until:
+                self._journal.write(ev.OrderSettled(intent))

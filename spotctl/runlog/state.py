@@ -10,7 +10,7 @@ from typing import Any
 
 from bidbrain.billing import highest_price
 from pricing_data.market import Market
-from pricing_data.units import MINUTE
+from pricing_data.units import DAY, MINUTE
 from spotctl.runlog import attempts
 from spotctl.runlog import events as ev
 from spotctl.runlog.attempts import CommandWork
@@ -24,6 +24,9 @@ FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 60 * MINUTE
 ABANDONED = "Abandoned"
 """Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
 if so, listing finds them."""
+
+NO_MARKET = "NotFound"
+"""Why an order is refused that names a market which does not exist for the account: asking again does not help."""
 
 EVICTED, LEASE_ENDED, BROKE = "evicted", "lease ended", "failed"
 BY_THEMSELVES = frozenset({LEASE_ENDED, BROKE})
@@ -245,6 +248,10 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    if event.why == NO_MARKET:
+        market = state.orders[event.intent].market
+        closed = _closed(state, event.intent)
+        return replace(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None)})
     if event.why == ABANDONED:
         state = replace(state, unclear={**state.unclear, event.intent: at})
     return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, eviction=False)

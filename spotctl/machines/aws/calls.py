@@ -9,8 +9,10 @@ from threading import Lock
 from typing import TypeVar
 
 from pricing_data.clouds.aws import Answer, AwsClient, AwsSession, Service
+from spotctl.machines.aws.records import machine_id
 from spotctl.machines.aws.refusals import as_contract
 from spotctl.machines.aws.rows import Row
+from spotctl.machines.base import PartlyListed, ProviderError
 
 T = TypeVar("T")
 
@@ -71,8 +73,23 @@ class AwsCalls:
 
 
 def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[T]:
-    """The answers of all regions, requested in parallel. If one fails, all fail: a part would look complete."""
+    """The answers of all regions, requested in parallel. PartlyListed: some failed."""
     if len(regions) < 2:
         return [one for region in regions for one in call(region)]
+
+    def asked(region: str) -> Sequence[T] | ProviderError:
+        try:
+            return call(region)
+        except ProviderError as error:
+            return error
+
     with ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region") as pool:
-        return [one for answers in pool.map(call, regions) for one in answers]
+        answers = dict(zip(regions, pool.map(asked, regions), strict=True))
+    failures = {region: one for region, one in answers.items() if isinstance(one, ProviderError)}
+    found = [one for answer in answers.values() if not isinstance(answer, ProviderError) for one in answer]
+    if not failures:
+        return found
+    first = next(iter(failures.values()))
+    if len(failures) == len(regions):
+        raise first
+    raise PartlyListed(first, found, [machine_id(region, "") for region in failures]) from first

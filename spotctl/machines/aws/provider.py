@@ -135,7 +135,8 @@ class AwsProvider(WallClock):
         self._buyer.forget()
 
     def close(self) -> None:
-        """Closes the connections to AWS."""
+        """See `Closes`."""
+        self._agents.close()
         self._calls.close()
 
     def console(self, machine: str) -> str:

@@ -300,6 +300,10 @@ class AzureProvider(WallClock):
         """See `TakesCommands`."""
         return self._agents.invocation(self._reached(machine), command)
 
+    def close(self) -> None:
+        """See `Closes`."""
+        self._agents.close()
+
     def _reached(self, machine: str) -> RemoteMachine:
         """How a machine is reached. NotFound: it is gone. Unanswered: it has no address yet."""
         id_ = MachineId.parse(machine)

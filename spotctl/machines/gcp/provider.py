@@ -135,6 +135,10 @@ class GcpProvider(WallClock):
                         methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
                     )
 
+    def close(self) -> None:
+        """See `Closes`."""
+        self._agents.close()
+
     def _start_up(self, request: MachineRequest) -> str:
         return self._agents.start_up(request, names.CLOUD)
 

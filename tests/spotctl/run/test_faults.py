@@ -20,6 +20,7 @@ from spotctl.machines.base import (
     NoCapacity,
     NotFound,
     NotPermitted,
+    PartlyListed,
     ProviderError,
     QuotaReached,
     Throttled,
@@ -157,6 +158,54 @@ def test_machines_whose_agents_never_answer_are_not_bought_forever(tmp_path: Pat
     clean(one)
     assert [machine.market for machine in one.cloud.everything] == [MARKETS[0]] * 3 + [MARKETS[1]] * 3
     assert one.state().back_offs[MARKETS[0]].times == 1, "machines of one order count once"
+
+
+class Split(FakeProvider):
+    """A cloud whose machines in part `fake-0` cannot be listed from 3 minutes on, for as long as `hours`."""
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        found = super().list(tags)
+        if self.time < START + 3 * MINUTE or self.time > self.answers_at:
+            return found
+        raise PartlyListed(Unanswered("down"), [one for one in found if one.id != "fake-0"], ("fake-0",))
+
+
+@pytest.mark.parametrize("hours", [1, 1000])
+def test_a_part_that_is_down_neither_stops_a_run_nor_loses_its_machines(tmp_path: Path, hours: int) -> None:
+    class Cloud(Split):
+        answers_at = START + hours * HOUR
+
+    one = life(tmp_path, rounds=700)
+    one.world.cloud = Cloud(Replayed.of(PRICES.values()), START)
+    ended = one.run()
+    assert ended.outcome == "done"
+    clean(one)
+    held = one.state().machines["fake-0"]
+    (machine,) = [machine for machine in one.cloud.everything if machine.id == "fake-0"]
+    assert machine.ended is not None
+    assert machine.ended > START + HOUR, "its lease was renewed although it was not listed"
+    assert held.end_reason == ("returned" if hours == 1 else "lease ended")
+    assert len([row for row in one.rows() if isinstance(row.event, ev.MachineEnded)]) == len(one.cloud.everything)
+
+
+def test_a_market_that_does_not_exist_is_asked_once(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=2000)
+    one.cloud.weather = for_market(0, Refusal(NotFound("no such market")))
+    assert one.run().outcome == "done"
+    asked = [call.asked for call in one.world.calls("create")]
+    assert len([order for order in asked if isinstance(order, MachineRequest) and order.market == MARKETS[0]]) == 1
+
+
+def test_prices_that_stay_away_end_a_run_and_say_why(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=10**6)
+    provider_prices(one)
+    unknown = Refusal(ProviderError("no prices are stored"))
+    one.cloud.weather = lambda call: unknown if call.name == "prices" and call.at > START + 3 * MINUTE else None
+    ended = one.run()
+    assert (ended.outcome, "nothing can be decided: no prices are stored" in ended.message) == ("failed", True)
+    clean(one)
+    reasons = [row.event.reason for row in one.rows() if isinstance(row.event, ev.Decided) and not row.event.wants]
+    assert reasons == ["nothing can be decided: no prices are stored"], "logged once"
 
 
 class Careless(FakeProvider):
