@@ -103,7 +103,7 @@ def test_a_return_that_azure_accepted_and_that_failed_is_seen_and_repeated(
     monkeypatch.setattr("spotctl.machines.azure.inventory._DELETION_SHOWN", 0)
     assert [one.state for one in provider.list({})] == [MachineState.RUNNING]
     provider.terminate([machine.id])
-    until(lambda: [one.state for one in provider.list({})] == [MachineState.GONE])
+    eventually(lambda: [one.state for one in provider.list({})] == [MachineState.GONE])
 
 
 def test_without_the_right_to_read_the_log_only_the_reason_is_unknown(world: World) -> None:
