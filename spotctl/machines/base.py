@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
 __all__ = [
+    "BillsHoldings",
     "Closes",
     "CloudProvider",
     "EndReason",
     "ExecResult",
+    "Holdings",
     "Invocation",
     "KeepsOutput",
     "Machine",
@@ -335,6 +337,23 @@ class KeepsOutput(Protocol):
 
     def output(self, machine: str, after: int = 0) -> bytes:
         """The output of a machine from this byte offset on. NotFound: nothing is kept of this machine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Nano-dollars per hour that a machine's disk and its public address add to its price."""
+
+    disk: int = 0
+    address: int = 0
+
+
+@runtime_checkable
+class BillsHoldings(Protocol):
+    """A provider whose cloud bills the disk and the address of a machine apart from it."""
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """Their prices for a machine of a market with a disk of this size; unset, the provider's own."""
         ...
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pricing_data.market import Market
 from spotctl.machines.base import (
+    BillsHoldings,
     Closes,
     CloudProvider,
+    Holdings,
     Invocation,
     Machine,
     MachineLink,
@@ -83,6 +85,11 @@ class SeveralClouds(WallClock):
         """See `CloudProvider`. All clouds are asked, even if one fails; the first failure is raised then."""
         own = _by_cloud((one.id, one) for one in resources)
         each([partial(self._clouds[cloud].remove, part) for cloud, part in own if cloud in self._clouds])
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`."""
+        cloud = self._named(market.cloud)
+        return cloud.holdings(market, spot=spot, disk_gib=disk_gib) if isinstance(cloud, BillsHoldings) else Holdings()
 
     def close(self) -> None:
         """See `Closes`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from bidbrain.strategies.base import Rent
 from pricing_data.market import CLOUDS_WITHOUT_BIDS
 from pricing_data.units import format_usd
 from spotctl.run.execute import Journal
@@ -25,10 +26,20 @@ class BudgetCheck:
 
     What it does not cover is not done. Where it does not cover another lease of all machines, it keeps as many as it
     can, but not fewer than the job needs (`least`): otherwise the leases run out, while the strategy may find something
-    cheaper, and the run is stopped in time to save its work.
+    cheaper, and the run is stopped in time to save its work. `holdings` is what the disk and the address of each
+    machine of a purchase cost, in nano-dollars per hour.
     """
 
-    def __init__(self, journal: Journal, tariff: Tariff, times: LeaseTimes, limit: int | None, least: int = 1) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        tariff: Tariff,
+        times: LeaseTimes,
+        limit: int | None,
+        least: int = 1,
+        holdings: Callable[[Rent], int] = lambda _: 0,
+    ) -> None:
+        self._holdings = holdings
         self._journal = journal
         self._tariff = tariff
         self._times = times
@@ -130,7 +141,8 @@ class BudgetCheck:
         match instruction:
             case Buy(rent):
                 market, ceiling = rent.offer.market, rent.highest_price
-                return budget.bought(market, rent.machines, ceiling, lease + teardown, self._tariff)
+                held = self._holdings(rent)
+                return budget.bought(market, rent.machines, ceiling, lease + teardown, self._tariff, held)
             case Renew(machines, until):
                 return budget.renewed(self._journal.state, machines, until, now, self._tariff, teardown)
             case _:

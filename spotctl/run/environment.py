@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from spotctl.agent import layout
 from spotctl.errors import MissingSecret
 from spotctl.files.job.spec import Image, JobSpec, ProgramKind, data_variable
+from spotctl.machines.base import BillsHoldings, Holdings
 from spotctl.machines.installation import installation_id
 from spotctl.run.reconcile import LeaseTimes
 
 if TYPE_CHECKING:
+    from pricing_data.market import Market
     from spotctl.machines.base import CloudProvider
     from spotctl.paths import Paths
 
@@ -87,6 +89,12 @@ class RunEnvironment:
     order_settings: OrderSettings = NO_SETTINGS
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def holdings(self, market: Market, *, spot: bool) -> Holdings:
+        """What the disk and the address of a machine add to its price."""
+        if not isinstance(self.provider, BillsHoldings):
+            return Holdings()
+        return self.provider.holdings(market, spot=spot, disk_gib=self.order_settings.image.disk_gib)
 
     def redacted(self, text: str) -> str:
         """The text without the values of secrets: what a program prints may contain them."""

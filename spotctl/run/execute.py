@@ -264,8 +264,18 @@ class Executor:
         match instruction:
             case Buy(rent, reliable):
                 offer, until = rent.offer, self._journal.now() + self._lease
+                held = self._environment.holdings(offer.market, spot=rent.bid is not None)
                 return ev.RentIntended(
-                    number, offer.market, rent.machines, rent.bid, offer.on_demand, offer.nu, reliable, until
+                    number,
+                    offer.market,
+                    rent.machines,
+                    rent.bid,
+                    offer.on_demand,
+                    offer.nu,
+                    reliable,
+                    until,
+                    held.disk,
+                    held.address,
                 )
             case Renew(machines, until):
                 return ev.RenewIntended(number, machines, until)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.base import Offer, Rent, Strategy
 from pricing_data.units import HOUR, MINUTE
 from spotctl import ledger
 from spotctl.errors import BadRequest
@@ -103,7 +103,12 @@ class Runner:
         self._rules = rules
         self._executor = Executor(journal, environment, workload, retries)
         self._budget = BudgetCheck(
-            journal, rules.tariff, environment.lease_times, rules.limits.budget, rules.limits.least
+            journal,
+            rules.tariff,
+            environment.lease_times,
+            rules.limits.budget,
+            rules.limits.least,
+            partial(_holdings, environment),
         )
         # Those of an earlier process may not have been looked at in time.
         self._intents_before = journal.state.intents
@@ -376,3 +381,9 @@ class Runner:
         for intent in self.state.unclear:
             if observe.may_hide(self.state, intent, unlisted) and over >= self.state.orders[intent].lease_until:
                 self._journal.write(ev.OrderSettled(intent))
+
+
+def _holdings(environment: RunEnvironment, rent: Rent) -> int:
+    """Nano-dollars per hour for the disk and the address of a machine of a purchase."""
+    held = environment.holdings(rent.offer.market, spot=rent.bid is not None)
+    return held.disk + held.address

@@ -14,6 +14,7 @@ from spotctl.machines.aws.images import MachineImage
 from spotctl.machines.aws.labels import client_token, tag_list, tags_of_order
 from spotctl.machines.base import MachineRequest
 
+DISK_TYPE = "gp3"
 _ONE_HOP = 1
 """Answers of the metadata service reach the machine and no container or proxy on it."""
 
@@ -71,7 +72,7 @@ def _interface(place: Place) -> dict[str, Any]:
 
 def _disk(request: MachineRequest, place: Place) -> dict[str, Any]:
     size = place.image.disk_gib(request.disk_gib)
-    ebs = {"VolumeSize": size, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+    ebs = {"VolumeSize": size, "VolumeType": DISK_TYPE, "Encrypted": True, "DeleteOnTermination": True}
     if place.kms_key is not None:
         ebs["KmsKeyId"] = place.kms_key
     return {"DeviceName": place.image.root_device, "Ebs": ebs}

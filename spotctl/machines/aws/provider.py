@@ -16,7 +16,9 @@ from spotctl.cloud_settings import AwsMachineSettings
 from spotctl.machines.aws import leftovers
 from spotctl.machines.aws.buyer import Buyer
 from spotctl.machines.aws.calls import AwsCalls, in_each
+from spotctl.machines.aws.images import LEAST_DISK_GIB
 from spotctl.machines.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
+from spotctl.machines.aws.orders import DISK_TYPE
 from spotctl.machines.aws.records import (
     CLOUD,
     machine_id,
@@ -29,6 +31,7 @@ from spotctl.machines.aws.records import (
 from spotctl.machines.aws.refusals import code_of
 from spotctl.machines.aws.rows import Row
 from spotctl.machines.base import (
+    Holdings,
     Invocation,
     Machine,
     MachineLink,
@@ -41,6 +44,7 @@ from spotctl.machines.base import (
     TokenTaken,
     Unanswered,
 )
+from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import each
 from spotctl.wall_clock import WallClock
@@ -133,6 +137,11 @@ class AwsProvider(WallClock):
     def remove(self, resources: Sequence[Resource]) -> None:
         leftovers.remove(self._calls, resources, self.terminate)
         self._buyer.forget()
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`. An image of the user's own may need a larger disk than the job names."""
+        disk = HeldDisk(DISK_TYPE, disk_gib or LEAST_DISK_GIB, DISK_TYPE)
+        return holdings_of(market, disk, spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         """See `Closes`."""

@@ -35,6 +35,7 @@ from spotctl.machines.azure.removal import Removal, group_resource, resource_in
 from spotctl.machines.azure.sizes import Size, image_reference, require, sizes_from
 from spotctl.machines.azure.template import DeploymentPlan, deployment, network_name
 from spotctl.machines.base import (
+    Holdings,
     Invocation,
     Machine,
     MachineLink,
@@ -48,6 +49,7 @@ from spotctl.machines.base import (
     TokenTaken,
     Unanswered,
 )
+from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.tags import INSTALLATION_TAG
 from spotctl.wall_clock import WallClock
@@ -69,6 +71,8 @@ class Waits:
 
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
+_IMAGE_DISK_GIB: Final = 128
+"""No image of spotctl's own choice has a larger disk: Ubuntu's has 30 GiB, that with NVIDIA's drivers 128."""
 
 
 class AzureProvider(WallClock):
@@ -299,6 +303,11 @@ class AzureProvider(WallClock):
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """See `TakesCommands`."""
         return self._agents.invocation(self._reached(machine), command)
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`."""
+        disk = HeldDisk(self._settings.disk_type, disk_gib or _IMAGE_DISK_GIB, AzureMachineSettings().disk_type)
+        return holdings_of(market, disk, spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         """See `Closes`."""

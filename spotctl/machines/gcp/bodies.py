@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pricing_data.market import Market
 from spotctl.cloud_settings import GcpMachineSettings
 from spotctl.machines.base import MachineRequest
 from spotctl.machines.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
 from spotctl.machines.gcp.names import network_tag, region_of
+from spotctl.machines.holdings import HeldDisk
 from spotctl.machines.requests import fingerprint
 
 _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
@@ -126,6 +128,13 @@ def _disk(
     if settings.kms_key:
         disk["disk_encryption_key"] = {"kms_key_name": settings.kms_key}
     return disk
+
+
+def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> HeldDisk:
+    """The disk of a machine of a market. It is counted as large as an image with drivers needs it."""
+    name, _ = split_type(market.instance_type)
+    gib = max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
+    return HeldDisk(_disk_type(name), gib, _disk_type(name))
 
 
 def _image(hardware: GcpHardware) -> str:

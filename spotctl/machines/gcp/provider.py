@@ -15,6 +15,7 @@ from pricing_data.market import LINUX, Market
 from spotctl.cloud_settings import GcpMachineSettings
 from spotctl.machines.base import (
     EndReason,
+    Holdings,
     Machine,
     MachineLink,
     MachineRequest,
@@ -23,12 +24,13 @@ from spotctl.machines.base import (
     NotFound,
     Resource,
 )
-from spotctl.machines.gcp import methods, names, refusals
+from spotctl.machines.gcp import bodies, methods, names, refusals
 from spotctl.machines.gcp.calls import GcpCalls
 from spotctl.machines.gcp.creation import Creation
 from spotctl.machines.gcp.history import Past, failure_of, pasts
 from spotctl.machines.gcp.labels import selection
 from spotctl.machines.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
+from spotctl.machines.holdings import holdings_of
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import each
@@ -134,6 +136,11 @@ class GcpProvider(WallClock):
                     self._calls.unless_missing(
                         methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
                     )
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`."""
+        disk = bodies.held_disk(market, disk_gib, self._settings)
+        return holdings_of(market, disk, spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         """See `Closes`."""

@@ -12,6 +12,9 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.base import described as strategy_described
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
+from spotctl.machines.base import Holdings
+from spotctl.machines.fake import FakeProvider
+from spotctl.machines.replayed import Replayed
 from spotctl.run.budget_check import BudgetCheck, described
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy
@@ -21,7 +24,7 @@ from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import BUDGET, DONE
 from tests.spotctl.run.budgets import play
 from tests.spotctl.run.test_faults import clean
-from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, RUN, START, TARIFF, life, terms
+from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, life, terms
 
 SEEDS = range(40)
 
@@ -99,6 +102,28 @@ def test_nothing_is_bought_after_the_stop(tmp_path: Path) -> None:
         wanted = [Buy(Rent(OFFERS[0], 3, 200_000_000)), Buy(Rent(OFFERS[0], 1, 50_000_000))]
         assert check.affordable(wanted) == []
         assert journal.state.stopping is not None
+
+
+class Billing(FakeProvider):
+    """Its disks cost as much as its machines, and its addresses a tenth."""
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:  # noqa: ARG002
+        return Holdings(50_000_000, 5_000_000)
+
+
+def test_disks_and_addresses_are_in_the_log_and_in_the_budget(tmp_path: Path) -> None:
+    """An order of three machines for a lease costs $0.16, and with disks and addresses $0.204."""
+    for folder, limit, machines in (("enough", 0.21, 3), ("short", 0.18, 0)):
+        one = life(tmp_path / folder, rounds=20)
+        one.world.cloud = Billing(Replayed.of(PRICES.values()), START)
+        one.terms, one.limits = terms(reliable=0), RunLimits(hours(limit))
+        ended = one.run()
+        assert (ended.outcome == DONE, len(one.cloud.everything)) == (machines > 0, machines)
+        for held in one.state().allocations.values():
+            assert (held.disk, held.address) == (50_000_000, 5_000_000)
+        if machines:
+            seconds = sum(-(-((one.ended or 0) - one.started) // 10**6) for one in one.cloud.everything)
+            assert ended.facts["spent"] == seconds * 105_000_000
 
 
 @pytest.mark.parametrize(("cloud", "price"), [("gcp", "at the spot price"), ("aws", "bid $0.05/h")])

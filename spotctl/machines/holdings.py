@@ -1,0 +1,39 @@
+"""What machines hold besides themselves and a cloud bills: a disk each and, if they have one, a public address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from pricing_data import holdings as listed
+from pricing_data.errors import UnknownPrice
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.machines.base import Holdings
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDisk:
+    """A disk as its cloud names it. Where the list has no such kind, the price of the `usual` one stands for it."""
+
+    kind: str
+    gib: int
+    usual: str
+
+
+def holdings_of(market: Market, disk: HeldDisk, *, spot: bool, public_ip: bool) -> Holdings:
+    """The list prices of a machine's disk and address."""
+    cloud, region = market.cloud, market.region
+    try:
+        price = listed.disk(cloud, region, disk.kind, disk.gib)
+    except UnknownPrice:
+        price = listed.disk(cloud, region, disk.usual, disk.gib)
+    address = listed.address(cloud, region, "spot" if spot else "on-demand").usd_per_hour if public_ip else 0.0
+    return Holdings(_nanos(price.usd_per_hour), _nanos(address))
+
+
+def _nanos(usd: float) -> int:
+    return ceil(usd * NANOS_PER_DOLLAR)
