@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import MachineRequest
+from spotctl.machines.base import MachineRequest, PartlyListed
+
+T = TypeVar("T")
 
 
 def same_request(one: MachineRequest, other: MachineRequest) -> bool:
@@ -37,6 +40,14 @@ def check_settings(request: MachineRequest, provider: str) -> None:
             raise BadRequest(
                 f"{name} is {value!r}, but machines of the {provider} provider have no {name}; leave it out"
             )
+
+
+def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], PartlyListed | None]:
+    """What a list has, and why it is not all; None if it is."""
+    try:
+        return tuple(call()), None
+    except PartlyListed as error:
+        return error.found, error
 
 
 def each(calls: Iterable[Callable[[], object]]) -> None:

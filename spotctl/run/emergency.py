@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from spotctl.machines.base import Machine, MachineState, ProviderError
+from spotctl.machines.base import Machine, MachineState, PartlyListed, ProviderError
 from spotctl.machines.installation import installation_id
+from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths
 from spotctl.run.orphans import job_of, providers
@@ -48,7 +50,9 @@ def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine
     found, failures = list[ShownMachine](), list[str]()
     for cloud, provider in providers(settings):
         try:
-            found += [_shown(machine) for machine in _running(provider, settings, job)]
+            machines, failure = _running(provider, settings, job)
+            found += map(_shown, machines)
+            failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
         except ProviderError as error:
             failures.append(f"{cloud}: not searched: {error}")
     return found, failures
@@ -70,7 +74,7 @@ def _return_once(settings: Settings, job: str) -> bool:
     asked = False
     for _, provider in providers(settings):
         with suppress(ProviderError):
-            ids = [machine.id for machine in _running(provider, settings, job)]
+            ids = [machine.id for machine in _running(provider, settings, job)[0]]
             asked |= bool(ids)
             if ids:
                 provider.terminate(ids)
@@ -94,10 +98,11 @@ def _wait(until: Callable[[], bool]) -> None:
         time.sleep(_PAUSE)
 
 
-def _running(provider: CloudProvider, settings: Settings, job: str) -> Iterator[Machine]:
-    for machine in provider.list({INSTALLATION_TAG: installation_id(settings.home)}):
-        if machine.state not in _OVER and job in ("", job_of(machine.tags.get(RUN_TAG, ""))):
-            yield machine
+def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[list[Machine], PartlyListed | None]:
+    tags = {INSTALLATION_TAG: installation_id(settings.home)}
+    listed, failure = as_far_as_listed(partial(provider.list, tags))
+    alive = (one for one in listed if one.state not in _OVER)
+    return [one for one in alive if job in ("", job_of(one.tags.get(RUN_TAG, "")))], failure
 
 
 def _shown(machine: Machine) -> ShownMachine:

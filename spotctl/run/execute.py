@@ -29,6 +29,7 @@ from spotctl.machines.base import (
     Unanswered,
 )
 from spotctl.machines.link import with_status
+from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.kept_output import KeptOutput
@@ -240,12 +241,12 @@ class Executor:
         pause, left, why = self._retries.first_pause, {held.id for held in self._journal.state.alive}, ""
         for _ in range(_RELEASE_ROUNDS):
             with suppress(SpotctlError, OSError):
-                left |= self._listed_running()
+                left |= self._listed_running(left)
             try:
                 if left:
                     self._provider.terminate(tuple(sorted(left)))
                 # The provider's list decides: an accepted call alone returns nothing.
-                left = self._listed_running()
+                left = self._listed_running(left)
                 if not left:
                     return "all machines were returned"
             except (SpotctlError, OSError) as error:
@@ -255,9 +256,12 @@ class Executor:
         names = ", ".join(sorted(left)) or "machines that the provider did not list"
         return f"not returned: {names}{why}; each ends with its lease; spotctl gc returns them"
 
-    def _listed_running(self) -> set[str]:
+    def _listed_running(self, known: set[str]) -> set[str]:
+        """What is listed as running, and those of `known` that a part of the clouds that does not answer may have."""
         over = (MachineState.GONE, MachineState.LEAVING)
-        return {machine.id for machine in self._provider.list(self._tags) if machine.state not in over}
+        listed, failure = as_far_as_listed(lambda: self._provider.list(self._tags))
+        unlisted = {one for one in known if failure is not None and one.startswith(failure.parts)}
+        return unlisted | {machine.id for machine in listed if machine.state not in over}
 
     def _intent(self, instruction: Buy | Renew | ReturnMachines) -> Intended:
         number = self._journal.state.intents + 1

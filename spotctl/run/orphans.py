@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from spotctl.machines.base import PartlyListed, ProviderError
+from spotctl.machines.base import ProviderError
 from spotctl.machines.installation import installation_id
+from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths
 from spotctl.runlog.statuses import read_log
@@ -35,12 +37,8 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
     """The orphans of these clouds; if none is named, of every cloud on which a job was ever launched."""
     for cloud, provider in providers(settings, clouds):
         tags = {INSTALLATION_TAG: installation_id(settings.home)}
-        failure: ProviderError | None = None
         try:
-            try:
-                existing = provider.resources(tags)
-            except PartlyListed as error:
-                existing, failure = error.found, error
+            existing, failure = as_far_as_listed(partial(provider.resources, tags))
             # Read afterwards: what a run has rented that began in the meantime is not orphaned.
             active = {state.run for state in read_log(settings).latest if state.ended is None}
             locks = Paths(settings.home).locks

@@ -161,7 +161,9 @@ def test_machines_whose_agents_never_answer_are_not_bought_forever(tmp_path: Pat
 
 
 class Split(FakeProvider):
-    """A cloud whose machines in part `fake-0` cannot be listed from 3 minutes on, for as long as `hours`."""
+    """A cloud whose machines in part `fake-0` cannot be listed from 3 minutes on, until `answers_at`."""
+
+    answers_at = 0
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         found = super().list(tags)
@@ -565,6 +567,28 @@ def test_an_agent_that_understands_nothing_holds_up_no_renewal(tmp_path: Path) -
     journal.write(ev.Rented(1, tuple(ev.Granted(machine.id, START) for machine in machines)))
     executor.carry_out(Renew(tuple(machine.id for machine in machines), START + 2 * HOUR))
     assert one.cloud.lease_until(machines[1].id) == START + 2 * HOUR
+
+
+def test_a_crash_returns_machines_of_parts_that_cannot_be_listed(tmp_path: Path) -> None:
+    class Cloud(Split):
+        answers_at = START + 1000 * HOUR
+
+    one = life(tmp_path)
+    one.world.cloud = Cloud(Replayed.of(PRICES.values()), START)
+
+    def crash() -> None:
+        one.world.pass_round()
+        if one.world.rounds == 10:
+            raise RuntimeError("a mistake of ours")
+
+    journal = Journal(MemoryLog(), RUN, one.cloud.now)
+    journal.write(ev.RunBegan("job", one.cloud.name, {}, "", 0))
+    rules = RunRules(lambda: (one.strategy, one.terms), one.tariff, one.limits)
+    with pytest.raises(RuntimeError) as failed:
+        Runner(journal, environment(one.cloud), one.work, rules, RetryPolicy(1, 0.0, 0.0)).run(crash, lambda: 0)
+    one.world.pass_round()
+    assert not one.world.running
+    assert failed.value.__notes__ == ["not returned: fake-0; each ends with its lease; spotctl gc returns them"]
 
 
 def test_a_crash_returns_the_known_machines_although_the_list_is_refused(tmp_path: Path) -> None:
