@@ -7,7 +7,7 @@ the provider recognizes it; nothing else is rented while it is open.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -225,13 +225,11 @@ class Executor:
                 left = found = self.retried(lambda: self._provider.resources(self._tags), _STOPPING)
             except PartlyListed as error:
                 found = error.found
-            if found and self.retried(lambda: self._removed(found)) is not None and left is not None:
-                left = ()
+            if found:
+                # A removal itself waits for machines that are ending, and is not repeated here.
+                self._provider.remove(found)
+                left = () if left is not None else None
         return left
-
-    def _removed(self, resources: Sequence[Resource]) -> bool:
-        self._provider.remove(resources)
-        return True
 
     def release(self) -> str:
         """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.

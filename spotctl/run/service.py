@@ -294,6 +294,9 @@ class Runner:
             self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
             return
         alive = self.state.alive
+        if not alive and self.state.refusal and reconcile.none_exist(self.state, self._strategy[1]):
+            self._stop(NO_CAPACITY, f"none of the job's markets exists for the account: {self.state.refusal}")
+            return
         if self._next.short:
             # Reliable machines alone cost money and do nothing.
             alive = tuple(held for held in alive if not self.state.allocations[held.allocation].reliable)
@@ -306,7 +309,8 @@ class Runner:
             if self._next.short and self._rules.limits.budget is not None:
                 self._stop(BUDGET, exhausted(self._rules.limits.budget))
                 return
-            message = f"no market offered a machine for {waited:.0f} minutes; allow more types or regions"
+            last = f" (the last refusal: {self.state.refusal})" if self.state.refusal else ""
+            message = f"no market offered a machine for {waited:.0f} minutes; allow more types or regions{last}"
             self._stop(NO_CAPACITY, message)
 
     # -- the end ------------------------------------------------------------------------------------------------------

@@ -102,12 +102,14 @@ class BackOff:
     """A market in back-off until `until`, after `times` refusals or evictions in a row.
 
     A market that refused, or whose machines never answered, is not asked at all. A market that evicts machines at
-    `evicting_at` is not asked before that moment, and afterwards only if no other market is left.
+    `evicting_at` is not asked before that moment, and afterwards only if no other market is left. One that does not
+    exist for the account is not asked again for a day.
     """
 
     until: int
     times: int
     evicting_at: int | None
+    exists: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class RunState:
     """A run as its events tell it.
 
     `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that were
-    given up without an answer, and since when, until a list of the provider settles what they brought.
+    given up without an answer, and since when, until a list of the provider settles what they brought. `refusal` is why
+    the last order that brought nothing did not.
     """
 
     run: str = ""
@@ -132,6 +135,7 @@ class RunState:
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
     back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
+    refusal: str = ""
     evictions: int = 0
     progress: ev.Progressed | None = None
     work: CommandWork = field(default_factory=CommandWork)
@@ -248,10 +252,11 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    state = replace(state, refusal=event.message)
     if event.why == NO_MARKET:
         market = state.orders[event.intent].market
         closed = _closed(state, event.intent)
-        return replace(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None)})
+        return replace(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None, exists=False)})
     if event.why == ABANDONED:
         state = replace(state, unclear={**state.unclear, event.intent: at})
     return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, eviction=False)

@@ -23,6 +23,7 @@ from spotctl.machines.base import (
     PartlyListed,
     ProviderError,
     QuotaReached,
+    Resource,
     Throttled,
     Unanswered,
 )
@@ -198,6 +199,36 @@ def test_a_market_that_does_not_exist_is_asked_once(tmp_path: Path) -> None:
     assert len([order for order in asked if isinstance(order, MachineRequest) and order.market == MARKETS[0]]) == 1
 
 
+def test_markets_none_of_which_exists_end_a_run_at_once(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.terms = terms(reliable=0)
+    one.cloud.weather = always("create", Refusal(NotFound("the zone is not enabled")))
+    ended = one.run()
+    assert (ended.outcome, "the zone is not enabled" in ended.message) == ("no capacity", True)
+    assert one.cloud.now() - START < 10 * MINUTE
+
+
+def test_what_cannot_be_removed_yet_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """Each removal waits for two minutes by itself."""
+    one = replace(life(tmp_path), retries=RetryPolicy(attempts=4, first_pause=0.0))
+    one.cloud.weather = always("remove", Refusal(Unanswered("still in use")))
+    left = Resource("security group", "sg-1", {})
+
+    class Leaving(FakeProvider):
+        def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+            return (*super().resources(tags), left)
+
+    one.world.cloud = Leaving(Replayed.of(PRICES.values()), START, weather=one.cloud.weather)
+    journal = Journal(MemoryLog(), RUN, one.cloud.now)
+    journal.write(ev.RunBegan("job", one.cloud.name, {}, "", 0))
+    rules = RunRules(lambda: (one.strategy, one.terms), one.tariff, one.limits)
+    rented = replace(environment(one.cloud), rented=True)
+    with stamina.set_testing(True, attempts=4):
+        ended = Runner(journal, rented, one.work, rules, one.retries).run(one.world.pass_round, lambda: 0)
+    assert "security group sg-1 could not be removed: spotctl gc" in ended.message
+    assert len(one.world.calls("remove")) == 1
+
+
 def test_prices_that_stay_away_end_a_run_and_say_why(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=10**6)
     provider_prices(one)
@@ -297,6 +328,7 @@ def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError)
     one.cloud.weather = always("create", Refusal(error))
     ended = one.run()
     assert ended.outcome == "no capacity"
+    assert str(error) in ended.message
     assert HOUR < one.cloud.now() - one.state().started < HOUR + 5 * MINUTE
     requests = [call for call in one.world.calls("create") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
     assert len(requests) < 12, "a market that refuses is in back-off"
