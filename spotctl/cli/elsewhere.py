@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Event
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spotctl.cli.session import Session
+from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
     from spotctl.planning.values import JobPlan
+    from spotctl.remote_runner.client import RunnerClient
     from spotctl.remote_runner.place import RunPlace
+    from spotctl.runlog.events import RunEnded
+    from spotctl.runlog.state import RunState
 
 _KEEP_AWAKE = "keep it awake: machines end themselves 15 minutes after it stops"
 
@@ -34,7 +37,8 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
 def refreshed(session: Session, job: str = "") -> set[str]:
     """The runs with a runner elsewhere, of one job or of all, as this home's log knows them from now on."""
-    from spotctl.remote_runner import following
+    from spotctl.remote_runner import ending
+    from spotctl.remote_runner.client import RunnerClient
     from spotctl.remote_runner.errors import RunnerLost
     from spotctl.remote_runner.place import all_places
 
@@ -42,10 +46,72 @@ def refreshed(session: Session, job: str = "") -> set[str]:
     for place in all_places(session.settings):
         if job in ("", place.job):
             try:
-                attended |= following.refreshed(place, session.settings)
+                attended |= ending.refreshed(RunnerClient(place, session.settings))
             except RunnerLost as error:
                 session.remark(str(error))
     return attended
+
+
+def client_of(session: Session, job: str) -> RunnerClient | None:
+    """The client of a job's run, if that has a runner elsewhere and goes on. RunnerLost: it cannot be read."""
+    from spotctl.remote_runner.client import RunnerClient
+    from spotctl.remote_runner.place import known_place
+
+    place = known_place(job, session.settings)
+    if place is None:
+        return None
+    client = RunnerClient(place, session.settings)
+    return None if client.state.ended is not None else client
+
+
+def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
+    """If the runner of a job lives on a machine, runs a command there and exits with its exit code."""
+    client = client_of(session, job)
+    if client is not None:
+        raise typer.Exit(client.call(words, terminal=terminal))
+
+
+def stopped(session: Session, job: str) -> tuple[RunState, RunEnded] | None:
+    """Stops a run whose runner lives elsewhere; None if the job has no such run."""
+    from spotctl.cli.launch import live_view
+    from spotctl.remote_runner import ending
+
+    client = client_of(session, job)
+    if client is None:
+        return None
+    with live_view(session, from_here=True, leaving=Event()) as view:
+        return ending.stop(client, view.on_turn, session.remark)
+
+
+def resumed(session: Session, job: str, *, json_: bool) -> None:
+    """Follows a run whose runner lives elsewhere, to its end; returns if the job has no such run."""
+    client = client_of(session, job)
+    if client is not None:
+        session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
+        follow(session, client.place, json_=json_)
+
+
+def attach(
+    context: typer.Context,
+    place: Annotated[str, typer.Argument(help="What launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)],
+    json_: JsonOption = False,
+) -> None:
+    """Make this computer a client of a run whose runner lives on a rented machine, also of another computer's run.
+
+    Needs the cloud's credentials, and access to the place. Then status, logs, top, exec, ssh, stop and down work here.
+
+    Example: spotctl attach s3://bucket/models/x/spotctl/x-1a2b3c
+    """
+    from spotctl.remote_runner import place as places
+    from spotctl.run.launcher_identity import LAUNCHER
+
+    session: Session = context.obj
+    known = places.attach(place, session.settings, LAUNCHER)
+    refreshed(session, known.job)
+    if json_:
+        session.answer_json({"job": known.job, "run": known.run})
+    else:
+        session.remark(f"attached to run {known.run}: see spotctl status {known.job}")
 
 
 def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool, json_: bool) -> NoReturn:
@@ -70,19 +136,24 @@ def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool, j
         )
     if isinstance(moved, tuple):
         finish(session, *moved, json_=json_)
-    session.remark(f"the runner lives on {moved.machine} now: this computer may sleep or leave")
+    session.remark(
+        f"the runner lives on {moved.machine} now: this computer may sleep or leave",
+        f"from another computer: spotctl attach {moved.place.location}",
+    )
     follow(session, moved.place, json_=json_)
 
 
 def follow(session: Session, place: RunPlace, *, json_: bool) -> NoReturn:
     """Shows a run until it has ended, and exits with the code of its outcome; Ctrl-C leaves it alone."""
     from spotctl.cli.launch import finish, live_view
-    from spotctl.remote_runner.following import Follower
+    from spotctl.remote_runner import ending
+    from spotctl.remote_runner.client import RunnerClient
 
-    left = Event()
+    left, client = Event(), RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left) as view:
-        ending = Follower(place, session.settings).follow(view.on_turn, left.is_set)
-    if ending is None:
+        ended = client.follower.follow(view.on_turn, left.is_set)
+    if ended is None:
         session.remark(f"run {place.run} goes on without this computer; 'spotctl stop {place.job}' stops it")
         raise typer.Exit
-    finish(session, *ending, json_=json_)
+    ending.close(client)
+    finish(session, *ended, json_=json_)

@@ -131,11 +131,15 @@ def _raise(error: Exception) -> NoReturn:
 def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
     """Resume a run whose process was killed. Nothing is bought twice and no work is lost.
 
+    If the runner lives on a rented machine, this command watches it.
+
     Example: spotctl resume nightly-recsys
     """
+    from spotctl.cli import elsewhere
     from spotctl.run import runs
 
     session: Session = context.obj
+    elsewhere.resumed(session, job, json_=json_)
     with live_view(session, from_here=True) as callbacks:
         state, ended = runs.resume(job, session.settings, callbacks)
     finish(session, state, ended, json_=json_)
@@ -297,9 +301,11 @@ def logs(
     """
     import json
 
+    from spotctl.cli import elsewhere
     from spotctl.run.machine_output import output_lines
 
     session: Session = context.obj
+    elsewhere.passed_on(session, job, "logs", job, *(["--follow"] if follow else []), *(["--json"] if json_ else []))
     for line in output_lines(job, session.settings, follow=follow):
         machine, _, text = line.rstrip("\n").partition(": ")
         sys.stdout.write(json.dumps({"machine": machine, "line": text}) + "\n" if json_ else line)
@@ -316,8 +322,11 @@ def _confirmed(session: Session) -> bool:
 
 
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
+    from spotctl.cli import elsewhere
     from spotctl.run import runs
 
+    if (found := elsewhere.stopped(session, job)) is not None:
+        return found
     with live_view(session, from_here=True) as callbacks:
         return runs.stop(job, session.settings, callbacks)
 

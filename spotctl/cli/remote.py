@@ -29,9 +29,12 @@ def exec_(
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
     """
+    from spotctl.cli import elsewhere
     from spotctl.run import remote
 
     session: Session = context.obj
+    options = [f"--node={node}", *(["--json"] if json_ else [])]
+    elsewhere.passed_on(session, job, "exec", job, *options, "--", *command, terminal=True)
     target = remote.target_of(job, node, session.settings)
     result = remote.run(target, command, capture=json_)
     if json_:
@@ -47,9 +50,11 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
 
     Example: spotctl ssh nightly-recsys --node 1
     """
+    from spotctl.cli import elsewhere
     from spotctl.run import remote
 
     session: Session = context.obj
+    elsewhere.passed_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
     target = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:

@@ -54,6 +54,7 @@ def cost(
 
     Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
     """
+    from spotctl.cli import elsewhere
     from spotctl.cli.options import start_of
     from spotctl.errors import BadRequest
     from spotctl.reports import tables
@@ -67,6 +68,7 @@ def cost(
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
     start = start_of(since, now) if since else None
+    elsewhere.refreshed(session)
     report = gather(session.settings, job or (), start, groups, now)
     if chosen_format is Format.TABLE and out is None:
         session.out.print(tables.terminal_report(report, session.out.width))

@@ -25,10 +25,14 @@ def top(
 
     Example: spotctl top nightly-recsys
     """
+    from spotctl.cli import elsewhere
     from spotctl.show.top import snapshot, views
     from spotctl.show.top.watcher import Watcher
 
     session: Session = context.obj
+    options = [*(["--once"] if once else []), *(["--json"] if json_ else [])]
+    if job:
+        elsewhere.passed_on(session, job, "top", job, *options, terminal=not options)
     live = not (once or json_)
     if live:
         _require_live()

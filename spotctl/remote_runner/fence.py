@@ -3,7 +3,9 @@
 A small object in the object store holds the *claim* of the current runner. A process that takes over writes a claim
 with a higher epoch, on the condition that nothing has changed since it read the object. A runner renews its claim in
 the same way before it buys; if that is refused, it has been superseded and changes nothing any more. A renewal allows
-purchases for `WINDOW_SECONDS`. No clocks of two computers are compared: each measures only its own waiting.
+purchases for `WINDOW_SECONDS`, so a process that has just taken over waits until the last window of the runner before
+it has closed, and until purchases that were made in it have arrived (`SETTLE_SECONDS`). No clocks of two computers are
+compared: each measures only its own waiting.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from spotctl.remote_runner.errors import Superseded
 
 WINDOW_SECONDS = 10.0
 """How long after the start of a renewal purchases may begin."""
+
+SETTLE_SECONDS = 90.0
+"""How long a process that took over waits before it reads what its predecessor did. A purchase that began in the last
+window has been answered or has failed by then: a cloud's call ends after 60 s at most."""
 
 BEAT_SECONDS = 15.0
 STALE_SECONDS = 75.0

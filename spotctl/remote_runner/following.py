@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agileml.errors import AgileMLError
@@ -12,7 +13,7 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.paths import Paths
 from spotctl.remote_runner.errors import RunnerLost
 from spotctl.remote_runner.fence import Claim, Watch
-from spotctl.remote_runner.log_copy import LogCopy, add_missing
+from spotctl.remote_runner.log_copy import CopiedRow, LogCopy, add_missing
 from spotctl.remote_runner.place import RunPlace
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.runs import Ending
@@ -44,15 +45,24 @@ class Follower:
             raise RunnerLost(f"run {self.place.run}: {error}") from None
         return None if found is None else Claim.from_bytes(found.data)
 
-    def state(self) -> RunState:
-        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
+    def rows(self) -> list[CopiedRow]:
+        """The rows of the run's log. RunnerLost: they cannot be read."""
         try:
-            rows = self._copy.rows()
+            return self._copy.rows()
         except (OSError, AgileMLError) as error:
             raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from None
+
+    def state(self) -> RunState:
+        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
+        rows = self.rows()
         with EventLog(Paths(self.settings.home).log) as log:
             add_missing(log, self.place.run, rows)
             return fold(log.of_run(self.place.run))
+
+    def add(self, path: Path) -> None:
+        """Adds what another log of this computer has of the run."""
+        with EventLog(path) as found, EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, found.of_run(self.place.run))
 
     def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> Ending | None:
         """Waits for the end of the run; None if the user has `left` before. RunnerLost: its runner is not there."""
@@ -73,23 +83,4 @@ class Follower:
     @property
     def ways_out(self) -> str:
         """What the user can do without a runner."""
-        job = self.place.job
-        return f"'spotctl resume {job}' continues it from this computer, 'spotctl down {job}' returns its machines"
-
-
-def refreshed(place: RunPlace, settings: Settings) -> set[str]:
-    """Reads where a run stands, unless it is known to have ended; returns it if a runner attends to it.
-
-    RunnerLost: it cannot be read, or its runner has failed.
-    """
-    with EventLog(Paths(settings.home).log) as log:
-        known = fold(log.of_run(place.run))
-    if known.ended is not None:
-        return set()
-    follower = Follower(place, settings)
-    claim = follower.claim()
-    if follower.state().ended is not None or claim is None or not claim.holder:
-        return set()
-    if claim.failure:
-        raise RunnerLost(f"run {place.run}: its runner has failed: {claim.failure}; {follower.ways_out}")
-    return {place.run}
+        return f"'spotctl down {self.place.job}' returns its machines from this computer"

@@ -21,7 +21,7 @@ from spotctl.remote_runner import homes
 from spotctl.remote_runner.fence import Fence
 from spotctl.remote_runner.installing import RunnerMachine
 from spotctl.remote_runner.log_copy import LogCopier, add_missing
-from spotctl.remote_runner.place import RunPlace, keep, place_of_run
+from spotctl.remote_runner.place import RunPlace, keep, place_of_run, publish
 from spotctl.remote_runner.service import JOB, RunnerStart
 from spotctl.run import rendezvous, resume_state, runs
 from spotctl.run.environment import RunEnvironment, secrets_of
@@ -143,6 +143,7 @@ class _Move:
         self.place = place_of_run(given.spec, journal.run)
         try:
             self._fence = Fence(self.place.claim(LAUNCHER), "")
+            publish(self.place, environment.installation, LAUNCHER)
         except StoreRefused as error:
             raise BadRequest(f"the runner cannot keep its log at {self.place.location}: {error}") from error
         keep(self.place, given.settings)

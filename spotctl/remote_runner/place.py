@@ -6,19 +6,22 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from agileml.runtime.blob_store import BlobStore
+from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from spotctl.agent.blobs.conditional import SharedObject, shared_object
 from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Command, JobSpec
+from spotctl.machines.owner_only import made_once
+from spotctl.machines.remote.home import public_key
 from spotctl.paths import Paths
+from spotctl.remote_runner import keys
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
 
-_RECORD = "place.json"
+_RECORD, _ABOUT = "place.json", "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,35 @@ def place_of_run(spec: JobSpec, run: str) -> RunPlace:
     base = _base(spec)
     assert base is not None
     return RunPlace(spec.name, run, f"{base.rstrip('/')}/spotctl/{run}")
+
+
+def publish(place: RunPlace, installation: str, who: StoreIdentity) -> None:
+    """Writes to the run's place what another computer needs to become its client."""
+    about = {"job": place.job, "run": place.run, "installation": installation}
+    place.store(who).put(_ABOUT, [json.dumps(about).encode()])
+
+
+def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
+    """Makes this computer a client of the run at a place: with a home for the run, and a key that its runner admits.
+
+    BadRequest: there is no run, or the job has another one here.
+    """
+    location = location.rstrip("/")
+    try:
+        store = store_at(location, who)
+        about = json.loads(b"".join(store.get(_ABOUT)))
+        place = RunPlace(about["job"], about["run"], location)
+        home = Paths(settings.home).elsewhere(place.job)
+        known = known_place(place.job, settings)
+        if known is not None and known.run != place.run:
+            raise BadRequest(f"job {place.job} has a run {known.run} here; end it first: spotctl down {place.job}")
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        made_once(home / "installation", about["installation"].encode())
+        keys.ask(store, public_key(home / "machines"))
+    except (OSError, UnreadableBlob) as error:
+        raise BadRequest(f"{location}: no run is there that this computer can reach: {error}") from None
+    keep(place, settings)
+    return place
 
 
 def keep(place: RunPlace, settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+from agileml.runtime.blob_store import UnreadableBlob
 from spotctl import config
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.data_transfer import deliver
@@ -22,6 +24,7 @@ from spotctl.remote_runner import homes
 from spotctl.remote_runner.errors import Superseded
 from spotctl.remote_runner.fence import BEAT_SECONDS, Fence
 from spotctl.remote_runner.fenced import FencedProvider, RentingProvider
+from spotctl.remote_runner.keys import Admission
 from spotctl.remote_runner.log_copy import LogCopier, LogCopy
 from spotctl.remote_runner.place import RunPlace
 from spotctl.remote_runner.service import HOME, RENDEZVOUS, RunnerStart
@@ -55,7 +58,8 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
         return own[-1]
 
     stop = threading.Event()
-    threading.Thread(target=_attend, args=(fence, copier, stop), daemon=True).start()
+    admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
+    threading.Thread(target=_attend, args=(fence, copier, admission, stop), daemon=True).start()
     failure = ""
     try:
         runs.resume(start.job, settings, RunObserver(on_end=lambda *end: _note(notify_of_end(*end))), around=fenced)
@@ -86,8 +90,8 @@ class _Stops:
         return self._known
 
 
-def _attend(fence: Fence, copier: LogCopier, stop: threading.Event) -> None:
-    """Copies the log and renews the claim until the run has ended, or another runner has taken over."""
+def _attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threading.Event) -> None:
+    """Copies the log, renews the claim and admits clients until the run has ended, or another runner has taken over."""
     beat = time.monotonic() + BEAT_SECONDS
     while not stop.wait(COPY_SECONDS):
         try:
@@ -95,9 +99,10 @@ def _attend(fence: Fence, copier: LogCopier, stop: threading.Event) -> None:
             if time.monotonic() >= beat:
                 beat = time.monotonic() + BEAT_SECONDS
                 fence.renew()
+            admission.turn()
         except Superseded:
             return
-        except OSError as error:
+        except (OSError, UnreadableBlob) as error:
             _note(f"the object store: {error}")
 
 

@@ -107,6 +107,13 @@ class Laptop:
         (self.folder / name).write_text(text)
         return self.folder / name
 
+    def wait_until(self, happened: Callable[[], bool]) -> None:
+        """Waits for something that no process of this computer does."""
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        while not happened():
+            assert time.monotonic() < give_up, "it never happened"
+            time.sleep(1.0)
+
     def clock(self, job: str) -> int:
         """The last clock of a job's latest run that is in the log."""
         (found,) = self.answer("status", job)["jobs"]
