@@ -3,18 +3,20 @@
 `project` computes them from events, `read` finds the events and the prices. `spotctl.reports` adds them up.
 """
 
-from spotctl.ledger.project import Ledger, on_demand, priced, project, rows_of
+from spotctl.ledger.project import Ledger, priced, project, rows_of
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use, micro_dollars
+from spotctl.ledger.same_work import SameWork, same_work
 
 __all__ = [
     "NANO_SECONDS_PER_DOLLAR",
     "ChargeKind",
     "Ledger",
     "LedgerRow",
+    "SameWork",
     "Use",
     "micro_dollars",
-    "on_demand",
     "priced",
     "project",
     "rows_of",
+    "same_work",
 ]

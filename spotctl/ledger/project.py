@@ -24,6 +24,8 @@ from spotctl.runlog.budget import Tariff, bill_of, life_of, sent_amount
 from spotctl.runlog.events import Corrected, Priced, Sent
 from spotctl.runlog.state import Held, RunState, fold
 
+_MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -62,11 +64,6 @@ def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False)
         rows += page.computing(bill_of(state, held, now, tariff))
         rows += page.disk_and_address()
     return rows + [_egress(state, sent, settled=settled) for sent in state.sent]
-
-
-def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
-    """The on-demand price of the same work, in nano-dollar-seconds."""
-    return sum(row.on_demand for row in rows_of(state, now, tariff))
 
 
 # -- what is settled ---------------------------------------------------------------------------------------------------
@@ -184,6 +181,7 @@ class _Page:
             amount,
             listed if needed else 0,
             self.settled,
+            allocation.on_demand if kind in _MACHINE_TIME else price,
         )
 
     def _second(self, at: int) -> int:

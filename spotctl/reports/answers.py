@@ -6,22 +6,34 @@ import csv
 import io
 from typing import Any
 
-from spotctl.reports.columns import JSON_GROUP, JSON_TOTAL, MARKDOWN, texts
-from spotctl.reports.cost import Group, Report
+from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, MARKDOWN, texts
+from spotctl.reports.cost import Figures, Group, Report, usd
 from spotctl.reports.formatting import digits_of, headline, span_of
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change."""
     return {
-        **{one.name: one.json(report.whole) for one in JSON_TOTAL},
+        **{one.name: one.json(report.whole) for one in (*JSON_TOTAL, COLUMNS["loss_usd"])},
+        "saving": saving(report.whole),
         "groups": [_group(one) for one in report.groups],
+    }
+
+
+def saving(figures: Figures) -> dict[str, Any]:
+    """The on-demand cost of the same work with its interval, and the steps from there to what was paid."""
+    return {
+        "on_demand_usd": usd(figures.on_demand),
+        "on_demand_low_usd": usd(figures.on_demand_low),
+        "on_demand_high_usd": usd(figures.on_demand_high),
+        "steps": [{"name": name, "usd": usd(amount)} for name, amount in figures.steps],
+        "paid_usd": usd(figures.total),
     }
 
 
 def _group(group: Group) -> dict[str, Any]:
     key = {by.value: value for by, value in group.key.items()}
-    return {**key, **{one.name: one.json(group.figures) for one in JSON_GROUP}}
+    return {**key, **{one.name: one.json(group.figures) for one in JSON_GROUP}, "saving": saving(group.figures)}
 
 
 def as_csv(report: Report) -> str:

@@ -96,6 +96,7 @@ COLUMNS = {
         FigureColumn("runs", "runs", Unit.COUNT, lambda one: one.runs),
         FigureColumn("running", "running", Unit.COUNT, lambda one: one.running),
         FigureColumn("unsettled_usd", "unsettled", Unit.DOLLARS, lambda one: one.unsettled),
+        FigureColumn("loss_usd", "lost in failed runs", Unit.DOLLARS, lambda one: one.loss),
         FigureColumn("machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros),
     )
 }
@@ -107,7 +108,7 @@ def columns(names: str) -> tuple[FigureColumn, ...]:
 
 
 JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
-JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd"))
+JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"))
 """Of JSON and CSV. Names may be added but never change."""
 
 TERMINAL = columns(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
+from typing import Any
 
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR, to_datetime
@@ -21,6 +22,25 @@ NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EG
 """Charges for anything but the time of machines."""
 
 UNTAGGED = "untagged"
+
+STEPS = (
+    "spot discount",
+    "refunds",
+    "start-up",
+    "waiting",
+    "redone work",
+    "reliable machines",
+    "disks, addresses, traffic and corrections",
+    "failed runs",
+)
+"""From what the same work would have cost on demand to what was paid."""
+
+_STEP_OF_USE = {
+    Use.STARTING: "start-up",
+    Use.LOADING: "start-up",
+    Use.IDLE: "waiting",
+    Use.REDONE: "redone work",
+}
 
 
 class By(Enum):
@@ -57,6 +77,12 @@ class Figures:
     runs: int
     running: int
     work: int | None
+    on_demand_low: int = 0
+    on_demand_high: int = 0
+    loss: int = 0
+    """Part of the total: what failed runs cost."""
+    steps: tuple[tuple[str, int], ...] = ()
+    """From the on-demand cost to the total: what saved money, and (negative) what cost it. They add up to `saved`."""
 
     @property
     def lost_work(self) -> int:
@@ -145,6 +171,7 @@ def report(
     rows: Sequence[LedgerRow], timelines: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
 ) -> Report:
     """The report on `runs`, from the rows and timelines of all runs; other runs of the same jobs are its history."""
+    rows = shared(rows, timelines)
     reported = tuple(one for one in timelines if one.run in runs)
     chosen = tuple(row for row in rows if row.run in runs)
     jobs = {one.job for one in reported}
@@ -210,12 +237,67 @@ def _figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline], evictions: 
         uses=uses,
         other_charges=other_charges,
         unsettled=sum(row.amount for row in rows if not row.settled),
+        **_compared(rows, runs),
         machine_micros=sum(row.end - row.begin for row in rows if row.kind is ChargeKind.COMPUTE),
         evictions=evictions,
         runs=len(runs),
         running=sum(run.is_running for run in runs),
         work=_work(runs) if whole else None,
     )
+
+
+def _compared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> dict[str, Any]:
+    """The interval of the on-demand cost, the loss in failed runs, and the steps to what was paid."""
+    run_of, shares = {run.run: run for run in runs}, Counter[str]()
+    steps = dict.fromkeys(STEPS, 0)
+    for row in rows:
+        run = run_of[row.run]
+        shares[row.run] += row.on_demand
+        if run.failed:
+            steps["failed runs"] -= row.amount
+        elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
+            steps["disks, addresses, traffic and corrections"] -= row.amount
+        elif row.kind is ChargeKind.REFUND:
+            steps["refunds"] -= row.amount
+        elif row.reliable:
+            steps["reliable machines"] -= row.amount
+        elif row.use is Use.WORKING:
+            waited = row.amount - int(row.amount * run.same_work.useful)
+            steps["waiting"] -= waited
+            steps["spot discount"] -= row.amount - waited
+        else:
+            steps[_STEP_OF_USE[row.use]] -= row.amount
+        steps["spot discount"] += row.on_demand
+    found = [(share, run_of[run].same_work) for run, share in shares.items()]
+    return {
+        "on_demand_low": sum(share * one.low // one.amount if one.amount else share for share, one in found),
+        "on_demand_high": sum(share * one.high // one.amount if one.amount else share for share, one in found),
+        "loss": -steps["failed runs"],
+        "steps": tuple(steps.items()),
+    }
+
+
+def shared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[LedgerRow]:
+    """The rows with the on-demand cost of their run's work, each with its part, so that every grouping adds up to it.
+
+    Time at work takes it all, in proportion to its list price; starting, waiting and repeating were not needed.
+    """
+    totals, so_far = Counter[str](), Counter[str]()
+    for row in rows:
+        totals[row.run] += _weight(row)
+    amount = {run.run: run.same_work.amount for run in runs}
+    found = []
+    for row in rows:
+        before = so_far[row.run]
+        so_far[row.run] += _weight(row)
+        whole, total = amount[row.run], totals[row.run] or 1
+        found.append(replace(row, on_demand=whole * so_far[row.run] // total - whole * before // total))
+    return found
+
+
+def _weight(row: LedgerRow) -> int:
+    useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
+    return row.listed * (row.end - row.begin) if useful else 0
 
 
 def _work(runs: Sequence[RunTimeline]) -> int | None:

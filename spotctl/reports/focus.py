@@ -1,8 +1,9 @@
 """The ledger in the columns of FOCUS 1.2, the FinOps Open Cost and Usage Specification, as CSV.
 
 https://focus.finops.org/focus-specification/v1-2/. It has all mandatory columns, and the conditional
-ones that apply to rented machines; columns that begin with `x_` are ours. `ListCost` is the on-demand cost of the same
-work, as in every other format, so that savings in FOCUS tools equal `saved` in the report. The log does not know the
+ones that apply to rented machines; columns that begin with `x_` are ours. `ListCost` is the list price of the
+time that was charged, which the specification asks for; what the same work would have cost on demand is in the other
+formats. `BilledCost` is zero on the local market. The log does not know the
 paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of a million rows exact.
 """
 
@@ -127,17 +128,20 @@ def _when(row: LedgerRow) -> dict[str, str]:
 
 
 def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
-    """What was paid and its on-demand cost, which is zero for a refund."""
-    paid, listed = _dollars(row.amount), _dollars(row.on_demand)
-    money = {"BilledCost": paid, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": listed}
+    """What was paid, and the list price of the same quantity."""
+    paid = _dollars(row.amount)
+    # Nothing is billed for a replayed market.
+    billed = "0" if row.market.cloud == "local" else paid
+    money = {"BilledCost": billed, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": paid}
     if row.kind is ChargeKind.CORRECTION or not row.price:
         return money
     quantity = _EXACT.divide(Decimal(row.amount), Decimal(row.price) * 3600)
     unit_price = _plain(_EXACT.divide(Decimal(row.price), Decimal(NANOS_PER_DOLLAR)))
-    listed_unit = _EXACT.divide(Decimal(row.on_demand * row.price), Decimal((row.amount or 1) * NANOS_PER_DOLLAR))
+    listed_unit = _EXACT.divide(Decimal(row.listed), Decimal(NANOS_PER_DOLLAR))
     return {
         **money,
         "ContractedUnitPrice": unit_price,
+        "ListCost": _plain(_EXACT.multiply(listed_unit, quantity)),
         "ListUnitPrice": _plain(listed_unit),
         "PricingQuantity": _plain(quantity),
         "PricingUnit": charge.unit,
@@ -175,7 +179,7 @@ def _dollars(amount: int) -> str:
 def _plain(value: Decimal) -> str:
     """Without an exponent: FOCUS allows it, but many readers do not."""
     rounded = value.quantize(PLACES, context=_EXACT)
-    text = f"{rounded:f}"
+    text = f"{rounded or abs(rounded):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

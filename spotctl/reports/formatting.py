@@ -93,9 +93,13 @@ def headline(report: Report) -> str:
     whole, digits = report.whole, digits_of(report)
     so_far = " so far" if whole.running else ""
     text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {counted(whole.runs, 'run')}"
+    if whole.loss:
+        text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
     if whole.saved_pct is None:
         return text
     listed = money(whole.on_demand, digits)
+    if whole.on_demand_low < whole.on_demand_high:
+        listed += f", likely {money(whole.on_demand_low, digits)} to {money(whole.on_demand_high, digits)}"
     if whole.saved < 0:
         return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
     return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"

@@ -83,8 +83,8 @@ def _market(market: Market, rows: Sequence[LedgerRow], rank: int, count: int, ev
 
 
 def listed_price(rows: Iterable[LedgerRow]) -> float | None:
-    """The on-demand price in dollars per hour, from the first row that has it: rows of redone work do not."""
-    return next((row.on_demand / row.amount * row.price / 1e9 for row in rows if row.on_demand and row.amount), None)
+    """The on-demand price in dollars per hour, from the first row that has it."""
+    return next((row.listed / 1e9 for row in rows if row.listed), None)
 
 
 def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:

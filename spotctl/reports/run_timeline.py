@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pricing_data.market import Market
+from spotctl.ledger import SameWork, same_work
 from spotctl.runlog import events as ev
+from spotctl.runlog.outcomes import FAILED
 from spotctl.runlog.state import EVICTED, RunState, after
 from spotctl.runlog.store import LogRow
 
@@ -75,6 +77,12 @@ class RunTimeline:
     mixes: tuple[MachineMix, ...] = ()
     stages: tuple[StageChange, ...] = ()
     expected: Expected = field(default_factory=Expected)
+    same_work: SameWork = field(default_factory=SameWork)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run failed: what it cost is a loss."""
+        return self.outcome == FAILED
 
     @property
     def is_running(self) -> bool:
@@ -113,6 +121,7 @@ def timeline_of(rows: Sequence[LogRow]) -> RunTimeline:
         mixes=tuple(mixes),
         stages=tuple(stages),
         expected=_expected(began, state.planned),
+        same_work=same_work(state, state.at),
     )
 
 

@@ -66,6 +66,10 @@ def _widest(cells: Sequence[str]) -> int:
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     whole = report.whole
     notes = []
+    if whole.on_demand:
+        digits = digits_of(report)
+        steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
+        notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
     if whole.work is not None and whole.usd_per_work is not None:

@@ -18,7 +18,7 @@ from spotctl.run.reconcile import StrategyTerms
 from spotctl.run.service import RunLimits, RunRules
 from spotctl.runlog import budget
 from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
-from spotctl.runlog.events import Planned
+from spotctl.runlog.events import OnDemandOffer, Planned
 from spotctl.runlog.state import EVICTED, Allocation, RunState
 
 if TYPE_CHECKING:
@@ -125,7 +125,21 @@ def expectation(plan: JobPlan) -> Planned:
     forecast, assumed = plan.forecast, plan.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
-    return Planned(cost.median, *cost.likely, hours, plan.on_demand.usd, assumed)
+    return Planned(cost.median, *cost.likely, hours, plan.on_demand.usd, assumed, _instead(plan))
+
+
+def _instead(plan: JobPlan) -> OnDemandOffer:
+    rent = plan.decider.baseline
+    rate = plan.rates.get(rent.offer.market.instance_type)
+    measured = rate is not None and rate.in_units
+    return OnDemandOffer(
+        rent.offer.market,
+        rent.machines,
+        rent.offer.on_demand,
+        rent.offer.nu,
+        plan.decider.overheads.startup,
+        rate.spread if rate is not None and measured else None,
+    )
 
 
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:

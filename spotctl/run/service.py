@@ -361,7 +361,9 @@ class Runner:
         now, tariff = self._journal.now(), self._rules.tariff
 
         def count() -> _Costs:
-            spent, on_demand = budget.spent(self.state, now, tariff), ledger.on_demand(self.state, now, tariff)
+            failed = self.state.stopping is not None and self.state.stopping.outcome == FAILED
+            on_demand = 0 if failed else ledger.same_work(self.state, now).amount
+            spent = budget.spent(self.state, now, tariff)
             return _Costs({"spent": spent, "on_demand": on_demand}, tuple(ledger.priced(self.state, now, tariff)))
 
         try:

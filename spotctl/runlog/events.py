@@ -80,8 +80,26 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class OnDemandOffer:
+    """The cheapest on-demand machines that a job allows: their price in nano-dollars per hour, speed and start-up.
+
+    `spread` is the uncertainty of the logarithm of their speed, None if no speed was measured.
+    """
+
+    market: MarketText
+    machines: int
+    price: int
+    nu: Number
+    startup: int
+    spread: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not known."""
+    """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not known.
+
+    `instead` are the machines with which savings are compared.
+    """
 
     usd: Number
     usd_low: Number
@@ -89,6 +107,7 @@ class Planned:
     hours: Number
     on_demand_usd: Number
     assumed: bool
+    instead: OnDemandOffer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ BY_THEMSELVES = frozenset({LEASE_ENDED, BROKE})
 NOT_LISTED = "not listed any more"
 """The end of a machine that is missing in the provider's list. Should it be listed again, it has not ended."""
 
+MOST_PACES = 128
+"""More moments of a training's progress would hardly change its median speed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -118,7 +121,8 @@ class RunState:
 
     `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that were
     given up without an answer, and since when, until a list of the provider settles what they brought. `refusal` is why
-    the last order that brought nothing did not.
+    the last order that brought nothing did not. `paces` are moments and the clocks that were done by then, at most
+    `MOST_PACES` of them, evenly thinned.
     """
 
     run: str = ""
@@ -139,6 +143,7 @@ class RunState:
     evictions: int = 0
     progress: ev.Progressed | None = None
     work: CommandWork = field(default_factory=CommandWork)
+    paces: tuple[tuple[int, int], ...] = ()
     redone: tuple[ev.Stretch, ...] = ()
     sent: tuple[ev.Sent, ...] = ()
     planned: ev.Planned | None = None
@@ -326,11 +331,20 @@ def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
     return replace(state, sent=(*state.sent, event))
 
 
-def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
+def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
     ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
     state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
     state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
-    return replace(state, progress=event, redone=(*state.redone, *event.redone))
+    redone = (*state.redone, *event.redone) if event.redone else state.redone
+    return replace(state, progress=event, redone=redone, paces=_paced(state.paces, at, event.clock))
+
+
+def _paced(paces: tuple[tuple[int, int], ...], at: int, clock: int) -> tuple[tuple[int, int], ...]:
+    if clock <= (paces[-1][1] if paces else 0):
+        return paces
+    if len(paces) >= MOST_PACES:
+        paces = paces[::2]
+    return (*paces, (at, clock))
 
 
 def _turned(held: Held, at: int, *, works: bool) -> Held:

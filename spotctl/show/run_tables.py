@@ -15,7 +15,7 @@ from bidbrain.billing import usd
 from pricing_data.units import counted, format_time
 from spotctl.ledger.final_figures import final_figures
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
-from spotctl.runlog.outcomes import DONE
+from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.layout import plain_table
 from spotctl.show.phrases import bid_text, hours_text, machines_text
@@ -192,7 +192,7 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
     if answer["cost_usd"] is not None:
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")
-        lines.append(f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer)}")
+        lines.append(_compared(answer))
     utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
     lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
     lines.append(f"  evictions  {_evictions(answer)}")
@@ -201,6 +201,12 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     if "model" in answer:
         lines.append(f"  model      {answer['model']}")
     return Group(*map(Text, lines))
+
+
+def _compared(answer: Mapping[str, Any]) -> str:
+    if answer["outcome"] == FAILED:
+        return f"  loss       {_money(answer['cost_usd'])}: the run failed, so nothing was saved"
+    return f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer)}"
 
 
 def _comparison(answer: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff) -> Money:
     if state.ended is not None:
         return Money(state.ended.facts.get("spent"), state.ended.facts.get("on_demand"), limit)
     try:
-        return Money(budget.spent(state, now, tariff), ledger.on_demand(state, now, tariff), limit)
+        return Money(budget.spent(state, now, tariff), ledger.same_work(state, now).amount, limit)
     except NotFound:
         # The local market was restarted at an earlier time since the run was interrupted.
         return Money(None, None, limit)

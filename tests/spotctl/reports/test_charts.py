@@ -119,7 +119,21 @@ def held(machine: str, begin: int, end: int, price: int) -> LedgerRow:
     amount = (end - begin) // 1_000_000 * price
     listed = (end - begin) // 1_000_000 * 400
     return LedgerRow(
-        "a", "a", machine, AWS[0], False, True, begin, end, ChargeKind.COMPUTE, Use.WORKING, price, amount, listed, True
+        "a",
+        "a",
+        machine,
+        AWS[0],
+        False,
+        True,
+        begin,
+        end,
+        ChargeKind.COMPUTE,
+        Use.WORKING,
+        price,
+        amount,
+        listed,
+        True,
+        400,
     )
 
 

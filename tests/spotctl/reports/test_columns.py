@@ -35,7 +35,7 @@ def test_every_format_shows_its_columns() -> None:
     report = report_of(month()[:3])
     (group,) = as_json(report)["groups"]
     names = [column.name for column in JSON_GROUP]
-    assert list(group) == ["job", *names]
+    assert list(group) == ["job", *names, "saving"]
     assert as_csv(report).splitlines()[0].split(",") == ["job", *names]
     headings = [column.heading for column in MARKDOWN]
     assert f"| job | {' | '.join(headings)} |" in as_markdown(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads, written
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, SameWork, Use
 from spotctl.reports.answers import as_csv, as_json, as_markdown
-from spotctl.reports.cost import By, figures, groups, parse_by, report
+from spotctl.reports.cost import STEPS, By, figures, groups, parse_by, report
 from spotctl.reports.run_timeline import Eviction, RunTimeline, timeline_of
 from spotctl.runlog import events as ev
 from tests.spotctl.reports.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, report_of
@@ -45,6 +46,7 @@ def timeline(run: str = "a-1", job: str = "a", **changes: object) -> RunTimeline
         "outcome": "done",
         "message": "",
         "work": 100,
+        "same_work": SameWork(6 * DOLLAR, 5 * DOLLAR, 8 * DOLLAR, Fraction(1)),
     }
     return RunTimeline(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -67,6 +69,7 @@ def row(
         "amount": amount,
         "on_demand": 2 * amount,
         "settled": True,
+        "listed": 2,
     }
     return LedgerRow(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -97,11 +100,15 @@ def test_json_keys_and_values() -> None:
     answer = as_json(report([row(3 * DOLLAR)], [timeline()], {"a-1"}, [By.JOB], NOW))
     assert list(answer) == [
         *("total_usd", "on_demand_usd", "saved_pct", "free_usd", "lost_work_usd", "waiting_usd", "evictions", "work"),
-        *("usd_per_work", "groups"),
+        *("usd_per_work", "loss_usd", "saving", "groups"),
     ]
     assert answer["total_usd"] == 3.0
     assert answer["on_demand_usd"] == 6.0
     assert answer["saved_pct"] == 50.0
+    assert list(answer["saving"]) == [
+        *("on_demand_usd", "on_demand_low_usd", "on_demand_high_usd", "steps", "paid_usd"),
+    ]
+    assert [step["name"] for step in answer["saving"]["steps"]] == list(STEPS)
     assert answer["usd_per_work"] == 0.03
     (group,) = answer["groups"]
     assert group["job"] == "a"

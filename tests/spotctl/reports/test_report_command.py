@@ -152,7 +152,7 @@ def test_focus_sums_match_the_ledger(runs: list[MadeRun]) -> None:
     for column, amounts in (
         ("BilledCost", [row.amount for row in rows]),
         ("EffectiveCost", [row.amount for row in rows]),
-        ("ListCost", [row.on_demand for row in rows]),
+        ("ListCost", [row.amount * row.listed // row.price if row.price else row.amount for row in rows]),
     ):
         exact = Decimal(sum(amounts)) / NANO_SECONDS_PER_DOLLAR
         assert abs(sum(Decimal(line[column]) for line in lines) - exact) < Decimal("1e-14"), column
@@ -174,6 +174,8 @@ def test_focus_rules(runs: list[MadeRun]) -> None:
             line["x_SpotctlKind"] != "disk" and "m6i" not in line["SkuId"]
         )
         assert line["BillingCurrency"] == "USD"
+        assert Decimal(line["ListUnitPrice"]) > 0
+        assert "-0" not in line.values()
         assert line["BillingPeriodStart"] <= line["ChargePeriodStart"] < line["ChargePeriodEnd"]
         assert line["ChargePeriodStart"] < line["BillingPeriodEnd"]
         quantity = Decimal(line["PricingQuantity"])
