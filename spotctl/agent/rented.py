@@ -15,7 +15,6 @@ import fcntl
 import json
 import os
 import pwd
-import select
 import signal
 import socket
 import sys
@@ -37,6 +36,7 @@ from spotctl.agent.notices import NoticePoller, poller_of
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import kill, kill_marked
 from spotctl.agent.self_deletion import system_variables
+from spotctl.agent.waking import WakeUps
 
 MARGIN_SECONDS = 60.0
 """Seconds after the end of the lease at which the watchdog ends a machine whose service has not. Payloads end in this
@@ -184,7 +184,7 @@ class RentedMachine:
         self._lease = Watched(self._folder / "lease.json", lambda values: float(values["monotonic"]))
         self._written: float | None = None
         self._agent = 0
-        self._wake = os.pipe()
+        self._wake_ups = WakeUps()
         self._told_to_end = False
 
     def run(self, up: int) -> None:
@@ -192,7 +192,7 @@ class RentedMachine:
         told = json.loads(Path(layout.MACHINE_FILE).read_text())
         settings = self._settings(told)
         self._make_links()
-        self._listen_to_signals()
+        self._wake_ups.listen(self._on_signal)
         self._write_lease(time.monotonic() + settings.lease_seconds)
         self._start_agent(settings, up)
         started = Path(layout.STARTED)
@@ -235,7 +235,9 @@ class RentedMachine:
         listener.bind(str(path))
         path.chmod(0o600)
         listener.listen(64)
-        self._agent = fork_agent(lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake, up))
+        self._agent = fork_agent(
+            lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake_ups.descriptors, up)
+        )
         listener.close()
 
     def _connected(self) -> LinkClient:
@@ -256,7 +258,7 @@ class RentedMachine:
             overdue = self._written is not None and time.monotonic() > self._written + SHUTDOWN_SECONDS
             if overdue or (give_up is not None and time.monotonic() > give_up):
                 kill(self._agent)
-            self._pause()
+            self._wake_ups.pause(_POLL_SECONDS)
 
     def _write_lease(self, end: float) -> None:
         """Writes the lease for the watchdog; `end` is on the monotonic clock."""
@@ -276,18 +278,6 @@ class RentedMachine:
         new = path.with_name(".ended")
         new.write_text(reasons.get(status, f"its agent failed with status {status}") + "\n")
         new.replace(path)
-
-    def _pause(self) -> None:
-        if select.select([self._wake[0]], [], [], _POLL_SECONDS)[0]:
-            os.read(self._wake[0], 4096)
-
-    def _listen_to_signals(self) -> None:
-        for end in self._wake:
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
         self._told_to_end = True

@@ -20,7 +20,6 @@ and the payload when its agent dies. A machine whose folder is removed ends itse
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
@@ -38,6 +37,7 @@ from spotctl.agent.link_client import LinkClient
 from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED
 from spotctl.agent.machine import AgentSettings, MachineAgent
 from spotctl.agent.processes import kill, kill_marked
+from spotctl.agent.waking import WakeUps
 from spotctl.machines.local.clock import MarketClock
 from spotctl.machines.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
 from spotctl.machines.planned_ending import EVICTED, FAILED, LEASE_ENDED, Ending, ending, warning
@@ -65,11 +65,12 @@ class Hypervisor:
         self._port = 0
         self._warned_until: int | None = None
         self._killed = self._returned = False
-        self._wake = os.pipe()
+        self._wake_ups = WakeUps()
 
     def run(self) -> None:
         """From the machine's start to its end."""
-        self._listen_to_signals()
+        self._wake_ups.listen(self._on_signal)
+        signal.signal(RETURN_SIGNAL, self._on_return)
         try:
             end = self._until_end()
         except BaseException:
@@ -121,7 +122,9 @@ class Hypervisor:
         self._port = listener.getsockname()[1]
         seconds = self._clock.seconds_until(self._lease(machine))
         settings = AgentSettings(self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload)
-        self._agent = fork_agent(lambda: MachineAgent(settings, listener, self._secret), (*self._wake, self._up))
+        self._agent = fork_agent(
+            lambda: MachineAgent(settings, listener, self._secret), (*self._wake_ups.descriptors, self._up)
+        )
         listener.close()
         self._poll_agent()
 
@@ -156,7 +159,7 @@ class Hypervisor:
                 self._poll_agent()
                 if time.monotonic() > give_up:
                     kill(self._agent)
-                self._pause(_SHUTDOWN_POLL)
+                self._wake_ups.pause(_SHUTDOWN_POLL)
         kill_marked(self._folder)
 
     def _record(self, end: Ending) -> None:
@@ -170,24 +173,10 @@ class Hypervisor:
         plan = machine.plan
         moments = [self._lease(machine), plan.taken_at, None if self._warned_until else plan.warned_at]
         waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
-        self._pause(min([_POLL_SECONDS, *waits]))
-
-    def _pause(self, seconds: float) -> None:
-        """Waits; the death of the agent or a signal ends the wait early."""
-        if select.select([self._wake[0]], [], [], seconds)[0]:
-            os.read(self._wake[0], 4096)
-
-    def _listen_to_signals(self) -> None:
-        """Being asked to end, as when the computer shuts down, is a failure of the machine."""
-        for end in self._wake:
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
-        signal.signal(RETURN_SIGNAL, self._on_return)
+        self._wake_ups.pause(min([_POLL_SECONDS, *waits]))
 
     def _on_signal(self, *_: object) -> None:
+        # Being asked to end, as when the computer shuts down, is a failure of the machine.
         self._killed = True
 
     def _on_return(self, *_: object) -> None:

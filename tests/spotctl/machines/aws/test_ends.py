@@ -20,7 +20,8 @@ from spotctl.machines.base import (
 from tests.cloud.host import Records
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.machines.aws.ec2 import Ec2
-from tests.spotctl.machines.aws.standins import BID, MARKET, SETTINGS, Unreached, provider
+from tests.spotctl.machines.aws.standins import BID, MARKET, SETTINGS, provider
+from tests.spotctl.machines.unreached import Unreached
 
 ORDER = MachineRequest("t1", MARKET, 1, BID, 4_000_000_000 * 1_000_000, {"run": "a"})
 LATER = datetime(2099, 1, 31, 10, 12, 34, tzinfo=UTC)

@@ -28,7 +28,8 @@ from spotctl.machines.base import (
 from spotctl.machines.remote.agents import RemoteAgents
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.machines.aws.ec2 import Ec2
-from tests.spotctl.machines.aws.standins import BID, MARKET, SETTINGS, SteadyPrices, Unreached, provider
+from tests.spotctl.machines.aws.standins import BID, MARKET, SETTINGS, provider
+from tests.spotctl.machines.unreached import SteadyPrices, Unreached
 
 ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, {"run": "a"})
 CONTRACT = {NoCapacity, QuotaReached, Throttled, NotPermitted, NotFound, Unanswered, TokenTaken, BadRequest}
@@ -175,7 +176,7 @@ def test_codes_of_what_is_gone_are_those_that_say_so() -> None:
 
 def test_without_credentials_nothing_is_asked(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    fresh = AwsProvider(AwsSession(ACCESS), SETTINGS, cast("RemoteAgents", Unreached()), SteadyPrices())
+    fresh = AwsProvider(AwsSession(ACCESS), SETTINGS, cast("RemoteAgents", Unreached()), SteadyPrices((MARKET,), 10**7))
     with pytest.raises(NotPermitted, match=r"no credentials found; set AWS_ACCESS_KEY_ID"):
         fresh.list({})
     assert not ec2.server.requests

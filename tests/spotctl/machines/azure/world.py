@@ -8,26 +8,24 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import httpx
-import numpy as np
 
 from pricing_data.clouds.azure import AzureSession
 from pricing_data.clouds.settings import AzureSettings
 from pricing_data.market import Market
-from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.cloud_settings import AzureMachineSettings
 from spotctl.machines.azure.provider import AzureProvider, Waits
-from spotctl.machines.base import MachineLink, MachineRequest, MachineSupplies, NotFound
-from spotctl.machines.remote.machine import RemoteMachine
+from spotctl.machines.base import MachineRequest
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.cloud.azure import AzureServer
 from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.host import Addresses, MachineSpec, Records
 from tests.servers.azure import SUBSCRIPTION
 from tests.servers.loopback import Request
+from tests.spotctl.machines.unreached import SteadyPrices, Unreached
 
 MARKET = Market.parse("azure/eastus/-/Standard_D4s_v5")
 ELSEWHERE = Market.parse("azure/westus2/-/Standard_D2s_v5")
@@ -35,41 +33,6 @@ UNKNOWN = Market.parse("azure/eastus/-/Standard_Z9_v5")
 PRICE, BID = NANOS_PER_DOLLAR // 100, NANOS_PER_DOLLAR // 50
 SETTINGS = AzureMachineSettings(identity=IDENTITY, ssh_from=("203.0.113.7/32",))
 HASTY = Waits(patience_seconds=5.0, poll_seconds=0.005)
-
-
-class SteadyPrices:
-    """Two markets, always at one price."""
-
-    def markets(self, cloud: str) -> tuple[Market, ...]:
-        return tuple(market for market in (MARKET, ELSEWHERE) if market.cloud == cloud)
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        if market not in (MARKET, ELSEWHERE):
-            raise NotFound(f"{market}: no prices are known")
-        if end > time.time_ns() // 1000:
-            raise NotFound(f"{market}: prices are known until now")
-        return PriceSeries(market, np.array([start, end], dtype=np.int64), np.array([PRICE, PRICE], dtype=np.int64))
-
-
-@dataclass
-class Unreached:
-    """In place of agents: remembers what a provider asks of them. The start-up script tells the end of the lease."""
-
-    prepared: list[tuple[RemoteMachine, MachineSupplies]] = field(default_factory=list)
-    linked: list[RemoteMachine] = field(default_factory=list)
-
-    def start_up(self, request: MachineRequest, cloud: str) -> str:
-        return f"#!/bin/sh\n# {cloud} lease {request.lease_until}\n"
-
-    def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
-        self.prepared.append((machine, supplies))
-
-    def link(self, machine: RemoteMachine) -> MachineLink:
-        self.linked.append(machine)
-        return cast("MachineLink", machine)
-
-    def forget(self, ids: Any) -> None:  # noqa: ANN401 - nothing is kept
-        pass
 
 
 class LeaseKeepers(Records):
@@ -127,7 +90,9 @@ class World:
 
 def provider_of(server: AzureServer, agents: Any, settings: AzureMachineSettings = SETTINGS) -> AzureProvider:  # noqa: ANN401 - or a stand-in
     access = AzureSettings(subscription=SUBSCRIPTION, management_endpoint=server.url, retries=0)
-    return AzureProvider(lambda: AzureSession.sign_in(access), settings, agents, SteadyPrices(), HASTY)
+    return AzureProvider(
+        lambda: AzureSession.sign_in(access), settings, agents, SteadyPrices((MARKET, ELSEWHERE), PRICE), HASTY
+    )
 
 
 @contextmanager

@@ -1,0 +1,33 @@
+"""`WakeUps`: pauses of a process that watches children, ended early by a child's death or a signal."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable
+
+
+class WakeUps:
+    """Signals are delivered through a pipe, so that none arrives unseen just before a pause begins."""
+
+    def __init__(self) -> None:
+        self._pipe = os.pipe()
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """To be closed in children."""
+        return self._pipe
+
+    def listen(self, on_signal: Callable[..., None]) -> None:
+        """From now on, `on_signal` is called when this process is asked to end."""
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, on_signal)
+
+    def pause(self, seconds: float) -> None:
+        if select.select([self._pipe[0]], [], [], seconds)[0]:
+            os.read(self._pipe[0], 4096)
