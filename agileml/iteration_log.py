@@ -31,7 +31,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
         "events": list(iteration.events),
         "accepted": [list(cover) for cover in iteration.accepted],
     }
-    return line | ({"stragglers": straggler_fields([iteration])} if sums.helped_items else {})
+    return line | ({"stragglers": straggler_fields([iteration])} if sums.helped_items or sums.moved_bytes else {})
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
@@ -51,10 +51,12 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """What measures against slow machines did in a whole job: items done by others than their owners, and that time."""
+    """What measures against slow machines did: items done by others than their owners, bytes that moved, the times."""
     return {
         "reassigned_items": sum(one.sums.helped_items for one in iterations),
         "helped_ms": round(1000 * sum(one.sums.helped_seconds for one in iterations), 3),
+        "moved_bytes": sum(one.sums.moved_bytes for one in iterations),
+        "suspended_seconds": round(sum(one.sums.suspended_seconds for one in iterations), 6),
     }
 
 

@@ -73,9 +73,9 @@ def train(
     (`TrainerSource`). Nodes receive a copy of an object, with the classes that the script or notebook defines.
     `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
     `output` is called with what nodes print; by default it goes to standard error, with the name of the node.
-    `stage` is `auto`, the number of a stage, or a policy. `stragglers` names measures against slow machines, such as
-    `reassign`: workers that fall behind lend work to faster ones. Invalid arguments raise BadArgument
-    before anything starts.
+    `stage` is `auto`, the number of a stage, or a policy. `stragglers` names measures against slow machines, separated
+    by commas: with `reassign`, workers that fall behind lend work to faster ones; with `balance`, partitions leave slow
+    servers. Invalid arguments raise BadArgument before anything starts.
     """
     reliable, transient = parse_nodes(nodes)
     given = _plain(cast("Mapping[str, Any]", options))

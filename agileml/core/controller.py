@@ -13,7 +13,7 @@ from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLo
 from agileml.core.gathering import can_start, shortage
 from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
-from agileml.core.placement import Footprint, target_table
+from agileml.core.placement import Footprint, may_serve, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.core.senders import may_send
 from agileml.errors import InvalidTransition
@@ -42,6 +42,7 @@ from agileml.protocol.messages import (
     Route,
     Routed,
     Saved,
+    ServerTimed,
     Stable,
     Table,
     Taken,
@@ -116,10 +117,10 @@ class Controller(ControllerState):
                 self._lost([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
-            case PartitionProgress() | WorkDone() | Saved() | Collected() | Evaluated() | Helped():
+            case PartitionProgress() | WorkDone() | Saved() | Collected() | Evaluated() | Helped() | ServerTimed():
                 self._progress(event)
             case Taken() | Adopted():
-                self._moved(event)
+                self._moved(event, now)
             case Broken():
                 self._fail(event.message)
             case StopJob():
@@ -282,14 +283,32 @@ class Controller(ControllerState):
                 self._send(name, HelpGroup(self.epoch, others))
 
     def _target(self, footprint: Footprint) -> Table:
-        return target_table(footprint, self.stage, self.table, self.assignment.previous, self.partition_bytes)
+        placed, more = self._placed, self._more_servers
+        return target_table(
+            footprint, self.stage, self.table, self.assignment.previous, self.partition_bytes, placed, more
+        )
 
-    def _moved(self, event: Taken | Adopted) -> None:
+    def _balance_servers(self, now: float) -> None:
+        """Moves partitions away from slow servers, once those that move have arrived."""
+        if self.mode is not Mode.RUNNING or self.assignment.moving:
+            return
+        servers = may_serve(self._current_footprint(), self.stage, self.partitions, self._more_servers)
+        self._balance, place = self._balance.propose(self.table.owners, self.partition_bytes, servers)
+        if place is not None:
+            self._placed, self._moving_since = place.owners, now
+            self._more_servers += place.short
+            self._note(f"partitions move to other servers: {place.reason}")
+            self._replan()
+
+    def _moved(self, event: Taken | Adopted, now: float) -> None:
         match event:
             case Taken():
                 left = self.table.owners[event.partition]
                 move = self.assignment.partition_arrived(event.partition, event.node)
                 self._ledger.add_move(event.partition, left, move, self.stable)
+                if self._moving_since is not None:
+                    self._ledger.count_move(self.partition_bytes[event.partition], now - self._moving_since)
+                    self._moving_since = now if self.assignment.moving else None
             case Adopted():
                 self.assignment.shard_arrived(event.shard, event.node)
                 if not self.assignment.worth_planning():
@@ -352,7 +371,9 @@ class Controller(ControllerState):
 
     # -- progress and the end ----------------------------------------------------------------------------------------
 
-    def _progress(self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated | Helped) -> None:
+    def _progress(
+        self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated | Helped | ServerTimed
+    ) -> None:
         match event:
             case WorkDone():
                 self._ledger.add_work(event)
@@ -365,6 +386,8 @@ class Controller(ControllerState):
                 self._final_loss.add(event)
             case Helped():
                 self._ledger.add_help(event)
+            case ServerTimed():
+                self._balance = self._balance.timed(event.server, event.sent_bytes, event.seconds)
             case Saved():
                 if self.checkpoints.add(event.clock, event.partition):
                     self._out.append(RememberCheckpoint(event.clock))
@@ -392,7 +415,7 @@ class Controller(ControllerState):
             self._out.append(repeated)
         while (iteration := self._next_iteration(now)) is not None:
             self._out.append(iteration)
-            self._learn(iteration)
+            self._learn(iteration, now)
             going_on = iteration.clock < self.limit and not self._stopping and not self._interrupted
             if going_on and self.settings.stop(iteration):
                 self._stopping = self._changed = True
@@ -405,12 +428,14 @@ class Controller(ControllerState):
         nodes = len(footprint.reliable), len(footprint.transient)
         return self._clock_log.finished(now, self.limit, self.stage, nodes)
 
-    def _learn(self, iteration: Iteration) -> None:
+    def _learn(self, iteration: Iteration, now: float) -> None:
         quiet = not (iteration.redone or iteration.events or self.assignment.moving)
         nodes = iteration.reliable, iteration.transient
         self._observe(ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
         if self.stage != iteration.stage:
             self._replan()
+        if self.settings.stragglers.balance_servers:
+            self._balance_servers(now)
 
     def _stop(self) -> None:
         """Ends the job with the last stable version: waiting for a later one could take as long as a clock."""

@@ -17,6 +17,7 @@ from agileml.core.placement import Footprint
 from agileml.core.progress import VersionLedger
 from agileml.core.recovery import Answers
 from agileml.policies.policy import NodesChanged, Report, TrainingPolicy, UseStage
+from agileml.policies.psld import PSLD
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Table, Version
 from agileml.work.plan import WorkPlan
@@ -67,6 +68,12 @@ class ControllerState:
     _changed: bool = False
     _groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By worker, those that it may help, as it was last told in this epoch."""
+    _balance: PSLD = field(default_factory=PSLD)
+    _placed: tuple[str, ...] = ()
+    """The server of each partition as the measurements of servers suggest; empty without any."""
+    _more_servers: int = 0
+    _moving_since: float | None = None
+    """When partitions began to move to faster servers, or the last of them arrived; None if none is moving."""
     _waiting_since: float | None = None
     """When this controller began to wait for the first nodes."""
     _stopping: bool = False
@@ -181,6 +188,8 @@ class ControllerState:
         controller._clock_log.logged, controller._clock_log.logged_at = record["logged"], now
         controller._policy = controller._policy.restored(record["learned"])
         controller._update_footprint()
+        if settings.stragglers.balance_servers:
+            controller._placed = tuple(owners)
         controller.evictions, controller.failures = record["evictions"], record["failures"]
         if controller.epoch:
             controller.mode = Mode.RESUMING

@@ -27,12 +27,18 @@ def target_table(
     now: Table,
     previous: Mapping[int, Sequence[str]],
     partition_bytes: Sequence[int],
+    placed: Sequence[str] = (),
+    more: int = 0,
 ) -> Table:
     """The table to aim for, with as few changes as balance allows.
 
-    `previous` names the earlier workers of a shard, the latest last: they still have its data.
+    `previous` names the earlier workers of a shard, the latest last: they still have its data. `placed` are the
+    servers that a policy chose, which holds for those that may serve, `more` of them than usual.
     """
     owners = _owners(footprint, stage, now, partition_bytes)
+    if placed:
+        servers = set(may_serve(footprint, stage, len(owners), more))
+        owners = tuple(wish if wish in servers else owner for wish, owner in zip(placed, owners, strict=True))
     backups = _backups(footprint, stage, owners, now, partition_bytes)
     hosts = footprint.transient if stage == 3 and footprint.transient else footprint.reliable + footprint.transient
     latest_first = {shard: list(reversed(names)) for shard, names in previous.items()}
@@ -40,9 +46,16 @@ def target_table(
     return Table(now.version, owners, backups, workers)
 
 
-def active_servers(footprint: Footprint, partitions: int) -> tuple[str, ...]:
+def active_servers(footprint: Footprint, partitions: int, more: int = 0) -> tuple[str, ...]:
     """Transient nodes that serve in stages 2 and 3: the longest running half, at most one per partition."""
-    return footprint.transient[: max(1, min(partitions, -(-len(footprint.transient) // 2)))]
+    return footprint.transient[: max(1, min(partitions, -(-len(footprint.transient) // 2) + more))]
+
+
+def may_serve(footprint: Footprint, stage: int, partitions: int, more: int) -> tuple[str, ...]:
+    """The nodes that may serve in a stage, with `more` transient ones than usual."""
+    if stage == 1 or not footprint.transient:
+        return footprint.reliable
+    return active_servers(footprint, partitions, more)
 
 
 def _owners(footprint: Footprint, stage: int, now: Table, weights: Sequence[int]) -> tuple[str, ...]:

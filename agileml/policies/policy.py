@@ -15,7 +15,8 @@ from typing import Any, Protocol
 class ClockSums:
     """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
 
-    `helped_items` were done by other workers than their owners, in `helped_seconds`.
+    `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes` of partitions
+    changed their server, during `suspended_seconds` in which a partition was under way.
     """
 
     chunks: int = 0
@@ -27,6 +28,8 @@ class ClockSums:
     loss_count: int = 0
     helped_items: int = 0
     helped_seconds: float = 0.0
+    moved_bytes: int = 0
+    suspended_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from agileml.checks import check_flag
 from agileml.errors import BadArgument
 
-WORDS = {"reassign": "reassign"}
+WORDS = {"reassign": "reassign", "balance": "balance_servers"}
 """What a command line calls the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """`reassign`: workers that fall behind lend work to faster ones (FlexRR)."""
+    """`reassign`: workers that fall behind lend work to faster ones (FlexRR).
+
+    `balance_servers`: partitions move away from servers that are slow (PSLD).
+    """
 
     reassign: bool = False
+    balance_servers: bool = False
 
     def __post_init__(self) -> None:
         check_flag("stragglers: reassign", self.reassign)
+        check_flag("stragglers: balance_servers", self.balance_servers)
 
     @classmethod
     def parse(cls, text: str) -> Stragglers:

@@ -8,6 +8,7 @@ Version c of a partition is its state after clock c; version 0 is the initial mo
 
 from __future__ import annotations
 
+from agileml.protocol.balancing import Answering, ServerTimed
 from agileml.protocol.helping import (
     BegunHelping,
     CancelHelp,
@@ -74,6 +75,7 @@ from agileml.protocol.updates import (
 __all__ = [
     "UNKNOWN_STEP",
     "Adopted",
+    "Answering",
     "BegunHelping",
     "Broken",
     "CancelHelp",
@@ -113,6 +115,7 @@ __all__ = [
     "Route",
     "Routed",
     "Saved",
+    "ServerTimed",
     "Snapshot",
     "Stable",
     "Table",

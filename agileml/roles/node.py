@@ -16,6 +16,7 @@ from agileml.params.view import ParamCache
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
+    Answering,
     Collect,
     Drain,
     Drained,
@@ -50,6 +51,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.helping import Helping, HelpMessage
 from agileml.roles.server import Server
+from agileml.roles.server_times import ServerTimes
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
 from agileml.transport import FrameLimits
@@ -127,6 +129,8 @@ class Node:
         self.worker.frame_bytes = settings.frame_bytes
         if settings.stragglers.reassign:
             self.worker.helping = Helping(name, plan, self.worker.shards, self._out, timer)
+        if settings.stragglers.balance_servers:
+            self.worker.times = ServerTimes(name, self._out, timer)
         self.server = Server(
             name,
             plan,
@@ -135,6 +139,7 @@ class Node:
             settings.deterministic,
             settings.slack != 0 and declared.apply is None,
             self._out,
+            timer=timer if settings.stragglers.balance_servers else None,
         )
         self._handlers = self._handlers_by_kind()
 
@@ -162,8 +167,13 @@ class Node:
             GiveShard: worker.receive,
             Limit: worker.receive,
             Evaluate: worker.receive,
+            Answering: self._time,
             **dict.fromkeys(get_args(HelpMessage), worker.receive),
         }
+
+    def _time(self, message: Answering) -> None:
+        if self.worker.times is not None:
+            self.worker.times.answering(message)
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""

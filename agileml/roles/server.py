@@ -15,6 +15,7 @@ from agileml.params.layout import State
 from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Fetch, Save, Send
 from agileml.protocol.messages import (
+    Answering,
     Collect,
     Collected,
     Handover,
@@ -47,6 +48,8 @@ class Server(ServerState):
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
         elsewhere: dict[str, list[PartitionUpdate]] = {}
+        if self.timer is not None and message.want >= 0:
+            self._pushed[message.worker] = self.timer()
         for part in message.parts:
             served = self.served.get(part.partition)
             if self._awaits(part.partition):
@@ -94,6 +97,7 @@ class Server(ServerState):
         """Forgets what a leaving worker reads."""
         for served in self.served.values():
             served.reads.pop(worker, None)
+        self._pushed.pop(worker, None)
 
     def _advance(self, served: ServedPartition) -> None:
         while (changed := served.commit(self._accept(served.clock + 1), self.rule)) is not None:
@@ -114,6 +118,9 @@ class Server(ServerState):
             values = picked(state, wanted) if wanted else whole
             pulled += nbytes(values)
             snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values)
+            if self.timer is not None and worker in self._pushed:
+                waited = self.timer() - self._pushed[worker]
+                self.out.append(Send(worker, Answering(self.epoch, served.partition, served.clock, waited)))
             self.out.append(Send(worker, snapshot))
         self._pulled[served.partition] = pulled
 

@@ -30,6 +30,8 @@ class ServerState:
     ordered: bool
     fresh: bool
     out: list[Action]
+    timer: Callable[[], float] | None = None
+    """Of a server that says how long pushes waited for others."""
     epoch: int = 0
     stable: int = 0
     served: dict[int, ServedPartition] = field(default_factory=dict)
@@ -42,6 +44,8 @@ class ServerState:
     arriving: dict[int, Handover] = field(default_factory=dict)
     early: list[Push | Pull | Reads] = field(default_factory=list)
     former: dict[int, Version] = field(default_factory=dict)
+    _pushed: dict[str, float] = field(default_factory=dict)
+    """By worker, when its last request came with a push."""
     _pulled: dict[int, int] = field(default_factory=dict)
     _accepted: dict[int, Accepted] = field(default_factory=dict)
 

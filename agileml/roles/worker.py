@@ -37,6 +37,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.helping import Helping, HelpMessage
 from agileml.roles.remaining import Contribution, HeldShards, Remaining, reusable
+from agileml.roles.server_times import ServerTimes
 from agileml.transport import FrameLimits
 from agileml.work.covers import covers_of
 from agileml.work.plan import WorkPlan
@@ -78,6 +79,8 @@ class Worker:
     kept: list[Contribution] = field(default_factory=list)
     helping: Helping | None = None
     """Work that is lent and borrowed; None if workers do not help each other."""
+    times: ServerTimes | None = None
+    """Measures servers; None if their load is not balanced."""
     unreported: int = 0
     """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
     _busy: bool = False
@@ -104,6 +107,8 @@ class Worker:
 
     def receive(self, order: Order) -> None:
         """Processes an order: at once, or after the current work."""
+        if self.times is not None and isinstance(order, Snapshot):
+            self.times.received(self.table.owners[order.partition], self.epoch, order)
         if isinstance(order, Snapshot) and not self._busy:
             self._take_snapshot(order)
             if self._awaited:
@@ -198,6 +203,8 @@ class Worker:
     def _reset_helping(self) -> None:
         if self.helping is not None:
             self.helping.reset(self.epoch, self.shards)
+        if self.times is not None:
+            self.times.reset()
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self._forget(snapshot.stable)
@@ -328,6 +335,8 @@ class Worker:
             requested = wanting.get(owner, NEVER)
             if requested != NEVER:
                 self._requested.update((part.partition, requested) for part in parts)
+                if self.times is not None:
+                    self.times.pushed(owner, parts)
             for some in _within(parts, self.frame_bytes):
                 push = Push(self.epoch, self.node, contribution.clock, contribution.covers, some, requested)
                 self.out.append(Send(owner, push))

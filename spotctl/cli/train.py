@@ -35,7 +35,7 @@ def train(
     stragglers: Annotated[
         str,
         typer.Option(
-            help="Measures against slow machines. reassign: workers that fall behind lend work to faster ones."
+            help="Against slow machines: reassign (slow workers lend work), balance (partitions leave slow servers)."
         ),
     ] = "",
     clocks: Annotated[

@@ -62,7 +62,9 @@ NEVER_SENT = {
     "Broken": "the trainer of the schedules does not fail",
 }
 
-STRAGGLERS = {kind.__name__ for kind in (*get_args(HelpMessage), messages.Helped)}
+STRAGGLERS = {
+    kind.__name__ for kind in (*get_args(HelpMessage), messages.Helped, messages.Answering, messages.ServerTimed)
+}
 """Sent only by jobs that take measures against stragglers, which have schedules of their own."""
 
 KINDS = tuple(

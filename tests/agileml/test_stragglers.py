@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from statistics import median
+
+import numpy as np
 import pytest
 
 from agileml import train
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines
 from agileml.errors import BadArgument
 from agileml.iteration_log import line_of, straggler_fields
 from agileml.job import Trained
+from agileml.params.layout import Params
 from agileml.reference import model_digest
+from agileml.trainer import ParamReader, ParamView, Sample
 from tests.agileml.straggler_faults import played
 from tests.agileml.toys import Decades
 
@@ -83,5 +89,53 @@ def test_unknown_measures_are_refused(wrong: object) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_faults_among_random_stragglers(seed: int) -> None:
-    _, why = played(seed)
+    *_, why = played(seed)
     assert not why
+
+
+class Wide:
+    """Updates everything, so that communication takes longer than work."""
+
+    name = "wide"
+    chunk = 4
+
+    def init(self, rng: np.random.Generator) -> Params:
+        del rng
+        return {"w": np.zeros((400, 16), np.float32)}
+
+    def shards(self) -> list[range]:
+        return [range(4 * number, 4 * number + 4) for number in range(8)]
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        del rng
+        params.update("w", None, np.float32(1e-3) * (params.read("w") + np.float32(shard[lo] + hi + clock)))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        del params, sample
+        return 1.0
+
+
+def test_partitions_leave_a_slow_server_and_the_model_stays() -> None:
+    engine = SimulatedEngine(Machines(network=Network(bytes_per_second=2e5)))
+    logs: dict[str, list[Iteration]] = {"": [], "balance": []}
+    models = [
+        train(
+            Wide(),
+            "4+4",
+            engine,
+            clocks=12,
+            chaos="slow server 1 to 10%",
+            listener=logs[stragglers].append,
+            deterministic=True,
+            stage=1,
+            stragglers=stragglers,
+            partitions=40,
+            loss_sample=0,
+        ).model
+        for stragglers in logs
+    ]
+    assert model_digest(models[0]) == model_digest(models[1])
+    static, balanced = (median(one.seconds for one in log[6:]) for log in logs.values())
+    assert static > 3 * balanced
+    assert straggler_fields(logs["balance"])["moved_bytes"] > 0
+    assert any("partitions move to other servers" in event for one in logs["balance"] for event in one.events)

@@ -76,7 +76,7 @@ class Network:
 class Wire:
     """Computes when messages arrive. A card sends one message at a time, and receives one at a time.
 
-    `slow`: cards that have only a fraction of their bandwidth.
+    `slow`: nodes whose server has only a fraction of the card's bandwidth, for pushes to it and what it sends.
     """
 
     network: Network
@@ -96,9 +96,12 @@ class Wire:
         if network.bytes_per_second and sender != receiver:
             seconds = network.weigh(message) / network.bytes_per_second
             left = max(self._sending.get(sender, 0.0), now)
-            self._sending[sender] = left + seconds / self.slow.get(sender, 1.0)
+            kind = type(message.whole if isinstance(message, MessageBucket) else message)
+            sends = self.slow.get(sender, 1.0) if kind in (Snapshot, Patch, Handover) else 1.0
+            receives = self.slow.get(receiver, 1.0) if kind is Push else 1.0
+            self._sending[sender] = left + seconds / sends
             at += left - now
-            seconds /= min(self.slow.get(sender, 1.0), self.slow.get(receiver, 1.0))
+            seconds /= min(sends, receives)
         link = (sender, receiver)
         at = max(at, self._last.get(link, 0.0))
         self._last[link] = at

@@ -1,0 +1,157 @@
+"""Which server serves which block: by the speed that workers measure (PSLD).
+
+For each server a line is fitted through the recent measurements: seconds by bytes. Blocks go to the servers that may
+be the fastest, one by one to where they cost least, and a few at random: so a server that has recovered is noticed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, sqrt
+
+import numpy as np
+
+CONFIDENCE = 1.645
+"""Standard errors on each side of a prediction that hold it with 90% confidence."""
+
+KEPT = 16
+"""Measurements of a server that are kept: older ones would hide that it has changed."""
+
+NEEDED = 8
+"""Measurements of each server with blocks before blocks are moved again."""
+
+WORTHWHILE = 0.2
+"""The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
+
+Sample = tuple[int, float]
+"""Bytes, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Predicted seconds of an exchange by its bytes, with a standard error."""
+
+    slope: float
+    start: float
+    error: float
+
+    def mean(self, size: float) -> float:
+        """The expected seconds."""
+        return self.start + self.slope * size
+
+    @classmethod
+    def through(cls, samples: Sequence[Sample]) -> Line:
+        """Least squares; measurements of about one size only say how long a byte takes."""
+        sizes, seconds = (np.array(column, float) for column in zip(*samples, strict=True))
+        slope, start = float(seconds.sum() / max(1.0, sizes.sum())), 0.0
+        if len(samples) > 2 and np.ptp(sizes) > 0.1 * sizes.mean():
+            fitted = np.polyfit(sizes, seconds, 1)
+            if fitted[0] > 0 and fitted[1] >= 0:
+                slope, start = float(fitted[0]), float(fitted[1])
+        rest = seconds - start - slope * sizes
+        return cls(slope, start, sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples)))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Serve these blocks there. `reason` is for the log; `short`: too few servers are fast, another one would help."""
+
+    owners: tuple[str, ...]
+    reason: str
+    short: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PSLD:
+    """The measurements of all servers; an immutable value. `explores` is the paper's epsilon."""
+
+    explores: float = 0.1
+    trigger: float = 1.0
+    seed: int = 0
+    moves: int = 0
+    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    fresh: Mapping[str, int] = field(default_factory=dict)
+    """Measurements of each server since blocks were moved."""
+
+    def timed(self, server: str, size: int, seconds: float) -> PSLD:
+        """With another measurement."""
+        kept = (*self.samples.get(server, ()), (size, seconds))[-KEPT:]
+        fresh = {**self.fresh, server: self.fresh.get(server, 0) + 1}
+        return replace(self, samples={**self.samples, server: kept}, fresh=fresh)
+
+    def propose(self, owners: Sequence[str], sizes: Sequence[int], servers: Sequence[str]) -> tuple[PSLD, Place | None]:
+        """A better assignment of blocks of these sizes, if there is one; `servers` may serve."""
+        if len(servers) < 2 or any(self.fresh.get(owner, 0) < NEEDED for owner in set(owners)):
+            return self, None
+        lines = self._lines(servers)
+        share = sum(sizes) / len(servers)
+        speeds = {name: 1 / max(1e-12, lines[name].mean(share)) for name in set(owners) if name in lines}
+        if len(speeds) < len(set(owners)):
+            return self, None
+        apart = max(speeds.values()) / min(speeds.values()) - 1
+        superior = superior_set(lines, share, self.trigger)
+        after = replace(self, moves=self.moves + 1, fresh={})
+        assigned = after._assign(sizes, servers, superior, lines)
+        before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
+        if then >= before or (apart <= self.trigger and then > (1 - WORTHWHILE) * before):
+            return self, None
+        why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
+        return after, Place(assigned, why, 2 * len(superior) < len(servers))
+
+    def _lines(self, servers: Sequence[str]) -> dict[str, Line]:
+        """A server without measurements is taken for an average one."""
+        lines = {name: Line.through(self.samples[name]) for name in servers if name in self.samples}
+        known = list(lines.values())
+        if known:
+            means = [sum(getattr(line, what) for line in known) / len(known) for what in ("slope", "start", "error")]
+            lines |= {name: Line(*means) for name in servers if name not in lines}
+        return lines
+
+    def _assign(
+        self, sizes: Sequence[int], servers: Sequence[str], superior: Sequence[str], lines: Mapping[str, Line]
+    ) -> tuple[str, ...]:
+        rng = random.Random(self.seed * 1_000_003 + self.moves)  # noqa: S311 - explores, protects nothing
+        load = dict.fromkeys(servers, 0)
+        assigned = 0
+        places = [""] * len(sizes)
+        weight = sum(lines[name].mean(sum(sizes) / len(superior)) for name in superior) / len(superior)
+        for block in sorted(range(len(sizes)), key=lambda block: -sizes[block]):
+            assigned += sizes[block]
+            if rng.random() < self.explores:
+                best = rng.choice(list(servers))
+            else:
+                best = min(superior, key=lambda name: _cost(lines[name], load[name] + sizes[block], assigned, weight))
+            places[block] = best
+            load[best] += sizes[block]
+        return tuple(places)
+
+
+def superior_set(lines: Mapping[str, Line], size: float, trigger: float) -> list[str]:
+    """The servers that may be the fastest: those whose predicted times overlap, from the fastest on (Algorithm 1).
+
+    Precise measurements do not overlap: a server that is less than `trigger` behind the fastest is no straggler either.
+    """
+    bounds = {name: (line.mean(size), CONFIDENCE * line.error) for name, line in lines.items()}
+    chosen: list[str] = []
+    threshold = inf
+    for name, (mean, error) in sorted(bounds.items(), key=lambda item: sum(item[1])):
+        if mean - error >= threshold and mean > (1 + trigger) * bounds[chosen[0]][0]:
+            break
+        chosen.append(name)
+        threshold = mean + error
+    return chosen
+
+
+def _cost(line: Line, load: int, assigned: int, weight: float) -> float:
+    """Predicted time and share of the load, both relative (Algorithm 2 with equal weights)."""
+    return line.mean(load) / max(1e-12, weight) + load / max(1, assigned)
+
+
+def _longest(owners: Sequence[str], sizes: Sequence[int], lines: Mapping[str, Line]) -> float:
+    """The predicted time of the server that takes longest."""
+    load: dict[str, int] = {}
+    for owner, size in zip(owners, sizes, strict=True):
+        load[owner] = load.get(owner, 0) + size
+    return max(lines[owner].mean(size) for owner, size in load.items())

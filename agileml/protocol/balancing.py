@@ -1,0 +1,26 @@
+"""Messages by which workers measure servers, in jobs that balance the load of their servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """To a worker, before a snapshot: the server had its push for `waited` seconds, until the version was complete."""
+
+    epoch: int
+    partition: int
+    version: int
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimed:
+    """To the controller: a node's exchange with a server in a clock, there and back, without waiting for others."""
+
+    node: str
+    epoch: int
+    server: str
+    sent_bytes: int
+    seconds: float

@@ -1,0 +1,75 @@
+"""PSLD's decisions: which servers are fast, and where blocks go."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from agileml.policies.psld import NEEDED, PSLD, Line, superior_set
+
+SERVERS = ("a", "b", "c", "d")
+BLOCKS = 40
+
+
+def measured(speeds: dict[str, float], noise: float = 0.0, policy: PSLD | None = None) -> PSLD:
+    """Exchanges of ten blocks with each server; a speed is in blocks per second."""
+    rng, policy = random.Random(1), policy or PSLD()
+    for _ in range(2 * NEEDED):
+        for name, speed in speeds.items():
+            policy = policy.timed(name, 10, 10 / speed * (1 + noise * rng.random()))
+    return policy
+
+
+def even() -> tuple[str, ...]:
+    return tuple(SERVERS[block % 4] for block in range(BLOCKS))
+
+
+def test_blocks_leave_a_server_that_is_slow() -> None:
+    _, place = measured({"a": 1.0, "b": 10.0, "c": 10.0, "d": 10.0}).propose(even(), [1] * BLOCKS, SERVERS)
+    assert place is not None
+    held = Counter(place.owners)
+    # Only what explores stays: with epsilon 0.1 and four servers, about one block of forty.
+    assert held["a"] <= 4
+    assert max(held.values()) <= 17
+    assert not place.short
+    assert "factor of 10.0" in place.reason
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_servers_that_are_about_as_fast_keep_their_blocks(noise: float) -> None:
+    speeds = {"a": 9.0, "b": 10.0, "c": 10.0, "d": 11.0}
+    assert measured(speeds, noise).propose(even(), [1] * BLOCKS, SERVERS)[1] is None
+
+
+def test_blocks_return_to_a_server_that_has_recovered() -> None:
+    crowded = ("a", *(SERVERS[1 + block % 3] for block in range(BLOCKS - 1)))
+    _, place = measured(dict.fromkeys(SERVERS, 10.0)).propose(crowded, [1] * BLOCKS, SERVERS)
+    assert place is not None
+    assert Counter(place.owners)["a"] >= 7
+
+
+def test_another_server_is_asked_for_when_few_are_fast() -> None:
+    _, place = measured({"a": 1.0, "b": 1.0, "c": 1.0, "d": 10.0}).propose(even(), [1] * BLOCKS, SERVERS)
+    assert place is not None
+    assert place.short
+
+
+def test_nothing_moves_before_the_new_assignment_is_measured() -> None:
+    policy, place = measured({"a": 1.0, "b": 10.0, "c": 10.0, "d": 10.0}).propose(even(), [1] * BLOCKS, SERVERS)
+    assert place is not None
+    assert policy.propose(place.owners, [1] * BLOCKS, SERVERS)[1] is None
+    assert PSLD().propose(even(), [1] * BLOCKS, SERVERS)[1] is None
+
+
+def test_the_superior_set_ends_where_intervals_no_longer_overlap() -> None:
+    lines = {"a": Line(1.0, 0.0, 0.3), "b": Line(1.4, 0.0, 0.1), "c": Line(3.0, 0.0, 0.01), "d": Line(5.0, 0.0, 1.0)}
+    assert superior_set(lines, 1.0, 0.0) == ["a", "b"]
+    assert superior_set(lines, 1.0, 2.0) == ["a", "b", "c"]
+
+
+def test_a_line_is_fitted_where_sizes_differ() -> None:
+    line = Line.through([(10, 2.0), (20, 3.0), (30, 4.0), (40, 5.0)])
+    assert (line.slope, line.start) == pytest.approx((0.1, 1.0))
+    assert Line.through([(10, 2.0)] * 4).mean(5) == pytest.approx(1.0)
