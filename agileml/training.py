@@ -125,7 +125,7 @@ def source_of(trainer: Trainer | TrainerSource | str) -> TrainerSource:
         return trainer
     if isinstance(trainer, str):
         return TrainerSource(trainer)
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     name = type(trainer).__name__
     if isinstance(trainer, type):

@@ -7,20 +7,22 @@ from collections.abc import Mapping
 from agileml.pipeline.schedules import Order, Pass
 
 
-def versions_used(scheme: str, order: Order, stages: int, microbatches: int) -> dict[int, int]:
+def versions_used(scheme: str, order: Order, stages: int, microbatches: int, start: int = 0) -> dict[int, int]:
     """The version of each microbatch of a device, for both of its passes. Version t is there after t updates.
+
+    The order begins with an empty pipeline after `start` updates.
 
     Weight stashing takes the newest of the device. Vertical sync takes the version that the first stage took, and 2bw
     the version of one batch earlier, so that all stages take the same.
     """
     used: dict[int, int] = {}
-    updates = 0
+    updates = start
     for step in order:
         if step.kind is Pass.UPDATE:
             updates += 1
         elif step.kind is Pass.FORWARD and step.microbatch not in used:
             if scheme == "vertical-sync":
-                used[step.microbatch] = max(step.microbatch - stages + 1, 0)
+                used[step.microbatch] = max(step.microbatch - stages + 1, start)
             elif scheme == "2bw":
                 used[step.microbatch] = max(step.microbatch // microbatches - 1, 0)
             else:

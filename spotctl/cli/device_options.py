@@ -41,6 +41,14 @@ def parse_bytes(text: str) -> float:
     return _amount(found[1], found[2], text)
 
 
+def parse_sizes(text: str) -> list[int]:
+    """`1,2,4`."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadRequest(f"--microbatch {text!r} is not a list of sizes such as 1,2,4")
+    return [int(part) for part in parts]
+
+
 def _amount(number: str, unit: str, text: str) -> float:
     try:
         value = float(number) * _UNITS[unit.lower()]

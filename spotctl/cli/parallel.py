@@ -8,17 +8,19 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.device_options import parse_bandwidths, parse_bytes, parse_devices
+from spotctl.cli.parallel_profile import profile
 from spotctl.cli.parallel_simulate import simulate
+from spotctl.cli.parallel_train import train
 from spotctl.cli.parallel_transformer import transformer
 from spotctl.cli.session import JsonOption, Session
 
-app = typer.Typer(help="Split a model over several devices: plan it, and simulate the plan.", no_args_is_help=True)
+app = typer.Typer(help="Split a model over several devices: profile, plan, simulate and train.", no_args_is_help=True)
 
 
 @app.command()
 def plan(
     context: typer.Context,
-    profile: Annotated[Path, typer.Argument(help="Profile of the model: JSON, or the graph text of a published one.")],
+    file: Annotated[Path, typer.Argument(help="Profile of the model: JSON, or the graph text of a published one.")],
     devices: Annotated[str, typer.Option(help="Type and count: v100:16, or devices per server x servers: v100:4x4.")],
     bandwidth: Annotated[str, typer.Option(help="One rate per level: 10GB/s,10Gbit/s.")],
     batch: Annotated[int, typer.Option(help="Samples per update.")],
@@ -64,7 +66,7 @@ def plan(
     topology = Topology(counts, parse_bandwidths(bandwidth, len(counts)))
     rules = cost_rules(sync, overlap, parse_bytes(memory) if memory else float("inf"), optimizer)
     request = SplitRequest(topology, batch, rules, scheme, allow_delay, stages, replicas, chunks, recompute)
-    profiles = load_profiles(profile, microbatch, tensors)
+    profiles = load_profiles(file, microbatch, tensors)
     chosen = best_plan(profiles, request)
     if json_:
         session.answer_json(parallel_tables.answer(chosen, kind))
@@ -73,5 +75,7 @@ def plan(
     session.remark(*parallel_tables.remarks(chosen, kind))
 
 
+app.command()(profile)
 app.command()(simulate)
+app.command()(train)
 app.command()(transformer)

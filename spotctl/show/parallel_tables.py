@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agileml.pipeline.plan import ParallelPlan
     from agileml.pipeline.profile import ModelProfile
     from agileml.pipeline.simulate_plan import PlayedPlan
+    from agileml.pipeline.training import PipelinePlan, TrainedPipeline
 
 _GIB = 2**30
 
@@ -111,3 +112,53 @@ def transformer_table(figures: dict[str, Any]) -> Table:
             ("gradients", f"{sent['batch']:.4g} elements per batch"),
         ]
     )
+
+
+def profile_table(profiles: Sequence[ModelProfile]) -> Table:
+    """A row for each layer and microbatch size."""
+    rows = plain_table("layer", "microbatch", "forward ms", "backward ms", "output kB", "stash kB", "weights kB")
+    for profile in profiles:
+        for layer in profile.layers:
+            sizes = (layer.output_bytes, layer.stash_bytes, layer.weight_bytes)
+            times = (layer.forward_seconds, layer.backward_seconds)
+            cells = [f"{one * 1e3:.3g}" for one in times] + [f"{one / 1e3:.4g}" for one in sizes]
+            rows.add_row(layer.name, str(profile.microbatch), *cells)
+    return rows
+
+
+def trained_answer(found: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
+    """The JSON of `spotctl parallel train --json`."""
+    return {
+        "loss": _losses_by_batch(found, plan),
+        "redone": found.redone,
+        "plans": [
+            {
+                "batch": one.batch,
+                "nodes": list(one.nodes),
+                "pipelines": [[list(span) for span in spans] for spans in one.layout.pipelines],
+                "microbatches": list(one.layout.shares),
+                "pause_seconds": None if one.running is None else one.running - one.began,
+            }
+            for one in found.history
+        ],
+    }
+
+
+def trained_table(found: TrainedPipeline, plan: PipelinePlan) -> Group:
+    """A row for each plan of the run, and the loss."""
+    rows = plain_table("from update", "nodes", "stages per pipeline", "pause s", names=3)
+    for one in found.history:
+        depths = "-".join(str(one.layout.depth(q)) for q in range(len(one.layout.pipelines)))
+        pause = "-" if one.running is None else f"{one.running - one.began:.3g}"
+        rows.add_row(str(one.batch), ", ".join(one.nodes), depths, pause)
+    losses = _losses_by_batch(found, plan)
+    figures = [
+        ("loss", f"{losses[0]:.4g} at first, {losses[-1]:.4g} at the end" if losses else "-"),
+        ("redone", f"{found.redone} updates after the only copy of a layer was lost"),
+    ]
+    return Group(rows, "", pairs_table(figures))
+
+
+def _losses_by_batch(found: TrainedPipeline, plan: PipelinePlan) -> list[float]:
+    values = [found.losses[k] for k in sorted(found.losses)]
+    return [sum(values[i : i + plan.batch]) / plan.batch for i in range(0, len(values), plan.batch)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agileml.pipeline.profile import FORMAT
@@ -126,4 +127,39 @@ def test_not_a_plan(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     refused = spotctl("parallel", "simulate", path)
+    assert (refused.code, message in refused.error) == (2, True)
+
+
+def test_a_model_is_profiled_and_planned(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    shown = spotctl("parallel", "profile", "mlp", "--microbatch", "4,8", "--repeats", "1", "--out", profile)
+    assert shown.code == 0
+    given = ["--devices", "cpu:2", "--bandwidth", "1GB/s", "--batch", "64", "--json"]
+    assert spotctl("parallel", "plan", profile, *given).json["microbatch"] in (4, 8)
+    refused = spotctl("parallel", "profile", "mlp", "--microbatch", "0")
+    assert (refused.code, "is not a list of sizes" in refused.error) == (2, True)
+
+
+def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
+    given = ["--batches", "8", "--microbatch", "4", "--microbatches", "4", "--json"]
+    calm, disturbed = tmp_path / "calm.npz", tmp_path / "disturbed.npz"
+    first = spotctl("parallel", "train", "mlp", "--engine", "sim", "--nodes", "2", *given, "--out", calm).json
+    second = spotctl("parallel", "train", "mlp", "--nodes", "3", *given, "--out", disturbed, "--faults", "kill 3").json
+    assert first["loss"] == second["loss"]
+    with np.load(calm) as one, np.load(disturbed) as other:
+        assert all(np.array_equal(one[name], other[name]) for name in one.files)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--faults", "explode 3"], "write kill, warn or join"),
+        (["--engine", "cloud"], "choose local or sim"),
+        (["--engine", "sim", "--faults", "kill 3"], "leave out --faults"),
+        (["--optimizer", "lion"], "optimizer is 'lion'"),
+        (["--scheme", "zigzag"], "scheme is 'zigzag'"),
+    ],
+)
+def test_training_that_cannot_start(words: list[str], message: str) -> None:
+    refused = spotctl("parallel", "train", "mlp", *words)
     assert (refused.code, message in refused.error) == (2, True)

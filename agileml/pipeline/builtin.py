@@ -1,0 +1,64 @@
+"""Models to try pipelines with: `mlp` in numpy, `transformer` in PyTorch. Their data is generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agileml.pipeline.layers import Dense, Dropout, cross_entropy
+from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
+from agileml.pipeline.torch_layers import torch_layers, torch_module
+
+CLASSES, FEATURES, WIDTH = 10, 64, 128
+TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS = 32, 16, 64, 4, 4
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """Points around the centers of classes."""
+
+    samples: int
+
+    def __call__(self, number: int) -> tuple[Array, Array]:
+        centers = np.random.default_rng(0).standard_normal((CLASSES, FEATURES))
+        draw = np.random.default_rng((1, number))
+        targets = draw.integers(CLASSES, size=self.samples)
+        return centers[targets] + draw.standard_normal((self.samples, FEATURES)), targets
+
+
+def mlp(microbatch: int) -> PipelineModel:
+    """A classifier of eight layers."""
+    layers: list[PipelineLayer] = [Dense(FEATURES, WIDTH), *(Dense(WIDTH, WIDTH) for _ in range(5))]
+    layers += [Dropout(0.1), Dense(WIDTH, CLASSES, squash=False)]
+    return PipelineModel(layers, cross_entropy, _Clusters(microbatch))
+
+
+@dataclass(frozen=True)
+class _Sentences:
+    """Each token follows from the two before it, most of the time."""
+
+    samples: int
+
+    def __call__(self, number: int) -> tuple[Array, Array]:
+        draw = np.random.default_rng((2, number))
+        tokens = draw.integers(TOKENS, size=(self.samples, SEQUENCE + 1))
+        for i in range(2, SEQUENCE + 1):
+            follows = draw.random(self.samples) < 0.9
+            tokens[:, i] = np.where(follows, (tokens[:, i - 1] + 3 * tokens[:, i - 2]) % TOKENS, tokens[:, i])
+        return tokens[:, :-1], tokens[:, 1:]
+
+
+def transformer(microbatch: int) -> PipelineModel:
+    """A small language model: embedding, four blocks, and a projection to tokens."""
+    torch_module()
+    return PipelineModel(torch_layers(_small_transformer), cross_entropy, _Sentences(microbatch))
+
+
+def _small_transformer():  # type: ignore[no-untyped-def]  # noqa: ANN202  # PyTorch may be missing
+    from agileml.pipeline.torch_blocks import small_transformer
+
+    return small_transformer(TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS)
+
+
+BUILT_IN = {"mlp": mlp, "transformer": transformer}

@@ -1,0 +1,88 @@
+"""The layout for every number of nodes, computed before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from agileml.pipeline.balance import Spans, balanced
+from agileml.pipeline.costs import SpanTables
+from agileml.pipeline.profile import LayerCost, ModelProfile
+from agileml.pipeline.schemes import STASHING
+from agileml.pipeline.seats import PipelineLayout
+
+
+@dataclass(frozen=True)
+class LayoutRules:
+    """What stays the same for all numbers of nodes."""
+
+    scheme: str
+    batch: int
+    """Microbatches in a batch."""
+    chunks: int = 1
+    least_stages: int = 1
+    """Fewer devices cannot hold the model."""
+
+
+def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int, PipelineLayout]:
+    """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers may have none."""
+    profile = ModelProfile("model", 1, tuple(LayerCost(str(i), one, 0, 0, 0, 0) for i, one in enumerate(seconds)))
+    tables = SpanTables.of(profile)
+    spans = balanced(tables, most * rules.chunks)
+    found: dict[int, tuple[float, PipelineLayout]] = {}
+    for nodes in range(rules.least_stages, most + 1):
+        options = [found[nodes - 1]] if nodes - 1 in found else []
+        options += [one for d in range(1, nodes + 1) if (one := _layout(nodes, d, spans, tables, rules))]
+        if options:
+            found[nodes] = min(options, key=lambda one: one[0])
+    return {nodes: layout for nodes, (_, layout) in found.items()}
+
+
+def _layout(
+    nodes: int, pipelines: int, spans: Mapping[int, Spans], tables: SpanTables, rules: LayoutRules
+) -> tuple[float, PipelineLayout] | None:
+    """Depths as equal as possible, and microbatches dealt one by one to the pipeline that is done first."""
+    depths = [nodes // pipelines + (q < nodes % pipelines) for q in range(pipelines)]
+    if min(depths) < rules.least_stages or max(depths) * rules.chunks not in spans:
+        return None
+    if rules.scheme in STASHING:
+        if pipelines > 1:
+            return None
+        return _slowest(spans[nodes], tables), PipelineLayout((spans[nodes],), (1,))
+    steps = [_slowest(spans[p * rules.chunks], tables) * rules.chunks for p in depths]
+    units = [p if rules.scheme == "interleaved" else 1 for p in depths]
+    shares = [p if rules.scheme in ("interleaved", "2bw") else 1 for p in depths]
+    while sum(shares) < rules.batch:
+        fitting = [q for q in range(pipelines) if sum(shares) + units[q] <= rules.batch]
+        if not fitting:
+            return None
+        q = min(fitting, key=lambda one: (shares[one] + units[one] + depths[one] - 1) * steps[one])
+        shares[q] += units[q]
+    if sum(shares) != rules.batch:
+        return None
+    bubble = 0.0 if rules.scheme == "2bw" else 1 / rules.chunks
+    seconds = max((m + (p - 1) * bubble) * t for m, p, t in zip(shares, depths, steps, strict=True))
+    chosen = tuple(spans[p * rules.chunks] for p in depths)
+    return seconds, PipelineLayout(chosen, tuple(shares), rules.chunks)
+
+
+def _slowest(spans: Spans, tables: SpanTables) -> float:
+    return max(float(tables.seconds[first, last]) for first, last in spans)
+
+
+def assign(
+    layout: PipelineLayout, nodes: Sequence[str], held: Mapping[str, frozenset[int]], sizes: Sequence[float]
+) -> list[str]:
+    """A node for every seat, so that the fewest bytes move."""
+    from scipy.optimize import linear_sum_assignment
+
+    wanted = [layout.held(seat) for seat in layout.seats()]
+    missing = np.array(
+        [[sum(sizes[layer] for layer in layers if layer not in held[node]) for node in nodes] for layers in wanted]
+    )
+    assert missing.max(initial=0.0) < inf
+    _, columns = linear_sum_assignment(missing)
+    return [nodes[int(column)] for column in columns]

@@ -1,0 +1,154 @@
+"""An elastic pipeline on this computer: nodes are processes, which may really be killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import cloudpickle
+
+from agileml.errors import JobFailed
+from agileml.pipeline.copies import Copies, copies_for, final_weights, store_copy
+from agileml.pipeline.elastic import ElasticController
+from agileml.pipeline.elastic_messages import (
+    CONTROLLER,
+    BatchesDone,
+    NodeFailed,
+    NodeGone,
+    NodeJoined,
+    NodeReady,
+    NodeWarned,
+    PipelineEvent,
+    TakeSeat,
+)
+from agileml.pipeline.model import Weights
+from agileml.pipeline.node import PipelineFrame, PipelineTask
+from agileml.pipeline.pipeline_checkpoint import load_checkpoint, save_checkpoint
+from agileml.pipeline.wire import opened, post
+from agileml.pipeline.worker import WorkerBoot, socket_of
+from agileml.runtime.own_folder import short_folder
+from agileml.transport import Connected, Endpoint, Identity, Lost, Received
+
+_BOOT = """\
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from agileml.pipeline.worker import main
+main()
+"""
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""More threads would share the processors with the other stages, and add in another order."""
+_POLL_SECONDS = 0.5
+
+AfterBatch = Callable[["LocalPipeline"], None]
+
+
+class LocalPipeline:
+    """Use it in a `with` block: at its end no process and no socket is left."""
+
+    def __init__(self, task: PipelineTask, controller: ElasticController, checkpoint: Path | None = None) -> None:
+        """With a checkpoint file the run survives its own process: it goes on from the file, if it exists."""
+        self.controller = controller
+        self.copies: Copies = {}
+        self._checkpoint = checkpoint
+        if checkpoint and checkpoint.exists():
+            load_checkpoint(checkpoint, controller, self.copies)
+        self._task = cloudpickle.dumps(task)
+        self._model = task.model
+        self._folder = short_folder("agileml-pipeline-")
+        self._secret = secrets.token_bytes(32)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._endpoint = Endpoint(Identity(CONTROLLER), self._secret)
+        self._endpoint.listen(socket_of(self._folder, CONTROLLER))
+
+    def __enter__(self) -> LocalPipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._endpoint.close()
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Nodes whose process runs."""
+        return [name for name, process in self._processes.items() if process.poll() is None]
+
+    def join(self, name: str) -> None:
+        """Starts a node; it takes part as soon as a batch is finished."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **_ONE_THREAD},
+        )
+        self._processes[name] = process
+        assert process.stdin is not None
+        with process.stdin as pipe:
+            pickle.dump(sys.path, pipe)
+            pickle.dump(WorkerBoot(name, self._folder, self._secret, self._task), pipe)
+
+    def warn(self, name: str) -> None:
+        """A node will be taken away: it finishes its batch and hands its layers on."""
+        self._handle(NodeWarned(name))
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, as an eviction without warning."""
+        self._processes[name].kill()
+
+    def run(self, after_batch: AfterBatch | None = None) -> dict[int, Weights]:
+        """Trains to the end; the weights of all layers."""
+        seen = self.controller.batch
+        while not self.controller.finished:
+            for event in self._endpoint.poll(_POLL_SECONDS):
+                match event:
+                    case Connected(peer, _):
+                        self._handle(NodeJoined(peer))
+                    case Lost(peer, _):
+                        self._handle(NodeGone(peer))
+                    case Received():
+                        self._take(event)
+            if self.controller.batch != seen:
+                seen = self.controller.batch
+                self._save()
+                if after_batch and not self.controller.finished:
+                    after_batch(self)
+            self._check()
+        self._endpoint.flush(5.0)
+        return final_weights(self._model, self.copies, self.controller.settings.batches)
+
+    def _take(self, event: Received) -> None:
+        match opened(event):
+            case PipelineFrame() as frame:
+                store_copy(self.copies, frame, self.controller.backup)
+            case NodeReady() | BatchesDone() | NodeFailed() as report:
+                self._handle(report)
+            case _:
+                pass
+
+    def _handle(self, event: PipelineEvent) -> None:
+        for node, instruction in self.controller.handle(event, time.monotonic()):
+            if node not in self._endpoint.peers:
+                continue
+            post(self._endpoint, node, instruction)
+            if isinstance(instruction, TakeSeat):
+                for frame in copies_for(instruction, self.copies):
+                    post(self._endpoint, node, frame)
+
+    def _save(self) -> None:
+        if self._checkpoint and self.controller.backup == self.controller.batch:
+            save_checkpoint(self._checkpoint, self.controller, self.copies)
+
+    def _check(self) -> None:
+        """A job without processes would wait forever."""
+        if not self.nodes and not self._endpoint.peers and not self.controller.finished:
+            statuses = ", ".join(f"{name}: {process.returncode}" for name, process in self._processes.items())
+            raise JobFailed(f"all nodes are gone (exit status {statuses or 'none was started'}); start the job again")

@@ -1,0 +1,62 @@
+"""What a pipeline trains: layers that know their own forward and backward pass, a loss, and microbatches by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Weights = tuple[Array, ...]
+"""Never changed in place: a version may be in use by several microbatches."""
+Stash = Any
+"""What a layer's backward pass needs of its forward pass."""
+DrawKey = tuple[int, int, int]
+"""Seed, microbatch and layer: random numbers depend on nothing else, so a repeated pass draws the same."""
+
+
+class PipelineLayer(Protocol):
+    """A layer with one input and one output array."""
+
+    def initial(self, key: DrawKey) -> Weights:
+        """The weights at the start."""
+        ...
+
+    def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
+        """The output, and what `backward` needs."""
+        ...
+
+    def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
+        """Gradients of the inputs and of the weights."""
+        ...
+
+
+class MicrobatchLoss(Protocol):
+    """The mean loss of a microbatch."""
+
+    def __call__(self, outputs: Array, targets: Array) -> tuple[float, Array]:
+        """The loss and its gradient."""
+        ...
+
+
+class Microbatches(Protocol):
+    """The data, by the number of a microbatch; the same number always gives the same samples."""
+
+    def __call__(self, number: int) -> tuple[Array, Array]:
+        """Inputs and targets."""
+        ...
+
+
+@dataclass(frozen=True)
+class PipelineModel:
+    """All that every worker needs to know of the task. It must be picklable."""
+
+    layers: Sequence[PipelineLayer]
+    loss: MicrobatchLoss
+    data: Microbatches
+    seed: int = 0
+
+    def initial(self, layer: int) -> Weights:
+        return self.layers[layer].initial((self.seed, 0, layer))

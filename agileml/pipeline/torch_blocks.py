@@ -1,0 +1,45 @@
+"""A small causal transformer in PyTorch, as a sequence of layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class TokenEmbedding(nn.Module):
+    """Token and position."""
+
+    def __init__(self, tokens: int, sequence: int, hidden: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(tokens, hidden)
+        self.position = nn.Parameter(torch.zeros(sequence, hidden))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        embedded: torch.Tensor = self.token(numbers)
+        return embedded + self.position[: numbers.shape[1]]
+
+
+class CausalBlock(nn.Module):
+    """Attention to earlier tokens, and a feed-forward layer."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.between = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.mixed, self.joined = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.wide, self.narrow = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        samples, length, hidden = inputs.shape
+        parts = self.mixed(self.before(inputs)).view(samples, length, 3, self.heads, hidden // self.heads)
+        query, key, value = (parts[:, :, i].transpose(1, 2) for i in range(3))
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        attended: torch.Tensor = inputs + self.joined(seen.transpose(1, 2).reshape(samples, length, hidden))
+        narrowed: torch.Tensor = self.narrow(nn.functional.gelu(self.wide(self.between(attended))))
+        return attended + narrowed
+
+
+def small_transformer(tokens: int, sequence: int, hidden: int, heads: int, blocks: int) -> nn.Sequential:
+    """Embedding, blocks, and a projection."""
+    inner = [CausalBlock(hidden, heads) for _ in range(blocks)]
+    return nn.Sequential(TokenEmbedding(tokens, sequence, hidden), *inner, nn.Linear(hidden, tokens))

@@ -1,0 +1,119 @@
+"""`train`: an elastic pipeline in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agileml.checks import check_whole
+from agileml.errors import BadArgument
+from agileml.pipeline.elastic import ElasticController, ElasticSettings, EpochRecord
+from agileml.pipeline.layouts import LayoutRules, layouts
+from agileml.pipeline.local import AfterBatch, LocalPipeline
+from agileml.pipeline.model import PipelineModel, Weights
+from agileml.pipeline.node import PipelineTask
+from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.schemes import STASHING, check_scheme
+from agileml.pipeline.seats import PipelineLayout
+from agileml.pipeline.sim import PipelineFault, SimulatedPipeline
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """How a model is trained. `batch` counts microbatches; `layouts` overrides the choice for numbers of nodes."""
+
+    batches: int
+    batch: int
+    scheme: str = "flush"
+    chunks: int = 1
+    recompute: bool = False
+    every: int = 1
+    """Batches between backups."""
+    least_stages: int = 1
+    most_nodes: int = 8
+    layouts: dict[int, PipelineLayout] | None = None
+
+
+@dataclass(frozen=True)
+class TrainedPipeline:
+    """Weights of each layer, the loss of each microbatch, and what happened."""
+
+    weights: dict[int, Weights]
+    losses: dict[int, float]
+    history: tuple[EpochRecord, ...]
+    redone: int
+
+
+def controller_for(
+    model: PipelineModel, plan: PipelinePlan, layer_seconds: Sequence[float] | None = None
+) -> ElasticController:
+    """The controller of a plan; without seconds, layers count by their weights."""
+    for name in ("batches", "batch", "every", "most_nodes"):
+        check_whole(name, getattr(plan, name), 1)
+    check_scheme(plan.scheme, 1, plan.batch, plan.chunks)
+    if plan.scheme in STASHING and plan.batch != 1:
+        raise BadArgument(f"batch is {plan.batch}: {plan.scheme} updates after every microbatch; set it to 1")
+    sizes = [float(sum(one.nbytes for one in model.initial(layer))) for layer in range(len(model.layers))]
+    if plan.least_stages * plan.chunks > len(sizes):
+        raise BadArgument(
+            f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(sizes)} layers"
+        )
+    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages)
+    found = plan.layouts or layouts(layer_seconds or [1.0 + size for size in sizes], rules, plan.most_nodes)
+    if not found:
+        raise BadArgument(
+            f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes can process it;"
+            " use more microbatches or fewer stages"
+        )
+    return ElasticController(ElasticSettings(plan.scheme, plan.batches, found, sizes, plan.every))
+
+
+def train_local(
+    model: PipelineModel,
+    optimizer: Optimizer,
+    plan: PipelinePlan,
+    nodes: int,
+    *,
+    after_batch: AfterBatch | None = None,
+    checkpoint: Path | None = None,
+) -> TrainedPipeline:
+    """Trains on processes of this computer. `after_batch` may warn, kill and add nodes."""
+    check_whole("nodes", nodes, 1)
+    controller = controller_for(model, plan)
+    task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
+    with LocalPipeline(task, controller, checkpoint) as pipeline:
+        for i in range(nodes):
+            pipeline.join(f"n{i}")
+        weights = pipeline.run(after_batch)
+    return _result(controller, weights)
+
+
+def train_simulated(
+    model: PipelineModel,
+    optimizer: Optimizer,
+    plan: PipelinePlan,
+    nodes: int,
+    *,
+    faults: Sequence[PipelineFault] = (),
+    seed: int = 0,
+) -> TrainedPipeline:
+    """Trains in this process, with messages in random order and the given faults."""
+    check_whole("nodes", nodes, 1)
+    controller = controller_for(model, plan)
+    task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
+    pipeline = SimulatedPipeline(task, controller, [f"n{i}" for i in range(nodes)], faults, seed)
+    return _result(controller, pipeline.run())
+
+
+def save_weights(path: Path, weights: dict[int, Weights]) -> None:
+    """Writes the weights of layer i as arrays `i/0`, `i/1` and so on."""
+    named = {f"{layer}/{i}": one for layer, arrays in weights.items() for i, one in enumerate(arrays)}
+    with path.open("wb") as file:
+        np.savez(file, **named)  # type: ignore[arg-type]
+
+
+def _result(controller: ElasticController, weights: dict[int, Weights]) -> TrainedPipeline:
+    return TrainedPipeline(weights, dict(controller.losses), tuple(controller.history), controller.redone)

@@ -1,0 +1,120 @@
+"""The process of one pipeline node: the state machine of `node`, behind an endpoint."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+
+from agileml.pipeline.elastic_messages import CONTROLLER, LeavePipeline, NodeFailed, NodeReport, RunBatches, TakeSeat
+from agileml.pipeline.node import PipelineFrame, PipelineNode, PipelineTask
+from agileml.pipeline.wire import Control, opened, post
+from agileml.transport import Connected, Endpoint, Identity, Lost, Received, UnixAddress
+
+Parcel = Control | PipelineFrame
+
+
+@dataclass(frozen=True)
+class WorkerBoot:
+    """What a new process is given."""
+
+    name: str
+    folder: Path
+    secret: bytes
+    task: bytes
+    """A pickled `PipelineTask`."""
+
+
+def socket_of(folder: Path, name: str) -> UnixAddress:
+    """Where a process of the job listens."""
+    return UnixAddress(str(folder / f"{name}.sock"))
+
+
+class PipelineWorker:
+    """Connects to the controller, and to its peers as the controller names them."""
+
+    def __init__(self, boot: WorkerBoot) -> None:
+        task: PipelineTask = cloudpickle.loads(boot.task)
+        self._boot = boot
+        self._endpoint = Endpoint(Identity(boot.name), boot.secret)
+        self._endpoint.listen(socket_of(boot.folder, boot.name))
+        self._waiting: dict[str, deque[PipelineFrame]] = {}
+        """Frames for peers whose link is not open yet."""
+        self._node = PipelineNode(boot.name, task, self._send, self._report)
+
+    def run(self) -> None:
+        """Works until the controller lets it go or is gone."""
+        self._endpoint.connect(CONTROLLER, socket_of(self._boot.folder, CONTROLLER))
+        try:
+            while self._handled_all():
+                pass
+            self._endpoint.flush(5.0)
+        finally:
+            self._endpoint.close()
+
+    def _handled_all(self) -> bool:
+        for event in self._endpoint.poll():
+            match event:
+                case Connected(peer, _):
+                    for frame in self._waiting.pop(peer, ()):
+                        post(self._endpoint, peer, frame)
+                case Received():
+                    if not self._take(opened(event)):
+                        return False
+                case Lost(peer, _) if peer == CONTROLLER:
+                    return False
+                case Lost(peer, _):
+                    self._waiting.pop(peer, None)
+        return True
+
+    def _take(self, message: Parcel) -> bool:
+        match message:
+            case LeavePipeline():
+                return False
+            case PipelineFrame():
+                self._node.receive(message)
+            case TakeSeat():
+                self._link(message)
+                self._node.instruct(message)
+            case RunBatches():
+                self._node.instruct(message)
+            case _:
+                pass
+        return True
+
+    def _link(self, seat: TakeSeat) -> None:
+        """Of two peers the one whose name sorts first connects."""
+        self._waiting = {peer: frames for peer, frames in self._waiting.items() if peer in seat.peers}
+        for peer in seat.peers:
+            if peer > self._boot.name and peer not in self._endpoint.peers:
+                self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
+
+    def _send(self, node: str, frame: PipelineFrame) -> None:
+        if node in self._endpoint.peers:
+            post(self._endpoint, node, frame)
+        else:
+            self._waiting.setdefault(node, deque()).append(frame)
+
+    def _report(self, report: NodeReport) -> None:
+        post(self._endpoint, CONTROLLER, report)
+
+    def fail(self, error: Exception) -> None:
+        """Reports an error of the user's code as well as the link allows."""
+        if CONTROLLER in self._endpoint.peers:
+            self._report(NodeFailed(self._boot.name, f"{type(error).__name__}: {error}"))
+            self._endpoint.flush(5.0)
+
+
+def main() -> None:
+    """The entry point of a new process, which reads its `WorkerBoot` from the standard input."""
+    boot = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent process
+    worker = PipelineWorker(boot)
+    try:
+        worker.run()
+    except Exception as error:
+        worker.fail(error)
+        raise

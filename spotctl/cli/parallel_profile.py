@@ -1,0 +1,43 @@
+"""`spotctl parallel profile`: measures the layers of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def profile(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="mlp, transformer, or FILE.py:FUNCTION.")],
+    microbatch: Annotated[str, typer.Option(help="Microbatch sizes to measure.")] = "1,2,4",
+    repeats: Annotated[int, typer.Option(help="Passes per layer; the median counts.")] = 20,
+    out: Annotated[Path | None, typer.Option(help="File for the profile; the input of spotctl parallel plan.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Measure forward and backward seconds and bytes of every layer on this machine.
+
+    FUNCTION takes the number of samples in a microbatch and returns an agileml.pipeline.model.PipelineModel. `mlp`
+    is built in, and so is `transformer`, which needs PyTorch.
+
+    Example: spotctl parallel profile mlp --microbatch 8,16 --out profile.json
+    """
+    from agileml.pipeline.profiler import profiled, profiles_to_json
+    from agileml.pipeline.user_model import model_factory
+    from spotctl.cli.device_options import parse_sizes
+    from spotctl.show import parallel_tables
+
+    session: Session = context.obj
+    sizes = parse_sizes(microbatch)
+    found = profiled(model, model_factory(model), sizes, repeats)
+    content = profiles_to_json(model, found)
+    if out:
+        out.write_text(json.dumps(content, indent=1) + "\n")
+    if json_:
+        session.answer_json(content)
+    else:
+        session.out.print(parallel_tables.profile_table(found))

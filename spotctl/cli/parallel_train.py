@@ -1,0 +1,67 @@
+"""`spotctl parallel train`: trains a model in pipeline stages on processes of this computer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def train(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="mlp, transformer, or FILE.py:FUNCTION.")],
+    nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
+    batches: Annotated[int, typer.Option(help="Updates.")] = 20,
+    microbatches: Annotated[int, typer.Option(help="Microbatches per update, over all pipelines.")] = 8,
+    microbatch: Annotated[int, typer.Option(help="Samples per microbatch.")] = 16,
+    scheme: Annotated[str, typer.Option(help="gpipe, flush, interleaved, 2bw, pipedream or vertical-sync.")] = "flush",
+    chunks: Annotated[int, typer.Option(help="Chunks per node of the interleaved scheme.")] = 1,
+    stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
+    every: Annotated[int, typer.Option(help="Updates between backups of all layers.")] = 1,
+    faults: Annotated[
+        str, typer.Option("--faults", help="Faults by update: 'kill 5, warn 9, join 12'. Nodes are chosen by seat.")
+    ] = "",
+    engine: Annotated[
+        str, typer.Option(help="local: processes. sim: one process, without faults, to check a model.")
+    ] = "local",
+    checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file, and keep it current.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the trained weights (.npz).")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Train in pipeline stages on local processes that may be killed, warned and added while it runs.
+
+    With a flushing scheme or 2bw the result does not depend on the number of nodes or on faults, bit for bit.
+
+    Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
+    """
+    from agileml.pipeline.fault_script import parse_faults
+    from agileml.pipeline.optimizers import Optimizer
+    from agileml.pipeline.training import PipelinePlan, save_weights, train_local, train_simulated
+    from agileml.pipeline.user_model import model_factory
+    from spotctl.errors import BadRequest
+    from spotctl.show import parallel_tables
+
+    session: Session = context.obj
+    if engine not in ("local", "sim"):
+        raise BadRequest(f"--engine {engine!r}: choose local or sim")
+    if engine == "sim" and (faults or checkpoint):
+        raise BadRequest("--engine sim has no processes and no checkpoints: leave out --faults and --checkpoint")
+    plan = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most_nodes=max(nodes, 8))
+    script, rule = parse_faults(faults), Optimizer(optimizer, rate)
+    built = model_factory(model)(microbatch)
+    if engine == "sim":
+        found = train_simulated(built, rule, plan, nodes)
+    else:
+        found = train_local(built, rule, plan, nodes, after_batch=script.after_batch, checkpoint=checkpoint)
+    if out:
+        save_weights(out, found.weights)
+    if json_:
+        session.answer_json(parallel_tables.trained_answer(found, plan))
+    else:
+        session.out.print(parallel_tables.trained_table(found, plan))
