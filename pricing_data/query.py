@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import BadInput
+from pricing_data.store.segments import SegmentFile
 
 if TYPE_CHECKING:
     from duckdb import Statement
@@ -22,7 +23,14 @@ select market,
        coalesce(nullif(split_part(market, '/', 5), ''), 'linux') as os,
        make_timestamp(time) as time,
        price / 1e9 as usd_per_hour
-from read_parquet({paths})
+from ({rows})
+"""
+_ROWS = "select market, time * {units.time} as time, price * {units.price} as price from read_parquet('{path}')"
+_CORRECTED = """
+select * from ({rows}) as stored where not exists (
+    select 1 from ({corrections}) as newer
+    where newer.market = stored.market and newer.time = stored.time and newer.price > stored.price
+)
 """
 _WRITE = "write one select ... from prices"
 
@@ -48,7 +56,7 @@ def query(segments: Sequence[Path], sql: str) -> QueryResult:
         connection.execute("set python_enable_replacements = false")
         connection.execute("set lock_configuration = true")
         try:
-            connection.execute(_VIEW.format(paths=f"[{paths}]"))
+            connection.execute(_VIEW.format(rows=_rows(segments)))
             result = connection.execute(_only_select(connection.extract_statements(sql)))
             columns = tuple(column[0] for column in result.description or ()) if result else ()
             rows = result.fetchall() if columns else []
@@ -61,6 +69,18 @@ def query(segments: Sequence[Path], sql: str) -> QueryResult:
     if not columns:
         raise BadInput(f"query: it returns no rows; {_WRITE}")
     return QueryResult(columns, rows)
+
+
+def _rows(segments: Sequence[Path]) -> str:
+    """SQL for the rows of all segments, without those that a correction in another segment replaces."""
+    parts, corrections = [], []
+    for path in segments:
+        with SegmentFile(path) as segment:
+            parts.append(_ROWS.format(units=segment.units, path=str(path).replace("'", "''")))
+            if segment.corrections:
+                corrections.append(parts[-1])
+    rows = " union all ".join(parts)
+    return _CORRECTED.format(rows=rows, corrections=" union all ".join(corrections)) if corrections else rows
 
 
 def _only_select(statements: list[Statement]) -> Statement:

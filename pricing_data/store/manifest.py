@@ -19,7 +19,9 @@ from pathlib import Path
 from pricing_data.errors import StoreError
 from pricing_data.units import Span
 
-FORMAT = 1
+FORMAT = 2
+# Format 1 differs only in the segments, which say themselves how they are to be read.
+_READABLE = (1, 2)
 _NAME = "manifest.json"
 # The names of files that writers create: tables, and manifests not yet renamed.
 _OURS = re.compile(r"[a-z_]+-[0-9a-f]{32}\.parquet|manifest\.json\.[0-9a-f]{32}")
@@ -27,13 +29,17 @@ _OURS = re.compile(r"[a-z_]+-[0-9a-f]{32}\.parquet|manifest\.json\.[0-9a-f]{32}"
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """A segment file, with the time span that lets readers skip it."""
+    """A segment file, with the time span that lets readers skip it.
+
+    `corrections` of its rows replace lower prices of the same market and time in other segments.
+    """
 
     name: str
     rows: int
     bytes: int
     first: int
     last: int
+    corrections: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ def load(root: Path) -> Manifest:
 
 def _parsed(content: dict[str, object], path: Path) -> Manifest:
     version = content["format"]
-    if version != FORMAT:
+    if version not in _READABLE:
         raise StoreError(f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade spotctl")
     segments, facts, covered = content["segments"], content["facts"], content["covered"]
     if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):

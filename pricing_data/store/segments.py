@@ -1,18 +1,22 @@
 """Segments: immutable Parquet files of price events.
 
-Rows are sorted by market and time, so that delta encoding compresses the times; the footer says which rows belong to
-which market, so that one market's history can be read without the others.
+Rows are sorted by market and time, so that delta encoding compresses both columns; times and prices are stored in the
+largest units that fit all rows (mostly seconds and hundredths of a cent), which makes the deltas small. The footer says
+which rows belong to which market, so that one market's history can be read without the others.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +27,13 @@ from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.store.manifest import damaged
 from pricing_data.store.table import NO_ROWS, PriceTable
+from pricing_data.units import SECOND
 
 # Small enough to read one market in a few milliseconds, large enough for dictionary encoding to pay off.
 _ROW_GROUP = 1 << 16
-_INDEX = b"spotctl.markets"
+_INDEX = b"spotctl.index"
+# Segments of an earlier version, whose units are microseconds and nano-dollars.
+_OLD_INDEX = b"spotctl.markets"
 _SCAN_SHARE = 16
 """Scan all names when more than 1 in this many markets is requested; else search for each."""
 
@@ -36,25 +43,161 @@ market_of = lru_cache(maxsize=1 << 17)(Market.parse)
 _SCHEMA = pa.schema(
     [("market", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64()), ("price", pa.int64())],
 )
+_TIME_UNITS = (SECOND, 1)
+_PRICE_UNITS = (100_000, 10_000, 1_000, 100, 10, 1)
+# How many rows a merge holds in memory at once.
+_MERGED_ROWS = 1 << 19
 
 
-def write_segment(path: Path, table: PriceTable) -> None:
-    """Writes a table as a new segment file."""
-    names = [str(market) for market in table.markets]
-    index = {"names": names, "rows": np.diff(table.starts).tolist()}
-    codes = pa.array(table.codes().astype(np.int32))
-    columns = [pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())), table.times, table.prices]
-    rows = pa.Table.from_arrays([pa.array(column) for column in columns], schema=_SCHEMA)
-    pq.write_table(
-        rows.replace_schema_metadata({_INDEX: json.dumps(index).encode()}),
-        path,
-        row_group_size=_ROW_GROUP,
-        compression="zstd",
-        use_dictionary=["market", "price"],
-        column_encoding={"time": "DELTA_BINARY_PACKED"},
-        write_statistics=["market"],
-        write_page_checksum=True,
-    )
+class StoredUnits(NamedTuple):
+    """What one step of the stored integers means, in microseconds and nano-dollars."""
+
+    time: int = 1
+    price: int = 1
+
+    @classmethod
+    def of(cls, table: PriceTable) -> StoredUnits:
+        """The largest units that fit all rows."""
+        return cls(_fitting(table.times, _TIME_UNITS), _fitting(table.prices, _PRICE_UNITS))
+
+
+def _fitting(values: Ints, units: Iterable[int]) -> int:
+    return next(unit for unit in units if not np.any(values % unit))
+
+
+class SegmentWriter:
+    """Writes a segment in parts, whose markets must come in order. The file is complete when the block ends."""
+
+    def __init__(self, path: Path, units: StoredUnits, corrections: int = 0) -> None:
+        self._units = units
+        self._corrections = corrections
+        self._writer = pq.ParquetWriter(
+            path,
+            _SCHEMA,
+            compression="zstd",
+            use_dictionary=["market"],
+            column_encoding={"time": "DELTA_BINARY_PACKED", "price": "DELTA_BINARY_PACKED"},
+            write_statistics=["market"],
+            write_page_checksum=True,
+        )
+        self._names: list[str] = []
+        self._rows: list[int] = []
+        self._pending: list[PriceTable] = []
+        self._waiting = 0
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush(last=True)
+            about = {"names": self._names, "rows": self._rows, **self._units._asdict()}
+            about["corrections"] = self._corrections
+            self._writer.add_key_value_metadata({_INDEX: _sealed(about)})
+        self._writer.close()
+
+    def add(self, table: PriceTable) -> None:
+        """Adds the rows of further markets."""
+        self._names += map(str, table.markets)
+        self._rows += np.diff(table.starts).tolist()
+        self._pending.append(table)
+        self._waiting += len(table)
+        if self._waiting >= _ROW_GROUP:
+            self._flush(last=False)
+
+    def note(self, key: bytes, value: bytes) -> None:
+        """Adds an entry to the file's metadata."""
+        self._writer.add_key_value_metadata({key: value})
+
+    def resolved(self, corrections: int) -> None:
+        """Takes note that corrections and what they replace are one row now."""
+        self._corrections -= corrections
+
+    def _flush(self, *, last: bool) -> None:
+        """Writes whole row groups, which must all have the same size, and at the end the rest."""
+        names = [str(market) for table in self._pending for market in table.markets]
+        if not names:
+            return
+        codes = np.repeat(np.arange(len(names)), np.concatenate([np.diff(table.starts) for table in self._pending]))
+        times = np.concatenate([table.times for table in self._pending])
+        prices = np.concatenate([table.prices for table in self._pending])
+        end = times.size if last else times.size // _ROW_GROUP * _ROW_GROUP
+        for start in range(0, end, _ROW_GROUP):
+            part = slice(start, min(start + _ROW_GROUP, end))
+            self._write(names, codes[part], times[part], prices[part])
+        kept = tuple(market_of(name) for name in (names[codes[end] :] if end < times.size else ()))
+        left = np.bincount(codes[end:] - codes[end], minlength=len(kept)) if kept else np.zeros(0, dtype=np.int64)
+        rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times[end:], prices[end:])
+        self._pending, self._waiting = ([rest] if kept else []), len(rest)
+
+    def _write(self, names: list[str], codes: Ints, times: Ints, prices: Ints) -> None:
+        first = int(codes[0])
+        present = pa.array(names[first : int(codes[-1]) + 1], pa.string())
+        columns = [
+            pa.DictionaryArray.from_arrays(pa.array((codes - first).astype(np.int32)), present),
+            pa.array(times // self._units.time),
+            pa.array(prices // self._units.price),
+        ]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP)
+
+
+def _sealed(about: dict[str, Any]) -> bytes:
+    """The index with a checksum: Parquet has none for its footer."""
+    text = json.dumps(about).encode()
+    return b"%08x" % crc32(text) + text
+
+
+def _index(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+    if _INDEX not in metadata:
+        old: dict[str, Any] = json.loads(metadata[_OLD_INDEX])
+        return {**old, **StoredUnits()._asdict(), "corrections": 0}
+    seal, text = metadata[_INDEX][:8], metadata[_INDEX][8:]
+    if seal != b"%08x" % crc32(text):
+        raise ValueError("the index does not match its checksum")
+    index: dict[str, Any] = json.loads(text)
+    return index
+
+
+def write_segment(path: Path, table: PriceTable, corrections: int = 0) -> None:
+    """Writes a table as a new segment file. `corrections` of its rows replace lower prices in other segments."""
+    with SegmentWriter(path, StoredUnits.of(table), corrections) as writer:
+        writer.add(table)
+
+
+def merge_segments(path: Path, sources: Iterable[Path], corrections: int) -> int:
+    """Writes the rows of several segments as one, a few markets at a time; returns the number of rows.
+
+    Of two prices of one market and time, the higher one stays. `corrections` are those of the sources.
+    """
+    with ExitStack() as stack:
+        segments = [stack.enter_context(SegmentFile(source)) for source in sources]
+        units = StoredUnits(min(s.units.time for s in segments), min(s.units.price for s in segments))
+        before = sum(segment.rows for segment in segments)
+        written = 0
+        with SegmentWriter(path, units, corrections) as writer:
+            for names in _portions(segments):
+                table = PriceTable.merged(segment.read(names) for segment in segments)
+                written += len(table)
+                writer.add(table)
+            writer.resolved(before - written)
+        return written
+
+
+def _portions(segments: Iterable[SegmentFile]) -> Iterator[list[str]]:
+    """All markets in order, in portions of not too many rows."""
+    rows: Counter[str] = Counter()
+    for segment in segments:
+        rows.update(segment.rows_of)
+    portion: list[str] = []
+    total = 0
+    for name in sorted(rows):
+        if portion and total + rows[name] > _MERGED_ROWS:
+            yield portion
+            portion, total = [], 0
+        portion.append(name)
+        total += rows[name]
+    if portion:
+        yield portion
 
 
 class SegmentFile:
@@ -63,13 +206,17 @@ class SegmentFile:
     def __init__(self, path: Path) -> None:
         try:
             self._file = pq.ParquetFile(path, page_checksum_verification=True)
-            index = json.loads(self._file.schema_arrow.metadata[_INDEX])
+            self.metadata: dict[bytes, bytes] = self._file.metadata.metadata
+            index = _index(self.metadata)
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(damaged(path, error)) from error
         self._path = path
         self.names: list[str] = index["names"]
+        self.units = StoredUnits(index["time"], index["price"])
+        self.corrections: int = index["corrections"]
+        self.rows_of: dict[str, int] = dict(zip(self.names, index["rows"], strict=True))
         self._starts = [0, *accumulate(index["rows"])]
         self._group = self._file.metadata.row_group(0).num_rows
 
@@ -78,6 +225,11 @@ class SegmentFile:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(self.rows_of.values())
 
     def read(self, names: Collection[str] | None = None) -> PriceTable:
         """The rows of these markets, or of all markets."""
@@ -116,7 +268,10 @@ class SegmentFile:
             raise StoreError(damaged(self._path, error)) from error
         skipped = {group: (group - i) * size for i, group in enumerate(groups)}
         ranges = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
-        return _picked(rows.column("time"), ranges), _picked(rows.column("price"), ranges)
+        times, prices = _picked(rows.column("time"), ranges), _picked(rows.column("price"), ranges)
+        times *= self.units.time
+        prices *= self.units.price
+        return times, prices
 
 
 def _picked(column: Any, ranges: list[slice]) -> Ints:  # noqa: ANN401  # pyarrow is untyped

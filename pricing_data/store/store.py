@@ -22,7 +22,7 @@ from pricing_data.store import manifest as manifests
 from pricing_data.store import watched as watched_table
 from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
-from pricing_data.store.segments import SegmentFile, market_of, write_segment
+from pricing_data.store.segments import SegmentFile, market_of, merge_segments, write_segment
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -64,7 +64,7 @@ class PriceStore:
     def size(self) -> tuple[int, int]:
         """The number of stored price events, and of bytes on disk."""
         manifest = manifests.load(self.root)
-        rows = sum(entry.rows for entry in manifest.segments)
+        rows = sum(entry.rows - entry.corrections for entry in manifest.segments)
         return rows, sum(_file_size(self.root / name) for name in manifest.files)
 
     def over_segments(self, read: Callable[[list[Path]], R]) -> R:
@@ -188,13 +188,11 @@ class PriceStore:
         stored = self._rows(manifest, {str(market) for market in table.markets}, span) if manifest.segments else NO_ROWS
         news = novelty(table, stored)
         done = Committed(len(news.fresh), news.known, len(news.higher) + news.lower)
-        if len(news.higher):
-            # A time of a market is in one segment only, so replacing a price rewrites everything. This is rare.
-            everything = PriceTable.merged([self._rows(manifest), news.fresh, news.higher])
-            return replace(manifest, segments=(self._write(everything),)), done
-        if not len(news.fresh):
+        rows = PriceTable.merged([news.fresh, news.higher]) if len(news.higher) else news.fresh
+        if not len(rows):
             return manifest, done
-        return replace(manifest, segments=(*manifest.segments, self._write(news.fresh))), done
+        # Readers take the higher of two prices of one time, so a correction need not rewrite the lower one.
+        return replace(manifest, segments=(*manifest.segments, self._write(rows, len(news.higher)))), done
 
     def _with_facts(self, manifest: Manifest, fetched: FetchedRows) -> Manifest:
         manifest = self._with_fact(manifest, TYPES, fetched.types)
@@ -243,15 +241,22 @@ class PriceStore:
         if not crowded:
             return manifest
         few, rest = by_size[: crowded[-1] + 1], by_size[crowded[-1] + 1 :]
-        joined = self._write(self._rows(replace(manifest, segments=tuple(few))))
-        return replace(manifest, segments=(*rest, joined))
-
-    def _write(self, table: PriceTable) -> SegmentEntry:
         path = self._new_path("prices")
-        write_segment(path, table)
+        corrections = sum(entry.corrections for entry in few)
+        rows = merge_segments(path, [self.root / entry.name for entry in few], corrections)
+        corrections -= sum(entry.rows for entry in few) - rows
+        span = Span(min(entry.first for entry in few), max(entry.last for entry in few))
+        return replace(manifest, segments=(*rest, self._entry(path, rows, span, corrections)))
+
+    def _write(self, table: PriceTable, corrections: int) -> SegmentEntry:
+        path = self._new_path("prices")
+        write_segment(path, table, corrections)
+        return self._entry(path, len(table), Span(int(table.times.min()), int(table.times.max())), corrections)
+
+    def _entry(self, path: Path, rows: int, span: Span, corrections: int) -> SegmentEntry:
+        """The manifest's entry of a segment file, which is flushed to disk."""
         manifests.sync(path)
-        first, last = int(table.times.min()), int(table.times.max())
-        return SegmentEntry(path.name, len(table), path.stat().st_size, first, last)
+        return SegmentEntry(path.name, rows, path.stat().st_size, *span, corrections)
 
     def _new_path(self, kind: str) -> Path:
         return self.root / f"{kind}-{uuid.uuid4().hex}.parquet"

@@ -36,11 +36,9 @@ class PriceTable:
         for market, start, end in zip(self.markets, self.starts[:-1], self.starts[1:], strict=True):
             series = PriceSeries(market, self.times[start:end], self.prices[start:end])
             spans = of_events(market, series.times, self.watched.get(market))
-            if spans == (Span(series.first, series.last),):
-                yield series
-            else:
-                until = max([series.last, *(span.end for span in spans)])
-                yield replace(series.held_until(until), watched=spans)
+            until = max([series.last, *(span.end for span in spans)])
+            whole = spans == (Span(series.first, until),)
+            yield replace(series.held_until(until), watched=None if whole else spans)
 
     @classmethod
     def of(cls, batch: PriceBatch) -> PriceTable:
@@ -65,10 +63,24 @@ class PriceTable:
 
     @classmethod
     def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
-        """The rows of all tables."""
+        """The rows of all tables, market by market: most markets are in one table only."""
         tables = tuple(tables)
-        rows = cls.of(PriceBatch.joined(table.batch() for table in tables))
-        return replace(rows, watched=joined(table.watched for table in tables))
+        watched = joined(table.watched for table in tables)
+        parts: dict[str, list[tuple[Market, Ints, Ints]]] = {}
+        for table in tables:
+            for market, start, end in _extents(table):
+                parts.setdefault(str(market), []).append((market, table.times[start:end], table.prices[start:end]))
+        if not parts:
+            return replace(NO_ROWS, watched=watched)
+        rows = [_joined_rows(parts[name]) for name in sorted(parts)]
+        lengths = [times.size for _, times, _ in rows]
+        return cls(
+            tuple(market for market, _, _ in rows),
+            np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+            np.concatenate([times for _, times, _ in rows]),
+            np.concatenate([prices for _, _, prices in rows]),
+            watched,
+        )
 
     def batch(self) -> PriceBatch:
         """The same rows as an unsorted batch."""
@@ -125,6 +137,15 @@ def _price_where_known(table: PriceTable, stored: PriceTable) -> Ints:
 
 def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
     return zip(table.markets, table.starts[:-1].tolist(), table.starts[1:].tolist(), strict=True)
+
+
+def _joined_rows(parts: list[tuple[Market, Ints, Ints]]) -> tuple[Market, Ints, Ints]:
+    """One market's rows from several tables; of two prices at one time the higher one."""
+    if len(parts) == 1:
+        return parts[0]
+    times, prices = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    _, times, prices, _ = _sorted_once(np.zeros(times.size, dtype=np.int64), times, prices)
+    return parts[0][0], times, prices
 
 
 def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:

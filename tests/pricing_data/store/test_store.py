@@ -14,10 +14,12 @@ from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
+from pricing_data.query import QueryResult, query
 from pricing_data.store import Committed, PriceStore
+from pricing_data.store import segments as segments_module
 from pricing_data.store.segments import _ROW_GROUP
 from pricing_data.store.table import PriceTable
-from pricing_data.units import Span
+from pricing_data.units import SECOND, Span
 from tests.pricing_data.histories import START, events, market, random_batch
 from tests.pricing_data.store.test_table import contents, expected
 
@@ -120,7 +122,7 @@ def test_a_reader_continues_while_a_writer_replaces_the_files(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"format": 2}', "format 2.*upgrade spotctl"),
+        ('{"format": 3}', "format 3.*upgrade spotctl"),
         ('{"format": 1, "segments": [', "is damaged"),
         ('{"format": 1, "segments": {}, "facts": [], "covered": 0}', "is damaged"),
         ("[]", "is damaged"),
@@ -240,3 +242,44 @@ def test_a_writer_reports_a_missing_file(store: PriceStore) -> None:
     store.over_segments(list)[0].unlink()
     with pytest.raises(StoreError, match=r"a file is missing .*restore it, or move .* away"):
         store.commit(prices(PriceEvent(market(), START, 2)))
+
+
+def _counted(paths: list[Path]) -> QueryResult:
+    return query(paths, "select count(*), sum(round(usd_per_hour * 1e9)) from prices")
+
+
+def test_a_correction_takes_one_small_segment_and_every_reader_sees_it(store: PriceStore) -> None:
+    rows = [PriceEvent(market(f"t{n}"), START + step * SECOND, 100_000) for n in range(9) for step in range(50)]
+    store.commit(FetchedRows(prices=PriceBatch.of(rows)))
+    (before,) = store.over_segments(list)
+    wrong = rows[123]
+    done = store.commit(FetchedRows(prices=PriceBatch.of([wrong._replace(price=123_457)])))
+    assert done.conflicts == 1
+    segments = store.over_segments(list)
+    assert before in segments
+    assert len(segments) == 2
+    expected = {(str(row.market), row.time): row.price for row in rows} | {(str(wrong.market), wrong.time): 123_457}
+    for _ in range(2):
+        assert contents(store.table()) == expected
+        assert store.size()[0] == len(rows)
+        assert store.over_segments(_counted).rows == [(len(rows), sum(expected.values()))]
+        while len(store.over_segments(list)) > 1:
+            more = [PriceEvent(market("z"), START + step * SECOND, 7) for step in range(500)]
+            expected |= {(str(row.market), row.time): row.price for row in more}
+            rows += more
+            store.commit(FetchedRows(prices=PriceBatch.of(more)))
+            store.compact()
+
+
+def test_a_merge_in_portions_keeps_every_row(store: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments_module, "_MERGED_ROWS", 700)
+    monkeypatch.setattr(segments_module, "_ROW_GROUP", 256)
+    batches = [random_batch(seed=seed, markets=7, rows=2100) for seed in range(4)]
+    for batch in batches:
+        store.commit(FetchedRows(prices=batch))
+    store.compact()
+    assert len(store.over_segments(list)) == 1
+    assert contents(store.table()) == contents(PriceTable.of(PriceBatch.joined(batches)))
+    for series in store.table():
+        assert store.series(series.market) == series
+    assert store.size()[0] == len(store.table())

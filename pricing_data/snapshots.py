@@ -1,0 +1,155 @@
+"""Snapshots: one cloud's prices of one day in one signed file, to be shared on any web server or bucket.
+
+A snapshot has the day's changes, the prices in force at its start, and when each market was watched on that day.
+Importing it twice changes nothing, and days that were not shared stay unobserved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from pricing_data.atomic_write import atomic_write
+from pricing_data.errors import BadInput, StoreError
+from pricing_data.fetched_rows import FetchedRows
+from pricing_data.market import Market
+from pricing_data.observed import Spans, WatchRecord, clipped, of_events
+from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
+from pricing_data.store.table import NO_ROWS, PriceTable
+from pricing_data.units import ABSURD_USD_PER_HOUR, DAY, EARLIEST, NANOS_PER_DOLLAR, Span, format_time, parse_time
+
+_NOTE = b"spotctl.snapshot"
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class PriceSnapshot:
+    """One cloud's prices of one day, and who signed them (a public key in hexadecimal)."""
+
+    cloud: str
+    day: str
+    table: PriceTable
+    signer: str = ""
+
+    @property
+    def span(self) -> Span:
+        start = parse_time(self.day)
+        return Span(start, start + DAY)
+
+    def fetched(self) -> FetchedRows:
+        """The rows as the store takes them."""
+        return FetchedRows(prices=self.table.batch(), watched=self.table.watched)
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The key that signs this installation's snapshots; made on first use."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as out:
+                out.touch(mode=0o600)
+                out.write_bytes(Ed25519PrivateKey.generate().private_bytes_raw())
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"snapshot key {path} cannot be used ({error}); move it away to make a new one") from error
+
+
+def public_key(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
+
+
+def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
+    """The part of a table that was observed on a day: only markets of the cloud that were watched on it."""
+    try:
+        span = PriceSnapshot(cloud, day, NO_ROWS).span
+    except BadInput:
+        raise BadInput(f"day {day!r} is not a date (write 2026-01-31)") from None
+    rows: list[PriceTable] = []
+    for market, start, end in zip(table.markets, table.starts[:-1], table.starts[1:], strict=True):
+        times, prices = table.times[start:end], table.prices[start:end]
+        if market.cloud != cloud or times[0] >= span.end:
+            continue
+        watched = _of_day(of_events(market, times, table.watched.get(market)), span)
+        if watched:
+            first = max(int(np.searchsorted(times, watched[0].start, side="right")) - 1, 0)
+            last = int(np.searchsorted(times, span.end, side="left"))
+            bounds = np.array([0, last - first], dtype=np.int64)
+            records = {market: WatchRecord(complete=watched)}
+            rows.append(PriceTable((market,), bounds, times[first:last], prices[first:last], records))
+    return PriceSnapshot(cloud, day, PriceTable.merged(rows))
+
+
+def _of_day(spans: Spans, day: Span) -> Spans:
+    return tuple(span for span in clipped(spans, day.start, day.end) if span.end > span.start or span.start < day.end)
+
+
+def write(snapshot: PriceSnapshot, folder: Path, key: Ed25519PrivateKey) -> Path:
+    """Writes a snapshot as `CLOUD-DAY.parquet`; the same prices and key give the same file."""
+    path = folder / f"{snapshot.cloud}-{snapshot.day}.parquet"
+    table = snapshot.table
+    if not table.markets:
+        raise BadInput(f"snapshot: no market of {snapshot.cloud} was watched on {snapshot.day}")
+    about = {
+        "cloud": snapshot.cloud,
+        "day": snapshot.day,
+        "watched": [list(map(list, table.watched[market].complete)) for market in table.markets],
+    }
+    note = {**about, "signer": public_key(key), "signature": key.sign(_digest(about, table)).hex()}
+    with atomic_write(path) as out, SegmentWriter(out, StoredUnits.of(table)) as writer:
+        writer.add(table)
+        writer.note(_NOTE, json.dumps(note).encode())
+    return path
+
+
+def read(path: Path) -> PriceSnapshot:
+    """A snapshot whose signature fits its content; whether its signer is trusted is for the caller to decide."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise BadInput(f"{path}: is larger than any snapshot")
+        with SegmentFile(path) as file:
+            note = json.loads(file.metadata[_NOTE])
+            table = file.read()
+        about = {name: note[name] for name in ("cloud", "day", "watched")}
+        signer = Ed25519PublicKey.from_public_bytes(bytes.fromhex(note["signer"]))
+        signer.verify(bytes.fromhex(note["signature"]), _digest(about, table))
+        return _checked(path, about, table, note["signer"])
+    except InvalidSignature:
+        raise BadInput(f"{path}: the signature does not fit the content; get the file again") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (StoreError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise BadInput(f"{path}: is not a snapshot ({' '.join(str(error).split())[:200]})") from error
+
+
+def _checked(path: Path, about: dict[str, Any], table: PriceTable, signer: str) -> PriceSnapshot:
+    """The snapshot, if a store may believe it: a signer can be trusted and still be wrong."""
+    spans = [tuple(Span(*map(int, span)) for span in spans) for spans in about["watched"]]
+    watched = {market: WatchRecord(complete=one) for market, one in zip(table.markets, spans, strict=True)}
+    snapshot = PriceSnapshot(about["cloud"], about["day"], replace(table, watched=watched), signer)
+    day = snapshot.span
+    for market in table.markets:
+        Market.of_row(market.cloud, market.region, market.zone, market.instance_type, market.os)
+    outside = [span for one in spans for span in one if not day.start <= span.start <= span.end <= day.end]
+    if outside or any(market.cloud != snapshot.cloud for market in table.markets):
+        raise BadInput(f"{path}: has rows or spans of another day or cloud than {snapshot.cloud} {snapshot.day}")
+    series = list(table)  # each checks that its times increase and its prices are above 0
+    if any(one.first < EARLIEST or int(one.times[-1]) >= day.end for one in series):
+        raise BadInput(f"{path}: has prices after {format_time(day.end)}, or before there were spot markets")
+    if int(table.prices.max()) > ABSURD_USD_PER_HOUR * NANOS_PER_DOLLAR:
+        raise BadInput(f"{path}: has a price above {ABSURD_USD_PER_HOUR} US dollars per hour")
+    return snapshot
+
+
+def _digest(about: dict[str, Any], table: PriceTable) -> bytes:
+    names = [str(market) for market in table.markets]
+    head = json.dumps({**about, "markets": names, "starts": table.starts.tolist()}, sort_keys=True)
+    return hashlib.sha256(
+        head.encode() + table.times.astype("<i8").tobytes() + table.prices.astype("<i8").tobytes()
+    ).digest()
