@@ -29,6 +29,7 @@ from spotctl.cli import (
     report,
     top,
     train,
+    trying,
 )
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
@@ -70,6 +71,7 @@ for _name, _command, _panel in (
     ("schema", jobfile.schema, _START),
     ("plan", plan.plan, _START),
     ("launch", launch.launch, _START),
+    ("try", trying.try_, _START),
     ("train", train.train, _START),
     ("doctor", doctor.doctor, _START),
     ("status", launch.status, _RUNS),

@@ -91,7 +91,7 @@ def launch(
     if not json_:
         for job_plan in plans:
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
-    if dry_run or not (yes or _confirmed(session)):
+    if dry_run or not (yes or confirmed(session)):
         return
     if moves:
         elsewhere.launch(session, plans[0], limit, fresh=fresh, json_=json_)
@@ -312,7 +312,7 @@ def logs(
         sys.stdout.flush()
 
 
-def _confirmed(session: Session) -> bool:
+def confirmed(session: Session) -> bool:
     from spotctl.errors import BadRequest
 
     if not sys.stdin.isatty():

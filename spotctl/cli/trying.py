@@ -1,0 +1,59 @@
+"""`spotctl try`: a first launch on a cloud, and proof that nothing of it is left."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.options import RegionOption
+from spotctl.cli.session import JsonOption, Session
+
+
+def try_(
+    context: typer.Context,
+    cloud: Annotated[str, typer.Argument(help="The cloud: aws, gcp or azure.", show_default=False)],
+    region: RegionOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Run one command on the smallest machine of a cloud, for a dollar at most, and show that nothing is left.
+
+    Needs credentials (spotctl doctor) and stored prices (spotctl prices fetch). Exit codes are those of launch, and 1
+    if the cloud still lists something of the run, or does not say.
+
+    Example: spotctl try aws --region us-east-1 --yes
+    """
+    from spotctl import wiring
+    from spotctl.cli.launch import EXIT_CODES, confirmed, live_view
+    from spotctl.errors import BadRequest
+    from spotctl.ledger.final_figures import final_figures
+    from spotctl.planning.planner import When, plan_jobs
+    from spotctl.run import runs, trial
+    from spotctl.run.live_strategy import expectation
+    from spotctl.show import plan_tables, run_tables
+    from spotctl.wall_clock import wall_us
+
+    session: Session = context.obj
+    if cloud not in ("aws", "gcp", "azure"):
+        raise BadRequest(f"cloud {cloud!r} is not one of aws, gcp, azure")
+    known = wiring.library(session.settings)
+    spec = trial.trial_job(cloud, region or (), known, session.settings.home)
+    runs.check_launchable(spec)
+    (plan,) = plan_jobs((spec,), session.settings, known, When(wall_us())).plans
+    if not json_:
+        session.out.print(plan_tables.plan_view(plan, session.out.width, explain=False))
+    if not (yes or confirmed(session)):
+        return
+    with live_view(session) as callbacks:
+        state, ended = runs.launch(spec, session.settings, callbacks, fresh=True, expected=expectation(plan))
+    left = trial.left_in_cloud(spec, state.run, session.settings)
+    if json_:
+        found = [{"kind": one.kind, "id": one.id} for one in left]
+        session.answer_json({**final_figures(state, ended), "left": found})
+    else:
+        session.out.print(run_tables.summary(state, ended))
+        session.remark(*(f"left: {one.kind} {one.id} (spotctl gc removes it)" for one in left))
+        if not left:
+            session.out.print(f"nothing is left: {cloud} lists no machine, disk, address, rule or group of {state.run}")
+    raise typer.Exit(1 if left else EXIT_CODES[ended.outcome])
