@@ -40,12 +40,15 @@ def install(
 
     Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
     """
+    from spotctl.errors import BadRequest
     from spotctl.nightly import install as installing
     from spotctl.nightly.hours import Hours, time_of_day
     from spotctl.nightly.state_dir import StateDir
 
     session: Session = context.obj
     hours = Hours(time_of_day(at, "--at"), time_of_day(deadline, "--deadline") if deadline else None)
+    if hours.at == hours.deadline:
+        raise BadRequest(f"--deadline {deadline} is the time of --at: a night of 24 hours needs no --deadline")
     timers = installing.Timers.of_this_user()
     home = session.settings.home
     added = installing.install(file, hours, _scheduler(scheduler), home, timers, wall_us())
@@ -62,10 +65,16 @@ def install(
 
 
 @app.command("ls")
-def list_(context: typer.Context, json_: JsonOption = False) -> None:
+def list_(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if a night failed, did not start, or will not start.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
     """List nightly jobs: next start, last result, and any problem that would prevent the next run.
 
-    Example: spotctl nightly ls
+    Example: spotctl nightly ls --check || echo 'look at the nightly jobs'
     """
     from rich.text import Text
 
@@ -80,8 +89,13 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
         for state_dir in state_dirs(session.settings.home.resolve())
         if (nightly := state_dir.installed)
     ]
+    problems = [f"{job['name']}: {job['problem']}" for job in jobs if job["problem"]]
     if json_:
         session.answer_json({"nightly": jobs})
+    if check:
+        session.remark(*([] if json_ else problems))
+        raise typer.Exit(1 if problems else 0)
+    if json_:
         return
     if not jobs:
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
@@ -173,14 +187,17 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
 def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
     from bidbrain.billing import usd
     from pricing_data.units import format_time
+    from spotctl.nightly.health import problem
     from spotctl.nightly.install import trouble
 
     now, (zone, zone_name), last = wall_us(), _zone(), state_dir.last
+    unfinished = "running" if state_dir.is_running else "interrupted"
+    obstacle = trouble(state_dir, nightly, timers)
     begins = nightly.hours.next_begin(now, zone)
     kept = nightly.to_json()
     night = last and {
         "night": last.day.isoformat(),
-        "outcome": last.outcome if last.reported else "interrupted or running",
+        "outcome": last.outcome if last.reported else unfinished,
         "cost_usd": None if last.spent is None else usd(last.spent),
     }
     return {
@@ -189,7 +206,8 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         "next_utc": format_time(begins),
         "zone": zone_name,
         "last_night": night,
-        "trouble": trouble(state_dir, nightly, timers),
+        "trouble": obstacle,
+        "problem": obstacle or problem(state_dir, nightly.hours, now, zone),
         "environment": str(state_dir.environment),
         "logs": str(state_dir.logs),
     }

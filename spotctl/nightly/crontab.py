@@ -40,18 +40,29 @@ def has_block(table: bytes, name: str) -> bool:
     return _span(table, name) is not None
 
 
-def block(name: str, at: time, command: Sequence[str]) -> bytes:
-    """The crontab lines of a job."""
+def block(name: str, at: time, command: Sequence[str], watchdog: str = "") -> bytes:
+    """The crontab lines of a job; `name` may be followed by its home: ` of /home/...`."""
     # An unescaped % ends the command, even within quotes.
-    line = f"{at.minute} {at.hour} * * * {shlex.join(command)}".replace("%", r"\%")
+    line = f"{at.minute} {at.hour} * * * {shlex.join(command)}{watchdog}".replace("%", r"\%")
     if "\n" in line or len(os.fsencode(line)) > LONGEST_LINE:
         raise BadRequest(f"{name}: its crontab line is too long for cron or has a line break; use shorter paths")
     begin, end = _marks(name)
     return begin + os.fsencode(f"{line}\n") + end
 
 
+def watchdog(name: str, program: str, installed: Path) -> str:
+    """The end of a line that reports a night which could not even start: to syslog, and by cron's mail.
+
+    It needs neither the home nor the environment, which may be gone.
+    """
+    lost = f"spotctl nightly {name} did not start: {program} or {installed} is gone"
+    there = f"[ -x {shlex.quote(program)} ] && [ -f {shlex.quote(str(installed))} ]"
+    tell = f'{{ m={shlex.quote(lost)}; logger -t spotctl -p user.err "$m"; echo "$m"; }}'
+    return f" || {{ s=$?; {there} || {tell}; exit $s; }}"
+
+
 def _marks(name: str) -> tuple[bytes, bytes]:
-    begin = f"# >>> spotctl nightly {name} (removed by: spotctl nightly rm {name})\n"
+    begin = f"# >>> spotctl nightly {name} (removed by: spotctl nightly rm {name.partition(' ')[0]})\n"
     return begin.encode(), f"# <<< spotctl nightly {name}\n".encode()
 
 

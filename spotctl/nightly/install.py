@@ -55,11 +55,14 @@ class Timers:
             return Scheduler.CRON
         raise BadRequest("no timer found: neither a systemd user manager nor crontab; install cron")
 
-    def has(self, nightly: Installed) -> bool:
-        """Whether the timer of a job is installed."""
+    def has(self, nightly: Installed, home: Path) -> bool:
+        """Whether the timer of a job of this home is installed."""
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             return self.manager.has(Units(nightly.name))
-        return self.crontab.is_there() and crontab.has_block(self.crontab.read(), nightly.name)
+        if not self.crontab.is_there():
+            return False
+        table = self.crontab.read()
+        return any(crontab.has_block(table, label) for label in _labels(table, nightly.name, home))
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
         """Adds or updates the timer of a job."""
@@ -70,15 +73,30 @@ class Timers:
             self.manager.install(Units(nightly.name), *texts)
         else:
             before = self.crontab.read()
-            lines = crontab.block(nightly.name, nightly.hours.at, argv)
-            self.crontab.write(before, crontab.with_block(before, nightly.name, lines))
+            label, *former = _labels(before, nightly.name, home)
+            after = before
+            for one in former:
+                after = crontab.without_block(after, one)
+            installed = StateDir(home, nightly.name).folder / "installed.json"
+            watchdog = crontab.watchdog(nightly.name, argv[0], installed)
+            lines = crontab.block(label, nightly.hours.at, argv, watchdog)
+            self.crontab.write(before, crontab.with_block(after, label, lines))
 
-    def remove(self, name: str, scheduler: str) -> None:
+    def remove(self, name: str, scheduler: str, home: Path) -> None:
         if scheduler == Scheduler.SYSTEMD.value:
             self.manager.remove(Units(name))
         elif self.crontab.is_there():
-            before = self.crontab.read()
-            self.crontab.write(before, crontab.without_block(before, name))
+            before = after = self.crontab.read()
+            for label in _labels(before, name, home):
+                after = crontab.without_block(after, label)
+            self.crontab.write(before, after)
+
+
+def _labels(table: bytes, name: str, home: Path) -> list[str]:
+    """The name of a job's block, and the former one, without the home, if that block is this home's."""
+    former = os.fsencode(f"--home {shlex.quote(str(home))} nightly run {name} ").replace(b"%", rb"\%")
+    own = crontab.has_block(table, name) and former in table
+    return [f"{name} of {home}", *([name] if own else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +128,14 @@ def install(file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: 
             f" remove it first: spotctl nightly rm {spec.name}"
         )
     scheduler = timers.chosen(preferred).value
-    nightly = Installed(spec.name, file.resolve(), hours, scheduler, os.environ.get("PATH", os.defpath), spec.webhook)
+    path = os.environ.get("PATH", os.defpath)
+    nightly = Installed(spec.name, file.resolve(), hours, scheduler, path, spec.webhook, spec.heartbeat)
     _check_startup(state_dir.home)
-    was_there = before is not None and timers.has(before)
+    was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)
-    environment.create_file(state_dir.environment, spec.name, spec.secrets)
+    environment.create_file(state_dir.environment, spec.name, _variables(spec))
     if before is not None and before.scheduler != scheduler:
-        timers.remove(spec.name, before.scheduler)
+        timers.remove(spec.name, before.scheduler, state_dir.home)
     try:
         timers.add(nightly, state_dir.home, now)
     except BadRequest:
@@ -124,27 +143,34 @@ def install(file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: 
         raise
     done = "unchanged" if was_there and before == nightly else "changed" if before is not None else "installed"
     variables = environment.read_file(state_dir.environment)
-    missing = tuple(environment.missing(spec.secrets, variables))
+    missing = tuple(environment.missing(_variables(spec), variables))
     return InstallResult(nightly, done, _to_do(spec, nightly, state_dir, variables), missing)
 
 
 def remove(state_dir: StateDir, nightly: Installed, timers: Timers) -> None:
     """Removes the timer of a job, and the record of its installation."""
-    timers.remove(nightly.name, nightly.scheduler)
+    timers.remove(nightly.name, nightly.scheduler, state_dir.home)
     state_dir.uninstall()
 
 
 def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
     """What would prevent the next night from running; empty if nothing."""
     try:
-        if not timers.has(nightly):
+        if not timers.has(nightly, state_dir.home):
             cure = f"spotctl nightly install {nightly.file} --at {nightly.hours.at:%H:%M}"
             return f"its {nightly.scheduler} timer is gone; install it again: {cure}"
         spec = load(nightly.file)
-        missing = environment.missing(spec.secrets, environment.read_file(state_dir.environment))
+        missing = environment.missing(_variables(spec), environment.read_file(state_dir.environment))
     except BadRequest as error:
         return str(error)
     return f"{', '.join(missing)} not set; add it to {state_dir.environment}" if missing else ""
+
+
+def _variables(spec: JobSpec) -> tuple[str, ...]:
+    """The variables that a night needs: secrets, and addresses of `notify` that are kept out of the job file."""
+    addresses = (spec.webhook, spec.heartbeat)
+    named = (one[1:] for one in addresses if one is not None and one.startswith("$"))
+    return tuple(dict.fromkeys((*spec.secrets, *named)))
 
 
 def _undo(state_dir: StateDir, before: Installed | None) -> None:
@@ -171,7 +197,7 @@ def _check_startup(home: Path) -> None:
 def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]) -> tuple[str, ...]:
     """What the user has to do before the first night."""
     steps = []
-    if missing := environment.missing(spec.secrets, variables):
+    if missing := environment.missing(_variables(spec), variables):
         steps.append(f"add {', '.join(f'{name}=...' for name in missing)} to {state_dir.environment}")
     if not spec.is_local and (names := environment.only_in_shell(os.environ, variables)):
         steps.append(

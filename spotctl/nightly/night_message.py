@@ -18,7 +18,7 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
 from spotctl.runlog.state import RunState
 
-NOT_STARTED, NO_SECRET, MISSED = "could not begin", "a secret is missing", "missed"
+NOT_STARTED, NO_SECRET, MISSED, SKIPPED = "could not begin", "a secret is missing", "missed", "skipped"
 """Outcomes of a night without a run, in addition to those of runs."""
 
 _OUTCOME_OF_ERRORS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
@@ -38,6 +38,7 @@ _TITLES = {
     NOT_PERMITTED: "the cloud refused the credentials",
     NO_SECRET: "could not start, a secret is missing",
     MISSED: "missed",
+    SKIPPED: "skipped, the job was running",
     NOT_STARTED: "could not start",
 }
 
@@ -49,6 +50,7 @@ _ADVICE = {
     BUDGET: "raise `budget` in {file} (see spotctl plan {file}); then run: spotctl nightly run {name}",
     NOT_PERMITTED: "log in again, or put valid credentials into {environment}; then run: spotctl nightly run {name}",
     MISSED: "nothing; run it now with: spotctl nightly run {name}. If this happens often, set a later --deadline",
+    SKIPPED: "nothing; the next night starts as usual. If nights overlap often, set a --deadline",
     NO_SECRET: "add a line NAME=value to {environment}; then run: spotctl nightly run {name}",
     NOT_STARTED: "fix the problem above; then run: spotctl nightly run {name}",
 }

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
 from spotctl.nightly.hours import Hours
+from spotctl.runlog.store import is_running
 
 _CURE = "remove it, then run spotctl nightly install again"
 
@@ -25,8 +26,8 @@ T = TypeVar("T")
 class Installed:
     """A nightly job. `file` is the job file itself, not a copy: the next night runs what it then contains.
 
-    `path` is the PATH at installation, because timers know no virtual environment. `webhook` is that of the job file,
-    for nights in which the file cannot be read.
+    `path` is the PATH at installation, because timers know no virtual environment. `webhook` and `heartbeat` are
+    those of the job file, for nights in which the file cannot be read.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Installed:
     scheduler: str
     path: str
     webhook: str | None = None
+    heartbeat: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         deadline = self.hours.deadline
@@ -46,6 +48,7 @@ class Installed:
             "scheduler": self.scheduler,
             "path": self.path,
             "webhook": self.webhook,
+            "heartbeat": self.heartbeat,
         }
 
     @staticmethod
@@ -53,9 +56,8 @@ class Installed:
         """Reads the JSON in the state folder."""
         deadline = stored["deadline"]
         hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
-        return Installed(
-            stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], stored.get("webhook")
-        )
+        notify = (stored.get("webhook"), stored.get("heartbeat"))
+        return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *notify)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,25 @@ class StateDir:
         path = self.folder / "night.json"
         stored = _read(path)
         return None if stored is None else _parsed(path, lambda: NightRecord.of_json(stored))
+
+    @property
+    def skipped(self) -> int | None:
+        """The begin of the last night that was skipped, and reported, because the job was running."""
+        stored = _read(self.folder / "skipped.json")
+        return None if stored is None else int(stored["begin_us"])
+
+    def record_skipped(self, begin: int) -> None:
+        replace_json(self.folder / "skipped.json", {"begin_us": begin}, lasting=True)
+
+    @property
+    def installed_at(self) -> int:
+        """When the installation was last written, on this computer's clock."""
+        return (self.folder / "installed.json").stat().st_mtime_ns // 1000
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process attends to a night of the job."""
+        return is_running(self.folder, self.name)
 
     def record(self, night: NightRecord) -> None:
         replace_json(self.folder / "night.json", night.to_json(), lasting=True)

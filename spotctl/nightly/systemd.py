@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -108,6 +109,7 @@ class UserManager:
                 "systemctl --user does not answer; log in as the user instead of using su or sudo, or use"
                 " --scheduler cron"
             )
+        self._check_own(units, service_text)
         self.folder.mkdir(parents=True, exist_ok=True)
         for unit, text in ((units.service, service_text), (units.timer, timer_text)):
             part = self.folder / f".{unit}.part"
@@ -128,6 +130,18 @@ class UserManager:
             (self.folder / unit).unlink(missing_ok=True)
         if self.is_running():
             self._must("daemon-reload")
+
+    def _check_own(self, units: Units, service_text: str) -> None:
+        """A unit of another home is not replaced."""
+        home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
+        path = self.folder / units.service
+        theirs = home.search(path.read_text("utf-8")) if path.exists() else None
+        ours = home.search(service_text)
+        if theirs is not None and ours is not None and theirs[1] != ours[1]:
+            raise BadRequest(
+                f"{path}: is a nightly job of the same name in another home, {theirs[1]}; use another name, or remove"
+                f" it first: spotctl --home {theirs[1]} nightly rm {units.name}"
+            )
 
     def _must(self, *arguments: str) -> None:
         ran = self._run(*arguments)

@@ -23,12 +23,12 @@ from spotctl.files.job.spec import JobSpec, Within
 from spotctl.nightly import environment
 from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_log import NightLog
-from spotctl.nightly.night_message import MISSED, NightPaths, NightResult, NightTotals, night_message
+from spotctl.nightly.night_message import MISSED, SKIPPED, NightPaths, NightResult, NightTotals, night_message
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
 from spotctl.notify.message import Message
 from spotctl.notify.runs import secret_values
-from spotctl.notify.webhook import post
+from spotctl.notify.webhook import beat, post
 from spotctl.paths import Paths
 from spotctl.run import runs
 from spotctl.run.runs import Ending, RunObserver
@@ -79,6 +79,7 @@ class NightRunner:
                 return self._run(night)
         except AlreadyRunning as error:
             self.log.write([f"another start is refused: {error}"])
+            self._report_skipped(night, error)
             raise
 
     def _run(self, night: Night) -> StartReport:
@@ -95,6 +96,7 @@ class NightRunner:
             self.log.write([f"nothing to do: {skipped}"])
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
         before, record = state.record, self._record_begin(state, night, step)
+        self._beat("/start")
         try:
             result = self._result(step, night, record)
         except AlreadyRunning:
@@ -102,6 +104,32 @@ class NightRunner:
             self.state_dir.record(before or replace(record, reported=True, outcome="already running"))
             raise
         return self._report(result, record)
+
+    def _report_skipped(self, night: Night, error: AlreadyRunning) -> None:
+        """One message for a night that cannot start, because a night before it or a run by hand is still going on."""
+        record = self.state_dir.last
+        own = record is not None and record.begin >= night.begin and not record.reported
+        if not self.scheduled or own or self.state_dir.skipped == night.begin:
+            return
+        result = NightResult(SKIPPED, str(error))
+        paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path))
+        self._send(night_message(result, (), night.day, paths), "/fail")
+        self.state_dir.record_skipped(night.begin)
+
+    def _send(self, message: Message, signal: str) -> None:
+        """Logs and posts a message, and tells the health check how the night ended."""
+        spec = self._readable_job()
+        self.log.write(message.text.splitlines())
+        webhook = self.nightly.webhook if spec is None else spec.webhook
+        if webhook is not None:
+            self.log.write([post(message, webhook).text])
+        self._beat(signal)
+
+    def _beat(self, signal: str) -> None:
+        spec = self._readable_job()
+        heartbeat = self.nightly.heartbeat if spec is None else spec.heartbeat
+        if heartbeat is not None:
+            self.log.write([f"{beat(heartbeat, signal).text} (health check{signal})"])
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -251,10 +279,7 @@ class NightRunner:
         spec = self._readable_job()
         secrets = [] if spec is None else secret_values(spec, os.environ)
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
-        self.log.write(message.text.splitlines())
-        webhook = self.nightly.webhook if spec is None else spec.webhook
-        if webhook is not None:
-            self.log.write([post(message, webhook).text])
+        self._send(message, "" if result.outcome == DONE else "/fail")
         spent = NightTotals.of(runs).spent
         self.state_dir.record(replace(record, reported=True, outcome=result.outcome, spent=spent))
         return StartReport(result, message, self.log.path)

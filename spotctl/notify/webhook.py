@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -39,11 +40,30 @@ class Delivery:
 def post(message: Message, webhook: str, retry: DeliveryRetry | None = None) -> Delivery:
     """Posts a message to an address or to that in a variable (`$NAME`). Never raises for receiver or network errors."""
     import httpx
+
+    def send(url: str, timeout: float) -> httpx.Response:
+        return httpx.post(url, json=body(message, url), timeout=timeout)
+
+    return _sent(webhook, send, retry)
+
+
+def beat(heartbeat: str, signal: str, retry: DeliveryRetry | None = None) -> Delivery:
+    """Tells a health check that a night starts (`/start`), has ended well (empty) or has not (`/fail`)."""
+    import httpx
+
+    def send(url: str, timeout: float) -> httpx.Response:
+        return httpx.get(url.rstrip("/") + signal, timeout=timeout)
+
+    return _sent(heartbeat, send, retry)
+
+
+def _sent(address: str, send: Callable[[str, float], httpx.Response], retry: DeliveryRetry | None) -> Delivery:
+    import httpx
     import stamina
 
-    url = os.environ.get(webhook[1:], "") if webhook.startswith("$") else webhook
+    url = os.environ.get(address[1:], "") if address.startswith("$") else address
     if not url:
-        return Delivery(webhook, f"{webhook[1:]} is not in the environment")
+        return Delivery(address, f"{address[1:]} is not in the environment")
     policy, host = retry or DeliveryRetry(), urlsplit(url).netloc
     try:
         for attempt in stamina.retry_context(
@@ -55,7 +75,7 @@ def post(message: Message, webhook: str, retry: DeliveryRetry | None = None) -> 
         ):
             with attempt:
                 # Redirects are not followed: the message is only for the configured receiver.
-                httpx.post(url, json=body(message, url), timeout=policy.timeout).raise_for_status()
+                send(url, policy.timeout).raise_for_status()
     except httpx.HTTPStatusError as error:
         return Delivery(host, _refusal(error.response))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -73,4 +93,4 @@ def _is_temporary(error: Exception) -> bool:
 
 
 def _refusal(response: httpx.Response) -> str:
-    return f"HTTP {response.status_code} {response.reason_phrase}; check notify.webhook in the job file"
+    return f"HTTP {response.status_code} {response.reason_phrase}; check `notify` in the job file"

@@ -171,6 +171,11 @@ class Notify:
     """Where to report how a run ended."""
 
     webhook: str | None = key(forms.WEBHOOK, "Address that gets a POST request.", "https://example.com/hook")
+    heartbeat: str | None = key(
+        forms.WEBHOOK,
+        "Address of a health check for nights: gets /start, then the address itself, or /fail.",
+        "https://hc-ping.com/your-uuid",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +331,11 @@ class JobSpec:
     def webhook(self) -> str | None:
         """The address to which the end of a run is reported."""
         return self.notify.webhook
+
+    @property
+    def heartbeat(self) -> str | None:
+        """The address of the health check of nights."""
+        return self.notify.heartbeat
 
 
 def data_variable(name: str) -> str:

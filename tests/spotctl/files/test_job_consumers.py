@@ -241,7 +241,7 @@ def keys(part: dict[str, Any], root: dict[str, Any], above: str = "") -> Iterato
 
 
 def test_every_key_of_the_schema_has_a_consumer() -> None:
-    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, "secrets"]
+    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, "secrets", "notify.heartbeat"]
     assert len(consumed) == len(set(consumed))
     found = schema()
     assert sorted(keys(found, found)) == sorted(consumed)

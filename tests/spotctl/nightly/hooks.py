@@ -18,6 +18,7 @@ class Hook:
     answers: Sequence[int] = ()
     url: str = ""
     got: list[Any] = field(default_factory=list)
+    beats: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -26,6 +27,12 @@ def hook(*answers: int) -> Iterator[Hook]:
     one = Hook(answers)
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            one.beats.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def do_POST(self) -> None:
             assert self.headers["Content-Type"] == "application/json"
             one.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))

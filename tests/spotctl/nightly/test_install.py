@@ -92,7 +92,7 @@ def test_ls_shows_what_would_prevent_a_run(table: Path, job: Path, tmp_path: Pat
     environment.chmod(0o644)
     assert "chmod 600" in trouble()
     environment.chmod(0o600)
-    table.write_bytes(without_block(table.read_bytes(), "small"))
+    table.write_bytes(without_block(table.read_bytes(), f"small of {tmp_path / 'home'}"))
     assert "cron timer is gone" in trouble()
 
 

@@ -1,0 +1,29 @@
+"""What is wrong with a nightly job, for monitoring."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from pricing_data.units import MINUTE
+from spotctl.nightly.hours import Hours, clock_text
+from spotctl.nightly.state_dir import StateDir
+from spotctl.runlog.outcomes import DONE, STOPPED
+
+GRACE = 15 * MINUTE
+"""How late a timer may be: the computer may have been busy, or have just woken up."""
+
+
+def problem(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> str:
+    """A night that did not start, was interrupted or did not end well; empty if all is well."""
+    last, night = state_dir.last, hours.night(now, zone)
+    if state_dir.is_running:
+        return ""
+    if last is not None and not last.reported:
+        return f"the night of {last.day.isoformat()} was interrupted; spotctl nightly run {state_dir.name} resumes it"
+    begun = last is not None and last.begin >= night.begin
+    expected = state_dir.installed_at <= night.begin and now >= night.begin + GRACE
+    if expected and not begun:
+        return f"the night of {clock_text(night.begin, zone)} did not start"
+    if last is not None and last.outcome not in (DONE, STOPPED):
+        return f"the night of {last.day.isoformat()} ended with: {last.outcome}"
+    return ""
