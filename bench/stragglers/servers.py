@@ -1,0 +1,100 @@
+"""PSLD in small: the time of a clock with slow servers, against partitions that stay and a split that knows speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from agileml import train
+from agileml.core.events import Iteration
+from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.network import Network
+from agileml.engines.sim.simulation import Machines
+from agileml.iteration_log import straggler_fields
+from agileml.params.layout import Params
+from agileml.trainer import ParamReader, ParamView, Sample
+
+SERVERS, PARTITIONS, ROWS = 4, 40, 400
+RATE = 2e6
+"""Bytes per second of each card."""
+
+SETTLED = 10
+"""Clocks after which the assignment counts as settled."""
+
+
+class Heavy:
+    """Updates the whole model, so that communication bounds a clock."""
+
+    name = "heavy"
+    chunk = 4
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """Zeros."""
+        del rng
+        return {"w": np.zeros((ROWS, 64), np.float32)}
+
+    def shards(self) -> Sequence[range]:
+        """One for each node."""
+        return [range(4) for _ in range(2 * SERVERS)]
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        """Adds something to every number."""
+        del shard, clock, rng
+        params.update("w", None, np.full((ROWS, 64), hi - lo, np.float32))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """None of interest."""
+        del params, sample
+        return 1.0
+
+
+def played(stragglers: str, slow: int, clocks: int, jitter: float = 0.0) -> list[Iteration]:
+    """A job with half as many servers as workers, some of them at a tenth of their bandwidth."""
+    log: list[Iteration] = []
+    train(
+        Heavy(),
+        f"{SERVERS}+{SERVERS}",
+        SimulatedEngine(Machines(network=Network(bytes_per_second=RATE, jitter=jitter))),
+        clocks=clocks,
+        chaos=f"slow server {slow} to 10%" if slow else "",
+        listener=log.append,
+        stage=1,
+        stragglers=stragglers,
+        partitions=PARTITIONS,
+        loss_sample=0,
+        checkpoint_every=0,
+    )
+    return log
+
+
+def run(clocks: int) -> str:
+    """The table of one, two and half of the servers slow, and of none."""
+    clocks = max(clocks, SETTLED + 5)
+    lines = ["## Slow servers: the time of a clock", ""]
+    lines.append(
+        f"{SERVERS} servers and {2 * SERVERS} workers, {PARTITIONS} partitions, cards of {RATE / 1e6:g} MB/s; slow"
+        f" servers have a tenth. Median from clock {SETTLED + 1} on, virtual time. The proportional split is computed:"
+        " the time without slow servers, divided by the bandwidth that is left."
+    )
+    lines += [
+        "",
+        "| slow servers | stay | PSLD | stay / PSLD | proportional / PSLD | moved |",
+        "| --- |" + " ---: |" * 5,
+    ]
+    even = _settled(played("", 0, clocks))
+    for slow, jitter in ((0, 0.0), (1, 0.0), (SERVERS // 2, 0.0), (1, 0.002)):
+        stay = _settled(played("", slow, clocks, jitter))
+        log = played("balance", slow, clocks, jitter)
+        balanced = _settled(log)
+        known = even * SERVERS / (SERVERS - 0.9 * slow)
+        moved = straggler_fields(log)["moved_bytes"] / 1e6
+        name = f"{slow}{', noisy network' if jitter else ''}"
+        times = f"{stay:.3f} s | {balanced:.3f} s | {stay / balanced:.2f} | {known / balanced:.2f}"
+        lines.append(f"| {name} | {times} | {moved:.2f} MB |")
+    return "\n".join(lines) + "\n"
+
+
+def _settled(log: list[Iteration]) -> float:
+    return median(one.seconds for one in log[SETTLED:])
