@@ -44,6 +44,10 @@ def plan(
     sync: Annotated[str, typer.Option(help="All-reduce over a ring, or over one shared bus: ring, shared.")] = "ring",
     overlap: Annotated[float, typer.Option(help="Part of synchronization hidden behind compute, 0 to 1.")] = 1.0,
     tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut of a graph text.")] = 1,
+    gavel: Annotated[
+        Path | None, typer.Option(help="Also write the speed into this Gavel problem, in updates per second.")
+    ] = None,
+    job: Annotated[str, typer.Option(help="With --gavel: the id of the job.")] = "",
     json_: JsonOption = False,
 ) -> None:
     """Choose how to split a model over devices, before renting them. Needs no deep-learning framework.
@@ -68,6 +72,10 @@ def plan(
     request = SplitRequest(topology, batch, rules, scheme, allow_delay, stages, replicas, chunks, recompute)
     profiles = load_profiles(file, microbatch, tensors)
     chosen = best_plan(profiles, request)
+    if gavel:
+        from spotctl.files.gavel_throughput import write_throughput
+
+        write_throughput(gavel, job, kind, chosen.devices, chosen.samples_per_second / batch)
     if json_:
         session.answer_json(parallel_tables.answer(chosen, kind))
         return

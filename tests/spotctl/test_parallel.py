@@ -163,3 +163,22 @@ def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
 def test_training_that_cannot_start(words: list[str], message: str) -> None:
     refused = spotctl("parallel", "train", "mlp", *words)
     assert (refused.code, message in refused.error) == (2, True)
+
+
+def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
+    problem = tmp_path / "problem.json"
+    problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [{"id": "a", "throughputs": {}}]}))
+    answer = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--json").json
+    (job,) = json.loads(problem.read_text())["jobs"]
+    assert job == {"id": "a", "throughputs": {"v100": answer["samples_per_second"] / 64}, "scale": 4}
+    assert spotctl("gavel", "solve", problem, "--policy", "max-min-fairness").code == 0
+    for words, message in (
+        (["--job", "b"], "no job 'b': expected one of a"),
+        (["--job", "a", "--devices", "t4:2x2"], "no worker type 't4'"),
+    ):
+        refused = plan(tmp_path, "--gavel", str(problem), *words)
+        assert (refused.code, message in refused.error) == (2, True)
+    job["throughputs"]["k80"] = 1.0
+    problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [job]}))
+    refused = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--stages", "2", "--replicas", "1")
+    assert (refused.code, "has scale 4 for k80, and the plan takes 2 workers" in refused.error) == (2, True)

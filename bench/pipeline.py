@@ -1,0 +1,87 @@
+"""`python -m bench.pipeline DATA`: plans and estimates of pipeline parallelism next to published and measured figures.
+
+DATA holds `pipedream_profiles/*.txt` and `gavel/throughputs_isolated.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+from agileml.pipeline.costs import CostRules
+from agileml.pipeline.graph_text import read_graph
+from agileml.pipeline.partition import partition
+from agileml.pipeline.scaling import gradient_seconds, step_seconds_on
+from agileml.pipeline.topology import Topology
+
+PUBLISHED = {"vgg16": ("3-1", "15-1"), "alexnet": ("3-1", "15-1"), "resnet50": ("4", "16"), "gnmt": ("straight",) * 2}
+"""On 4 devices and on 16."""
+FOUR, SIXTEEN = Topology((4,), (1e9,)), Topology((4, 4), (10e9, 1.25e9))
+
+
+def splits(folder: Path) -> list[str]:
+    """A line for each measured network."""
+    lines = [
+        f"{'network':14} {'layers':>6} {'4 devices':>12} {'16 devices':>14} {'x one':>6} {'x data par.':>11}  published"
+    ]
+    for path in sorted(folder.glob("*.txt")):
+        profile = read_graph(path.read_text(), model=path.stem, microbatch=1, crossing=2)
+        small, large = (partition(profile, where, CostRules()).chosen for where in (FOUR, SIXTEEN))
+        weights = profile.weight_bytes
+        alone = max(profile.seconds, 2 * 15 / 16 * weights / 1.25e9) / 16
+        known = " and ".join(PUBLISHED.get(path.stem, ("-",)))
+        speed, gain = profile.seconds / large.seconds, alone / large.seconds
+        lines.append(
+            f"{path.stem:14} {len(profile.layers):6} {small!s:>12} {large!s:>14} {speed:6.2f} {gain:11.2f}  {known}"
+        )
+    return lines
+
+
+def scaling_errors(path: Path) -> list[str]:
+    """Errors of step times on 2 and 8 servers, predicted from 1 and 4, by device type."""
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == "simulation" and row["consolidated"] == "False"]
+    steps: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        if float(row["steps_per_s"]) > 0:
+            workers = int(row["scale_factor"])
+            steps[row["gpu"], row["job_type"]][workers] = workers / float(row["steps_per_s"])
+    families = defaultdict(list)
+    for (gpu, job), measured in steps.items():
+        if 1 in measured and 4 in measured:
+            families[gpu, job.split(" (")[0]].append(measured)
+    ratios: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (gpu, _), members in families.items():
+        gradients = gradient_seconds([(one[1], one[4], 4) for one in members])
+        for one in members:
+            for workers in {2, 8} & one.keys():
+                predicted = step_seconds_on(workers, one[1], gradients)
+                ratios[gpu].append((predicted / one[workers], one[1] / one[workers]))
+    return [
+        f"{gpu:5} {len(found):4} rows: estimate {_errors([one for one, _ in found])};"
+        f" linear speedup {_errors([one for _, one in found])}"
+        for gpu, found in sorted(ratios.items())
+    ]
+
+
+def _errors(ratios: list[float]) -> str:
+    """Median errors of predicted speed and of predicted step time."""
+    speed, time = median(abs(1 / one - 1) for one in ratios), median(abs(one - 1) for one in ratios)
+    return f"{speed:.1%} off in speed, {time:.1%} in step time"
+
+
+def main(words: list[str]) -> None:
+    """Prints both tables."""
+    if len(words) != 1 or not Path(words[0]).is_dir():
+        sys.exit("usage: python -m bench.pipeline DATA, a folder with pipedream_profiles and gavel")
+    data = Path(words[0])
+    print("\n".join(splits(data / "pipedream_profiles")))
+    print()
+    print("\n".join(scaling_errors(data / "gavel" / "throughputs_isolated.csv")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
