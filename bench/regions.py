@@ -1,5 +1,7 @@
-"""The figures behind decision 50: `python -m bench.regions WHAT FOLDER`, with the folder of the records (shared/data).
+"""The figures behind decisions 50 and 51: `python -m bench.regions WHAT FOLDER`; the folder is that of the records.
 
+`ours` plays `regions`, `skynomad` and the optimum over the study's windows, and over random zones, starts and
+deadlines.
 `published` plays every window of the published study and compares the mean cost of each policy with the published one.
 """
 
@@ -12,18 +14,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from bidbrain.backtest.regions.policies import ONE_ZONE, played
-from bidbrain.backtest.regions.rules import Window
+from bidbrain.backtest.regions.rules import RegionJob, Window
+from pricing_data.units import HOUR
 from spotctl.files.regions_scenario import load
 
+ALL_ZONES = {
+    "v100": [
+        f"us-{zone}" for zone in "east-1a east-1c east-1d east-1f east-2a east-2b west-2a west-2b west-2c".split()
+    ],
+    "h100": [
+        *"asia-south2-b asia-southeast1-b asia-southeast1-c europe-west1-c europe-west3-c us-central1-a".split(),
+        *"us-central1-b us-central1-c us-east4-a us-east4-b us-east5-a us-west1-a us-west1-b".split(),
+    ],
+}
+LONGEST = {"v100": 1000.0, "h100": 155.0}
 SAME_NAMES = ("up-one-zone", "up-switch", "skynomad")
 
 
 def main(words: Sequence[str]) -> None:
     """Prints what the first argument names."""
-    tasks: dict[str, Callable[[Path], None]] = {"published": published}
+    tasks: dict[str, Callable[[Path], None]] = {"published": published, "ours": ours}
     if len(words) != 2 or words[0] not in tasks:
         sys.exit(f"usage: python -m bench.regions {{{','.join(tasks)}}} FOLDER")
     tasks[words[0]](Path(words[1]))
@@ -90,6 +104,37 @@ def published(folder: Path) -> None:
     for (trace, policy), costs in sums.items():
         ours, theirs = (sum(column) / len(costs) for column in zip(*costs, strict=True))
         print(f"{trace:8}{policy:20}{len(costs):8}{ours:12.3f}{theirs:12.3f}{ours / theirs:9.4f}")
+
+
+def random_windows(folder: Path, trace: str, least: int, most: int, gb: float = 50.0) -> Iterator[Window]:
+    """Windows with random zones, starts and slacks."""
+    rng = np.random.default_rng(20)
+    whole = window_of(folder, trace, ALL_ZONES[trace], 0.0, {"work_hours": 1.0, "deadline_hours": LONGEST[trace]})
+    for _ in range(10):
+        zones = rng.choice(ALL_ZONES[trace], int(rng.integers(least, most + 1)), replace=False)
+        slack, deadline = float(rng.choice([1.1, 1.2, 1.35, 1.5, 2.0])), 52 * HOUR
+        record = whole.record.only([str(zone) for zone in zones])
+        job = RegionJob(round(deadline / slack), deadline, HOUR // 5, gb)
+        yield Window.of(record, int(rng.integers(0, record.steps - job.steps(record.gap))), job, whole.rules)
+
+
+def ours(folder: Path) -> None:
+    """Costs over the optimum's, and their ratio: in sums, and by window its median and 90th percentile."""
+    study = list(published_windows(folder))
+    sweeps = {f"{trace}: the study": [one.window for one in study if one.trace == trace] for trace in ALL_ZONES}
+    for trace in ALL_ZONES:
+        sweeps[f"{trace}: random"] = list(random_windows(folder, trace, 6, 9))
+        sweeps[f"{trace}: up to 5 zones"] = list(random_windows(folder, trace, 2, 5))
+        sweeps[f"{trace}: 1 TB"] = list(random_windows(folder, trace, 6, 9, gb=1000.0))
+    print(f"{'windows':24}{'count':>6}{'skynomad':>10}{'regions':>9}{'ratio':>7}{'median':>8}{'p90':>7}{'misses':>8}")
+    for name, windows in sweeps.items():
+        rows = [[played(one, policy)[0].outcome for policy in ("optimal", "skynomad", "regions")] for one in windows]
+        costs = np.array([[outcome.bill.total for outcome in row] for row in rows])
+        theirs, own = costs.sum(axis=0)[1:] / costs.sum(axis=0)[0] - 1
+        by_window = (costs[:, 2] / costs[:, 0] - 1) / np.maximum(costs[:, 1] / costs[:, 0] - 1, 1e-3)
+        figures = f"{theirs:10.3f}{own:9.3f}{own / theirs:7.2f}{np.median(by_window):8.2f}"
+        misses = sum(row[2].missed for row in rows)
+        print(f"{name:24}{len(rows):6}{figures}{np.quantile(by_window, 0.9):7.2f}{misses:8}", flush=True)
 
 
 if __name__ == "__main__":

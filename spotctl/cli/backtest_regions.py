@@ -20,8 +20,8 @@ def regions(
     """Replay jobs with a deadline that may run in many zones, regions and clouds.
 
     Policies: on-demand, up-one-zone and up-switch (uniform progress in one zone, and with failover), skynomad (our
-    reading of the published method), optimal (perfect foresight, exact), and optimal-published (as the published
-    simulator plans it).
+    reading of the published method), regions (this project's, online), optimal (perfect foresight, exact), and
+    optimal-published (as the published simulator plans it).
 
     Example: spotctl backtest regions examples/backtest_regions.yaml --out results
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bidbrain.backtest.regions.chosen import ChosenRegions
 from bidbrain.backtest.regions.optimum import Planned, cheapest, published_plan
 from bidbrain.backtest.regions.replay import Bill, Outcome, Policy, play
 from bidbrain.backtest.regions.rules import Window
@@ -19,6 +20,7 @@ _POLICIES: dict[str, Callable[[Window], Policy]] = {
     ONE_ZONE: lambda _: UniformInOneZone(),
     "up-switch": lambda _: SafetyNet(UniformWithFailover()),
     "skynomad": lambda _: SafetyNet(SkyNomad()),
+    "regions": lambda _: ChosenRegions(),
     "optimal": lambda window: Planned(cheapest(window)),
     "optimal-published": lambda window: Planned(published_plan(window)),
 }

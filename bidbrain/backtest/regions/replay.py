@@ -66,7 +66,8 @@ class Field:
     def __init__(self, window: Window) -> None:
         self._window = window
         self._record = window.record
-        self._moving = window.moving
+        self.moving = window.moving
+        self.probe_hours = window.rules.probe / HOUR
         self._up = window.record.granted >= window.job.at_least
         self.job = window.job
         self.gap = window.record.gap
@@ -74,6 +75,8 @@ class Field:
         self.regions = window.record.regions
         self.on_demand = window.record.on_demand
         self.steps = window.record.steps
+        several = len(set(self.regions)) > 1
+        self.longest_delay = window.job.delay + (window.rules.moving.time if several else 0)
         self.now = 0
         self.work_left = window.job.work
         self.delay_left = 0
@@ -94,7 +97,7 @@ class Field:
 
     def move_usd(self, zone: int) -> float:
         """What taking the checkpoint to a zone costs."""
-        return 0.0 if self.home is None else float(self._moving[self.home, zone])
+        return 0.0 if self.home is None else float(self.moving[self.home, zone])
 
     def start_spot(self, zone: int) -> bool:
         """Asks for a spot machine; it replaces what runs. A refusal is free, and changes nothing."""

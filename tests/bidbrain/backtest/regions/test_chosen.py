@@ -1,0 +1,131 @@
+"""`regions`, the project's own strategy, on hostile and on plain traces."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bidbrain.backtest.regions.chosen import ChosenRegions
+from bidbrain.backtest.regions.policies import played
+from bidbrain.backtest.regions.record import Bools
+from bidbrain.backtest.regions.replay import Outcome, play
+from bidbrain.backtest.regions.rules import Window
+from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy, Running
+from bidbrain.strategies.regions_knowledge import Known
+from tests.bidbrain.backtest.regions.worlds import flapping, window
+
+STEPS = 60
+
+
+def every(period: int, up_for: int) -> Bools:
+    """Three zones that are up for a few steps of each period, one after another."""
+    steps = np.arange(STEPS)
+    return np.array([(steps + zone * up_for) % period < up_for for zone in range(3)])
+
+
+def until_it_matters() -> Bools:
+    """Up until there is just enough time left to finish, then down for ever."""
+    up = np.zeros((3, STEPS), dtype=np.bool_)
+    up[:, 2:20] = True
+    return up
+
+
+@pytest.mark.parametrize("slack", [1.0, 1.1, 1.5])
+@pytest.mark.parametrize(
+    "up",
+    [every(2, 1), every(3, 1), every(4, 2), every(9, 3), until_it_matters(), np.zeros((3, STEPS), dtype=np.bool_)],
+)
+def test_hostile_traces_cost_no_deadline_and_little_money(up: Bools, slack: float) -> None:
+    one = window(up, work=5, slack=slack)
+    outcome = play(one, ChosenRegions())
+    assert not outcome.missed
+    # Each start on spot pays for its delay and a move; it starts only while slack for two more delays is left.
+    on_demand = played(one, "on-demand")[0].outcome.bill.total
+    starts = one.job.steps(one.record.gap) * one.record.gap / one.job.delay - one.job.work / one.job.delay + 2
+    delay_hours, step_hours = 0.2, 1 / 6
+    a_start = float(one.record.spot.max()) * (delay_hours + step_hours) + one.moving.max()
+    assert outcome.bill.machines + outcome.bill.moving <= on_demand + (starts + 1) * a_start
+
+
+class LosesWhatItStarts:
+    """A window whose zones go down as soon as the job runs in them: up at odd steps where it does not run."""
+
+    def __init__(self, one: Window) -> None:
+        self.window = one
+        self._policy = ChosenRegions()
+
+    def outcome(self) -> Outcome:
+        up = np.ones(self.window.record.granted.shape, dtype=np.int64)
+        for _ in range(STEPS):
+            outcome = play(replace(self.window, record=replace(self.window.record, granted=up)), ChosenRegions())
+            ran = [(step, held.zone) for step, held in enumerate(outcome.course) if held is not None and held.spot]
+            caught = next(((step, zone) for step, zone in ran if step + 1 < STEPS and up[zone, step + 1]), None)
+            if caught is None:
+                return outcome
+            up[caught[1], caught[0] + 1] = 0
+        return outcome
+
+
+def test_zones_that_go_whenever_the_job_comes_cost_no_deadline() -> None:
+    one = window(np.ones((3, STEPS), dtype=np.bool_), work=5, slack=1.3)
+    assert not LosesWhatItStarts(one).outcome().missed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_later_changes_nothing_before(seed: int) -> None:
+    up = flapping(seed, 3, STEPS)
+    one = window(up, work=5, slack=1.4, seed=seed)
+    first = play(one, ChosenRegions()).course
+    for moment in (6, 17, 29):
+        spot = one.record.spot.copy()
+        changed = one.record.granted.copy()
+        changed[:, moment:] = 1 - changed[:, moment:]
+        spot[:, moment:] *= 1.7
+        other = replace(one, record=replace(one.record, granted=changed, spot=spot))
+        assert play(other, ChosenRegions()).course[:moment] == first[:moment]
+
+
+def test_it_stays_where_moving_costs_more_than_it_saves() -> None:
+    regions = ("us-east-1", "us-west-2")
+    spot, on_demand = np.array([0.5, 1.0]), np.array([3.0, 3.0])
+    known = Known.nothing(regions).observed(0, 1.0, up=True).observed(1, 1.0, up=True)
+    for usd, stays in ((40.0, True), (0.0, False)):
+        moving = np.array([[0.0, usd], [usd, 0.0]])
+        running = Running(1, spot=True)
+        at = RegionsSituation(1.0, regions, spot, on_demand, moving, known, 10.0, 15.0, 0.2, 1 / 6, running, 1)
+        decision = RegionsStrategy().decide(at)
+        assert (decision.chosen.action == "stay") is stays, decision.reason
+        assert decision.reason.count("$") >= 2
+
+
+def test_spot_above_on_demand_is_not_used() -> None:
+    one = window(np.ones((2, STEPS), dtype=np.bool_), work=5, slack=1.5)
+    outcome = play(replace(one, record=replace(one.record, spot=one.record.spot * 10)), ChosenRegions())
+    assert (outcome.spot_steps, outcome.missed) == (0, False)
+
+
+def test_it_costs_much_less_than_on_demand_on_zones_that_come_and_go() -> None:
+    ours = theirs = 0.0
+    for seed in range(3):
+        one = window(flapping(seed, 3, 120, up_for=20, down_for=12), work=10, slack=1.5, seed=seed)
+        ours += played(one, "regions")[0].outcome.bill.total
+        theirs += played(one, "on-demand")[0].outcome.bill.total
+    assert ours < 0.6 * theirs
+
+
+def test_a_decision_over_two_hundred_zones_says_why_in_dollars() -> None:
+    regions = tuple(f"region-{zone // 3}" for zone in range(200))
+    moving = np.array([[0.0 if a == b else 1.0 for b in regions] for a in regions])
+    spot = np.linspace(1.0, 1.6, 200)
+    known = Known.nothing(regions)
+    at = RegionsSituation(0.0, regions, spot, np.full(200, 3.0), moving, known, 40.0, 60.0, 0.2, 1 / 6)
+    strategy = RegionsStrategy()
+    strategy.decide(at)
+    began = time.process_time()
+    decision = strategy.decide(replace(at, now=1 / 6))
+    assert time.process_time() - began < 5
+    assert decision.chosen.spot
+    assert decision.reason.startswith("start on spot in zone 0: $")
