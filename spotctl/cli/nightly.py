@@ -74,7 +74,7 @@ def list_(
 ) -> None:
     """List nightly jobs: next start, last result, and any problem that would prevent the next run.
 
-    Example: spotctl nightly ls --check || echo 'look at the nightly jobs'
+    Example: spotctl nightly ls --check
     """
     from rich.text import Text
 

@@ -38,7 +38,7 @@ def cost(
     job: JobOption = None,
     since: SinceOption = "",
     by: Annotated[
-        str, typer.Option(help="Group by one or more of job, run, cloud, region, type, market, day, tag.")
+        str, typer.Option(help="Group by one or more of job, run, cloud, region, type, market, day, month, tag.")
     ] = "job",
     format_: Annotated[
         Format,
@@ -63,6 +63,8 @@ def cost(
 
     session: Session = context.obj
     now = wall_us()
+    if json_ and format_ not in (Format.TABLE, Format.JSON):
+        raise BadRequest(f"--json and --format {format_.value} contradict each other; give one of them")
     chosen_format = Format.JSON if json_ else format_
     groups = parse_by(by)
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():

@@ -53,6 +53,7 @@ class By(Enum):
     TYPE = "type"
     MARKET = "market"
     DAY = "day"
+    MONTH = "month"
     TAG = "tag"
 
 
@@ -142,7 +143,7 @@ class Report:
     @property
     def is_replayed(self) -> bool:
         """Whether all runs were on a replayed market, where nothing is paid."""
-        return all(run.is_replayed for run in self.runs)
+        return bool(self.runs) and all(run.is_replayed for run in self.runs)
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows if row.run == run)
@@ -335,6 +336,7 @@ _VALUES: Mapping[By, Callable[[_Subject], str]] = {
     By.MARKET: lambda one: str(one.market),
     # By the provider's clock, as in bills. A row belongs to the day on which it begins.
     By.DAY: lambda one: to_datetime(one.at).date().isoformat(),
+    By.MONTH: lambda one: to_datetime(one.at).strftime("%Y-%m"),
     By.TAG: lambda one: ", ".join(f"{k}={v}" for k, v in sorted(one.run.tags.items())) or UNTAGGED,
 }
 

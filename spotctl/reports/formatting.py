@@ -28,7 +28,7 @@ def dollars(value: float, digits: int = 2) -> str:
 
 def digits_of(report: Report) -> int:
     """The decimals for the amounts of a report: cents, or four where cents would hide most of it."""
-    return 2 if report.whole.total >= NANO_SECONDS_PER_DOLLAR else 4
+    return 2 if report.whole.total >= NANO_SECONDS_PER_DOLLAR or not report.whole.total else 4
 
 
 def percent(value: float | None) -> str:
@@ -85,6 +85,8 @@ def outcome(run: RunTimeline) -> str:
 def subject(report: Report) -> str:
     """What the report is about: `quickstart`, `3 jobs`."""
     jobs = sorted({run.job for run in report.runs})
+    if not jobs:
+        return "no runs"
     return jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
 
 
@@ -108,6 +110,8 @@ def headline(report: Report) -> str:
 def span_of(report: Report) -> str:
     """When the runs were, and whether anything was really paid."""
     began = [run.wall_began for run in report.runs]
+    if not began:
+        return "No run began in that time."
     if len(report.runs) == 1:
         ended = report.runs[0].wall_ended
         when = f"Started {minute(began[0])}, {'still running' if ended is None else f'ended {minute(ended)}'}."

@@ -77,8 +77,8 @@ def _style() -> str:
 
 
 def _period(report: Report) -> str:
-    first = min(run.wall_began for run in report.runs)
-    last = max(run.wall_ended or report.made_at for run in report.runs)
+    first = min((run.wall_began for run in report.runs), default=report.made_at)
+    last = max((run.wall_ended or report.made_at for run in report.runs), default=report.made_at)
     begin, end = fmt.day(first), fmt.day(last)
     return begin if begin == end else f"{begin} to {end}"
 

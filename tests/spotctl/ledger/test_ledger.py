@@ -270,6 +270,7 @@ GROUPS: Mapping[cost.By, Callable[[RandomRun, str, str], str]] = {
     cost.By.TYPE: lambda _, market, __: market.split("/")[3],
     cost.By.MARKET: lambda _, market, __: market,
     cost.By.DAY: lambda _, __, day: day,
+    cost.By.MONTH: lambda _, __, day: day[:7],
     cost.By.TAG: lambda run, _, __: tag_of(run),
 }
 

@@ -117,7 +117,7 @@ def test_the_table_fits_the_terminal(runs: list[MadeRun], columns: int) -> None:
         (["--since", "yesterday"], "'yesterday' is not ISO 8601"),
         (["--since", "2099-01-01"], "is in the future"),
         (["--format", "pdf"], "'pdf' is not one of"),
-        (["--since", "1h"], "the latest began on"),
+        (["--json", "--format", "csv"], "contradict each other"),
     ],
 )
 def test_errors_are_one_line(runs: list[MadeRun], words: list[str], message: str, tmp_path: Path) -> None:
@@ -130,10 +130,26 @@ def test_errors_are_one_line(runs: list[MadeRun], words: list[str], message: str
     assert not path.exists()
 
 
-def test_an_empty_log_is_an_error() -> None:
-    ended = spotctl("report", "cost")
-    assert ended.code == 2
-    assert "nothing was launched yet" in ended.error
+@pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus"])
+def test_no_runs_cost_nothing(format_: str, tmp_path: Path) -> None:
+    out = tmp_path / "costs"
+    assert spotctl("report", "cost", "--format", format_, "--out", out).code == 0
+    assert out.stat().st_size > 0
+    assert spotctl("report", "cost", "--json").json["total_usd"] == 0.0
+    assert "$0.00 paid for 0 runs" in spotctl("report", "cost").out
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_time_without_runs_cost_nothing() -> None:
+    ended = spotctl("report", "cost", "--since", "1h", "--json")
+    assert (ended.code, ended.json["total_usd"], ended.json["groups"]) == (0, 0.0, [])
+
+
+def test_months_are_groups(runs: list[MadeRun]) -> None:
+    found = spotctl("report", "cost", "--by", "month", "--json").json
+    assert runs
+    assert {group["month"] for group in found["groups"]} == {"2026-06"}
+    assert sum(group["total_usd"] for group in found["groups"]) == pytest.approx(found["total_usd"])
 
 
 def test_unwritable_files_are_one_line(runs: list[MadeRun], tmp_path: Path) -> None:
