@@ -188,9 +188,11 @@ def gc(
 
     Example: spotctl gc --yes
     """
+    from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
 
     session: Session = context.obj
+    elsewhere.refreshed(session)
     found = list(orphans(session.settings, clouds or ()))
     orphaned = [one for part in found for one in part.resources]
     failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in found if part.failure is not None]

@@ -14,7 +14,7 @@ from spotctl.machines.base import CloudProvider, ProviderError
 from spotctl.paths import Paths
 from spotctl.remote_runner.client import RunnerClient
 from spotctl.remote_runner.errors import RunnerLost
-from spotctl.remote_runner.fence import SETTLE_SECONDS, Fence, Watch
+from spotctl.remote_runner.fence import SETTLE_SECONDS, Fence, Watch, settle
 from spotctl.remote_runner.fenced import FencedProvider, RentingProvider
 from spotctl.remote_runner.log_copy import LogCopier, add_missing
 from spotctl.run import runs
@@ -48,7 +48,7 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     fence = Fence(client.place.claim(LAUNCHER), "")
     if not gone:
         note(f"waiting {SETTLE_SECONDS:.0f} s: what its runner ordered before now arrives until then")
-        time.sleep(SETTLE_SECONDS)
+        settle(fence)
     start = len(client.follower.rows())
     own_log, run = _own_log(client), client.place.run
     copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)

@@ -14,6 +14,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
 
@@ -77,6 +78,22 @@ class Watch:
         if claim != self._seen:
             self._seen, self._since = claim, now
         return not claim.ended and now - self._since > self._stale_after
+
+
+def is_anothers(cell: SharedObject, machine: str) -> bool:
+    """Whether the runner is on another machine than this one. The launcher gives its claim away."""
+    found = cell.read()
+    return found is not None and Claim.from_bytes(found.data).holder not in ("", machine)
+
+
+def settle(fence: Fence, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Waits until what the runner before has ordered has arrived."""
+    left = SETTLE_SECONDS
+    while left > 0:
+        sleep(min(BEAT_SECONDS, left))
+        left -= BEAT_SECONDS
+        with suppress(StoreRefused):
+            fence.renew()
 
 
 class Fence:

@@ -38,7 +38,8 @@ if ! echo "{digest}  {root}/part/archive" | sha256sum -c --status; then
   echo "what arrived is not what was sent" >&2
   exit 1
 fi
-mkdir {root}/part/new && {unpack} && rm -rf {target} && mv {root}/part/new {target} && rm -rf {root}/part
+mkdir {root}/part/new && {unpack} && rm -rf {target} && mv {root}/part/new {target} &&
+mv {root}/part/archive {target}.archive && rm -rf {root}/part
 """
 _ZIP = "{python} -I -S -m zipfile -e {root}/part/archive {root}/part/new"
 _TAR = "tar -xzf {root}/part/archive -C {root}/part/new"
@@ -51,6 +52,32 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 
 
 @dataclass(frozen=True, slots=True)
+class RunnerArchives:
+    """What a runner consists of, apart from the home of its run."""
+
+    code: bytes
+    packages: bytes
+    job: bytes
+    rendezvous: bytes
+
+    @classmethod
+    def packed(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
+        """From what is on this computer; the archives are kept in a folder, because packing takes time."""
+        names = (*_PACKAGES, *_PACKAGES_OF[cloud])
+        return cls(
+            whole_wheel(folder).path.read_bytes(),
+            packages_archive(folder, names, _FASTEST).path.read_bytes(),
+            job_archive(workdir, folder).path.read_bytes(),
+            _packed(rendezvous),
+        )
+
+    @classmethod
+    def received(cls) -> RunnerArchives:
+        """As this machine received them."""
+        return cls(*(Path(f"{target}.archive").read_bytes() for target in (CODE, PACKAGES, JOB, RENDEZVOUS)))
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerMachine:
     """A machine of the run whose agent answers. `note` is called with each step."""
 
@@ -58,18 +85,16 @@ class RunnerMachine:
     provider: TakesCommands
     note: Callable[[str], None]
 
-    def install(self, home: Path, workdir: Path, rendezvous: Path, archives: Path, cloud: str) -> None:
-        """Copies code, packages, the run's home, its rendezvous folder and the job's folder; archives are kept."""
-        self.note("packing the runner")
-        wheel = whole_wheel(archives).path.read_bytes()
-        packages = packages_archive(archives, (*_PACKAGES, *_PACKAGES_OF[cloud]), _FASTEST).path.read_bytes()
-        self.note(f"copying the runner to {self.id} ({(len(wheel) + len(packages)) / (1 << 20):.0f} MiB)")
+    def install(self, archives: RunnerArchives, home: Path) -> None:
+        """Copies a runner there, with a home for the run."""
+        size = len(archives.code) + len(archives.packages)
+        self.note(f"copying the runner to {self.id} ({size / (1 << 20):.0f} MiB)")
         self.run(("/bin/sh", "-c", f"rm -rf {ROOT} && mkdir -m 700 {ROOT}"))
-        self._send(CODE, wheel, zipped=True)
-        self._send(PACKAGES, packages, zipped=True)
-        self._send(JOB, job_archive(workdir, archives).path.read_bytes())
+        self._send(CODE, archives.code, zipped=True)
+        self._send(PACKAGES, archives.packages, zipped=True)
+        self._send(JOB, archives.job)
+        self._send(RENDEZVOUS, archives.rendezvous)
         self._send(HOME, _packed(home))
-        self._send(RENDEZVOUS, _packed(rendezvous))
         self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
 
     def start(self, start: RunnerStart) -> None:

@@ -19,7 +19,7 @@ from spotctl.machines.base import Machine, MachineSupplies, Payload, TakesComman
 from spotctl.paths import Paths
 from spotctl.remote_runner import homes
 from spotctl.remote_runner.fence import Fence
-from spotctl.remote_runner.installing import RunnerMachine
+from spotctl.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.remote_runner.log_copy import LogCopier, add_missing
 from spotctl.remote_runner.place import RunPlace, keep, place_of_run, publish
 from spotctl.remote_runner.service import JOB, RunnerStart
@@ -204,8 +204,9 @@ class _Move:
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             home = Path(scratch) / "home"
             homes.copied_home(self._settings, run, JOB, home)
-            archives = self._given.settings.home / "machines" / "archives"
-            target.install(home, spec.workdir, self._environment.rendezvous, archives, cloud)
+            self._given.note("packing the runner")
+            kept = self._given.settings.home / "machines" / "archives"
+            target.install(RunnerArchives.packed(spec.workdir, self._environment.rendezvous, kept, cloud), home)
             LogCopier(self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0).copy()
         target.start(RunnerStart(spec.name, run, self.place.location, machine, secrets_of(spec)))
 

@@ -35,13 +35,17 @@ _AGAIN_SECONDS, _MOST_STARTS = 2.0, 20
 
 @dataclass(frozen=True, slots=True)
 class RunnerStart:
-    """What a launcher starts the service with: the run, its place in the object store, and the id of this machine."""
+    """What a launcher starts the service with: the run, its place in the object store, and the id of this machine.
+
+    A `standby` waits until the runner is gone.
+    """
 
     job: str
     run: str
     location: str
     machine: str
     secrets: Mapping[str, str] = field(repr=False)
+    standby: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,19 +17,24 @@ from spotctl import config
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
+from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.machines.base import CloudProvider, ProviderError
 from spotctl.notify.runs import notify_of_end
 from spotctl.paths import Paths
 from spotctl.remote_runner import homes
 from spotctl.remote_runner.errors import Superseded
-from spotctl.remote_runner.fence import BEAT_SECONDS, Fence
+from spotctl.remote_runner.fence import BEAT_SECONDS, Fence, is_anothers, settle
 from spotctl.remote_runner.fenced import FencedProvider, RentingProvider
 from spotctl.remote_runner.keys import Admission
-from spotctl.remote_runner.log_copy import LogCopier, LogCopy
+from spotctl.remote_runner.log_copy import LogCopier, LogCopy, add_missing
 from spotctl.remote_runner.place import RunPlace
 from spotctl.remote_runner.service import HOME, RENDEZVOUS, RunnerStart
+from spotctl.remote_runner.standby import StandbyKeeper, is_due
 from spotctl.run import runs
 from spotctl.run.runs import RunObserver
+from spotctl.runlog.events import StopRequested
+from spotctl.runlog.outcomes import FAILED
 from spotctl.runlog.state import fold
 from spotctl.runlog.store import EventLog
 
@@ -38,18 +43,44 @@ COPY_SECONDS = 5.0
 
 
 def serve(start: RunnerStart, up: Callable[[], None]) -> None:
-    """Runs the run to its end, and then returns this machine. `up` is called once the claim is this process's."""
+    """Runs the run to its end, and then returns this machine. `up` is called once the runner or standby is there."""
     settings = config.load(os.environ, Path(HOME))
-    paths = Paths(settings.home)
-    place = RunPlace(start.job, start.run, start.location)
-    store = place.store(MACHINE)
+    place, paths = RunPlace(start.job, start.run, start.location), Paths(settings.home)
     with EventLog(paths.log) as log:
         began = fold(log.of_run(start.run)).began
     assert began is not None
     homes.restore_rendezvous(Path(RENDEZVOUS), Path(began.folder))
-    fence = Fence(place.claim(MACHINE), start.machine)
+    claim, stop_with = place.claim(MACHINE), None
+    if start.standby:
+        up()
+        if not is_due(claim):
+            return
+        fence = Fence(claim, start.machine)
+        stop_with = _taken_over(place, paths, restored(began.spec, paths.home), fence)
+    elif is_anothers(claim, start.machine):
+        # This process was started again after a standby had taken over.
+        return
+    else:
+        fence = Fence(claim, start.machine)
+        up()
+    _serve(start, settings, place, fence, stop_with)
+
+
+def _taken_over(place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence) -> StopRequested | None:
+    """Completes the log of a standby; returns why the run cannot go on, if that is so."""
+    settle(fence)
+    with EventLog(paths.log) as log:
+        add_missing(log, place.run, LogCopy(place.store(MACHINE)).rows())
+    if spec.kind is ProgramKind.COMMAND:
+        return None
+    return StopRequested(FAILED, "the machine of its runner is gone, and with it the state of the training")
+
+
+def _serve(
+    start: RunnerStart, settings: config.Settings, place: RunPlace, fence: Fence, stop_with: StopRequested | None
+) -> None:
+    paths, store = Paths(settings.home), place.store(MACHINE)
     copier = LogCopier(store, paths.log, start.run, fence.epoch, len(LogCopy(store).rows()))
-    up()
     own: list[FencedProvider] = []
     stops = _Stops(paths.log, start.run)
 
@@ -60,9 +91,10 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     stop = threading.Event()
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
     threading.Thread(target=_attend, args=(fence, copier, admission, stop), daemon=True).start()
-    failure = ""
+    threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
+    failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)))
     try:
-        runs.resume(start.job, settings, RunObserver(on_end=lambda *end: _note(notify_of_end(*end))), around=fenced)
+        runs.resume(start.job, settings, observer, stop_with, fenced)
     except Superseded:
         raise
     except Exception as error:
