@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pandas as pd
 from bench.harness import Row, seconds, shown, table, times_faster
 from pricing_data.catalog import Catalog
 from pricing_data.export import export
-from pricing_data.fetched_rows import PriceBatch
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.ingest import ingest
 from pricing_data.market import Market
 from pricing_data.query import query
@@ -23,7 +25,8 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, SECOND, parse_time
 
 EVENTS, MARKETS, DAYS = 10_000_000, 1_000, 90
-MOST_BYTES, MOST_MARKET_SECONDS = 80_000_000, 0.010
+MOST_BYTES, MOST_MARKET_SECONDS = 60_000_000, 0.010
+MOST_IMPORT_MEGABYTES, MOST_CORRECTION_SECONDS = 300, 1.0
 _START = parse_time("2026-01-01")
 
 
@@ -62,6 +65,11 @@ def run() -> str:
 def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[Row]:
     rows = [_against("import", lambda: _import(store, source), lambda: _pandas_import(source, plain), runs=1)]
     rows.append(_against("import of the same file again", lambda: _import(store, source), None, runs=1))
+    megabytes = _import_megabytes(source)
+    rows.append(Row("memory of the import", f"{megabytes} MB", f"limit {MOST_IMPORT_MEGABYTES} MB"))
+    corrected = seconds(lambda: _correct(store, market), runs=1)
+    rows.append(Row("one price corrected", shown(corrected), f"limit {shown(MOST_CORRECTION_SECONDS)}"))
+    store.compact()
     events, size = store.size()
     assert events == EVENTS
     rows.append(
@@ -94,6 +102,32 @@ def _import(store: PriceStore, source: Path) -> None:
     assert report.rows == EVENTS
     assert not report.skipped
     store.compact()
+
+
+_MEASURED_IMPORT = """
+import resource, sys
+from pathlib import Path
+from pricing_data.ingest import ingest
+from pricing_data.store import PriceStore
+
+store = PriceStore(Path(sys.argv[2]))
+ingest(store, Path(sys.argv[1]))
+store.compact()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def _import_megabytes(source: Path) -> int:
+    """The most memory that a process holds while it imports a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", _MEASURED_IMPORT, str(source), folder]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _correct(store: PriceStore, market: Market) -> None:
+    series = store.series(market)
+    higher = PriceEvent(market, int(series.times[100]), int(series.prices[100]) + 100_000)
+    assert store.commit(FetchedRows(prices=PriceBatch.of([higher]))).conflicts == 1
 
 
 def _statistics(store: PriceStore) -> list[MarketStats]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from difflib import get_close_matches
 
 from pricing_data.list_prices import rows_of
 from pricing_data.market import AZURE_REGIONS, api_region
 
 _ALIKE = 0.8
+_CLOUDS = ("aws", "gcp", "azure")
 
 
 def known_regions(cloud: str) -> frozenset[str]:
@@ -18,17 +18,17 @@ def known_regions(cloud: str) -> frozenset[str]:
     return frozenset(region for row in rows_of("regions") if row["cloud"] == cloud for region in row["regions"].split())
 
 
-def mistyped(region: str, clouds: Iterable[str]) -> str:
+def mistyped(region: str) -> str:
     """The known regions that an unknown one was probably meant to be, in words; empty if the name may be right.
 
     A name that differs in its number only is taken for a new region.
     """
-    for cloud in clouds:
+    for cloud in _CLOUDS:
         known = known_regions(cloud)
         spelled = api_region(cloud, region)
         if spelled in known or _stem(spelled) in {_stem(one) for one in known}:
             return ""
-    every = sorted(region for cloud in clouds for region in known_regions(cloud))
+    every = sorted(region for cloud in _CLOUDS for region in known_regions(cloud))
     return " or ".join(get_close_matches(region.lower(), every, 2, _ALIKE))
 
 

@@ -126,7 +126,7 @@ def fetch(
     store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
     now = wall_us()
     sources = wiring.sources(session.settings, cloud or ())
-    _check_regions(region or (), [source.cloud for source in sources])
+    _check_regions(region or ())
     request = FetchRequest(
         start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), _systems(os_, product), store.covered
     )
@@ -137,7 +137,7 @@ def fetch(
             sources,
             request,
             workers=workers,
-            on_plan=lambda tasks: session.remark(*announced(tasks, request, workers)),
+            on_plan=lambda tasks: session.remark(*(() if json_ else announced(tasks, request, workers))),
             on_progress=show,
         )
     if not reports:
@@ -197,7 +197,8 @@ def show(
     one, now = describe(series, library.catalog), wall_us()
     figures = library.interruptions(series.market)
     if json_:
-        session.answer_json({**prices_json.stats(one, now), "interruptions": prices_json.interruptions(figures)})
+        published = {"interruptions": prices_json.interruptions(figures)} if figures else {}
+        session.answer_json({**prices_json.stats(one, now), **published})
     else:
         session.out.print(terminal.one_market(one, series, figures, now, session.out.width))
 
@@ -343,12 +344,12 @@ def sql(
         session.out.print(terminal.rows(answer))
 
 
-def _check_regions(regions: Iterable[str], clouds: list[str]) -> None:
+def _check_regions(regions: Iterable[str]) -> None:
     from pricing_data.regions import mistyped
     from spotctl.errors import BadRequest
 
     for region in regions:
-        if meant := mistyped(region, clouds):
+        if meant := mistyped(region):
             raise BadRequest(f"fetch: no region is named {region!r}; did you mean {meant}?")
 
 

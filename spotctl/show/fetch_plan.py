@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:
     """About how many calls, rows, minutes and megabytes, a line in all. Nothing if no task can run."""
-    planned = [(task.cloud, task.what) for task in tasks if not task.optional and not task.done]
+    planned = [
+        (task.cloud, task.what) for task in tasks if not task.done and not (task.optional and task.region == "-")
+    ]
     if not planned:
         return []
     total = effort(planned, request.until - request.since, some_types=bool(request.types))

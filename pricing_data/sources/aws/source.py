@@ -103,7 +103,7 @@ class AwsSource:
     def _public_tasks(self, request: FetchRequest) -> Iterator[FetchTask]:
         """What needs no account. A region's list has several hundred megabytes, so it is read only if it is named."""
         for region in request.regions:
-            yield FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request))
+            yield FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
 
     def _public_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         from pricing_data.sources.aws.bulk import public_prices

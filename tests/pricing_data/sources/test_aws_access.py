@@ -56,8 +56,10 @@ def test_without_credentials_one_task_says_how_to_set_them_and_the_public_file_i
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     source = aws.source()
-    assert [task.what for task in source.tasks(request_)] == ["interruption buckets", "account"]
-    assert len(aws.pull("interruption buckets", request_, source).all.interruptions) == 1
+    public = ["public price list"] * len(request_.regions)
+    assert [task.what for task in source.tasks(request_)] == ["interruption buckets", *public, "account"]
+    found = aws.pull("interruption buckets", request_, source).all.interruptions
+    assert [one.measure for one in found] == ["monthly-bucket", "saving"]
     error = aws.pull("account", request_, source).error
     assert isinstance(error, MissingCredentials)
     for cure in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "`aws configure`", "AWS_PROFILE"):
