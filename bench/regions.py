@@ -1,7 +1,7 @@
 """The figures behind decisions 50 and 51: `python -m bench.regions WHAT FOLDER`; the folder is that of the records.
 
 `ours` plays `regions`, `skynomad` and the optimum over the study's windows, and over random zones, starts and
-deadlines.
+deadlines. `gangs` shows what elasticity is worth on the record of partial capacity.
 `published` plays every window of the published study and compares the mean cost of each policy with the published one.
 """
 
@@ -37,7 +37,7 @@ SAME_NAMES = ("up-one-zone", "up-switch", "skynomad")
 
 def main(words: Sequence[str]) -> None:
     """Prints what the first argument names."""
-    tasks: dict[str, Callable[[Path], None]] = {"published": published, "ours": ours}
+    tasks: dict[str, Callable[[Path], None]] = {"published": published, "ours": ours, "gangs": gangs}
     if len(words) != 2 or words[0] not in tasks:
         sys.exit(f"usage: python -m bench.regions {{{','.join(tasks)}}} FOLDER")
     tasks[words[0]](Path(words[1]))
@@ -72,6 +72,7 @@ def window_of(folder: Path, trace: str, zones: list[str], start: float, job: dic
     records = folder.resolve()
     files = {
         "h100": (["regions/h100_up_week1.csv.gz"], "regions/h100_prices.csv"),
+        "probes": (["regions/h100_probes_week1.csv.gz"], "regions/h100_prices.csv"),
         "v100": (["availability/availability__1-node__aws-02-15-2023*"], "regions/v100_prices.csv.gz"),
     }
     traces, prices = files[trace]
@@ -135,6 +136,21 @@ def ours(folder: Path) -> None:
         figures = f"{theirs:10.3f}{own:9.3f}{own / theirs:7.2f}{np.median(by_window):8.2f}"
         misses = sum(row[2].missed for row in rows)
         print(f"{name:24}{len(rows):6}{figures}{np.quantile(by_window, 0.9):7.2f}{misses:8}", flush=True)
+
+
+def gangs(folder: Path) -> None:
+    """Jobs of 24 hours in 36 on 4, 8 and 16 machines: all at once, or elastic from one machine up."""
+    print(f"{'machines':>8}{'at least':>9}{'windows':>8}{'on demand $':>13}{'regions $':>11}{'share':>7}{'misses':>8}")
+    for machines in (4, 8, 16):
+        for least in (machines, 1):
+            job = {"work_hours": 24.0, "deadline_hours": 36.0, "machines": machines, "at_least": least}
+            starts = (0.0, 24.0, 48.0, 72.0, 96.0)
+            windows = [window_of(folder, "probes", ALL_ZONES["h100"], start, job) for start in starts]
+            usd = {policy: [played(one, policy)[0].outcome for one in windows] for policy in ("on-demand", "regions")}
+            listed, ours = (sum(one.bill.total for one in outcomes) / len(windows) for outcomes in usd.values())
+            misses = sum(one.missed for one in usd["regions"])
+            figures = f"{listed:13,.0f}{ours:11,.0f}{ours / listed:7.3f}{misses:8}"
+            print(f"{machines:8}{least:9}{len(windows):8}{figures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ class RegionsSituation:
     """All that a decision may depend on. Times in hours, prices in dollars per hour for the whole job, by zone.
 
     `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
-    left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused.
+    left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
+    is the part of its machines that the job runs on: with fewer it is slower, and loses slack.
     """
 
     now: float
@@ -68,6 +69,7 @@ class RegionsSituation:
     running: Running | None = None
     home: int | None = None
     refused: frozenset[int] = frozenset()
+    share: float = 1.0
     probe_hours: float = 1 / 60
 
     @property
@@ -163,10 +165,10 @@ class RegionsStrategy:
 
 def _options(at: RegionsSituation, plan: Plan) -> list[Option]:
     running, found = at.running, list[Option]()
-    if running is not None:
+    if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = _spot_usd(at, plan, running.zone) if running.spot else _on_demand_usd(at, plan, running.zone)
         found.append(Option(STAY, running.zone, running.spot, usd))
-    elif at.fits(1, steps=1):
+    if running is None and at.fits(1, steps=1):
         found.append(Option(WAIT, None, False, plan.idle(at.home, at.work, at.slack)))
     if running is None or running.spot:
         # Too late for a move, which may take time: on demand where the checkpoint is.
@@ -192,8 +194,9 @@ def _spot_usd(at: RegionsSituation, plan: Plan, zone: int) -> float:
     price = float(at.spot[zone])
     # Progress at which the machine may be lost, in a few dozen steps that grow.
     work = np.append(np.geomspace(1.0, 1.0 + at.work, 48)[:-1] - 1.0, at.work)
-    survives = at.known.survival(zone, at.now, delay + work)
-    lost = plan.lost(zone, at.work - work, np.full(work.size, slack))
+    longer = 1 / at.share if at.running is not None and at.running.spot and at.running.zone == zone else 1.0
+    survives = at.known.survival(zone, at.now, delay + work * longer)
+    lost = plan.lost(zone, at.work - work, np.maximum(slack - work * (longer - 1), 0.0))
     middle = (work[1:] + work[:-1]) / 2
     ends = (survives[:-1] - survives[1:]) * (price * middle + (lost[1:] + lost[:-1]) / 2)
     later = float(((1 - survives[0]) * lost[0] + ends.sum() + survives[-1] * price * at.work).item())

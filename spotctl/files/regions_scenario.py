@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from bidbrain.backtest.regions.policies import NAMES
+from bidbrain.backtest.regions.policies import ELASTIC_NAMES, NAMES
 from bidbrain.backtest.regions.record import Floats, ZonesRecord
 from bidbrain.backtest.regions.rules import Moving, RegionJob, Rules, Window
 from pricing_data.errors import BadInput
@@ -88,7 +88,7 @@ class RegionsFile(_Part):
     rules: Literal["plain", "published"] = "plain"
     moving: MovingPart = MovingPart()
     probe: ProbePart = ProbePart()
-    policies: Annotated[list[str], Field(min_length=1)] = [*NAMES]
+    policies: Annotated[list[str], Field(min_length=1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ class RegionsScenario:
 def load(path: Path) -> RegionsScenario:
     """Reads a scenario and the files that it names."""
     file = parsed(path, RegionsFile)
-    if unknown := [name for name in file.policies if name not in NAMES]:
-        raise BadRequest(f"{path}: policies: {unknown[0]!r} is unknown; use {', '.join(NAMES)}")
+    policies = _policies(path, file)
     record = _record(path, file)
     rules = Rules(file.rules == "published", _moving(path, file.moving), round(file.probe.minutes * MINUTE))
     windows = [
@@ -112,7 +111,18 @@ def load(path: Path) -> RegionsScenario:
         for start in _starts(path, file.starts, record, part.job())
     ]
     _refuse_impossible(path, windows)
-    return RegionsScenario(tuple(windows), tuple(dict.fromkeys(file.policies)))
+    return RegionsScenario(tuple(windows), policies)
+
+
+def _policies(path: Path, file: RegionsFile) -> tuple[str, ...]:
+    elastic = any(part.at_least is not None and part.at_least < part.machines for part in file.job)
+    possible = ELASTIC_NAMES if elastic else NAMES
+    for name in file.policies or ():
+        if name not in NAMES:
+            raise BadRequest(f"{path}: policies: {name!r} is unknown; use {', '.join(NAMES)}")
+        if name not in possible:
+            raise BadRequest(f"{path}: policies: {name!r} needs all machines at once; use {', '.join(possible)}")
+    return tuple(dict.fromkeys(file.policies or possible))
 
 
 def _refuse_impossible(path: Path, windows: list[Window]) -> None:

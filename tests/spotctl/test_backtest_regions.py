@@ -64,6 +64,10 @@ def test_a_table_says_what_policies_cost(scenario: Path) -> None:
     ("changes", "said"),
     [
         ({"policies": ["best"]}, "policies: 'best' is unknown"),
+        (
+            {"job": {"work_hours": 8, "deadline_hours": 11, "machines": 4, "at_least": 1}, "policies": ["optimal"]},
+            "at once",
+        ),
         ({"zones": ["mars-1a"]}, "zones: no record of mars-1a"),
         ({"job": {"work_hours": 10, "deadline_hours": 10}}, "do not fit into 10 hours"),
         ({"job": {"work_hours": 10, "deadline_hours": 99}}, "longer than the record"),

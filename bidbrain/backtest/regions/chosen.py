@@ -60,5 +60,6 @@ def _situation(field: Field, known: Known, refused: frozenset[int]) -> RegionsSi
         running=running,
         home=field.home,
         refused=refused,
+        share=field.share,
         probe_hours=field.probe_hours,
     )

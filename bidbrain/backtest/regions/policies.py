@@ -25,6 +25,8 @@ _POLICIES: dict[str, Callable[[Window], Policy]] = {
     "optimal-published": lambda window: Planned(published_plan(window)),
 }
 NAMES = tuple(_POLICIES)
+ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
+"""Policies of jobs that work with fewer machines than they want: those with a net that holds at any speed."""
 
 
 @dataclass(frozen=True, slots=True)

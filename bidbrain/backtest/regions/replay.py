@@ -2,7 +2,8 @@
 
 A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which is consumed
 continuously; a refused start is free. Spot that is not up at a step is lost at its beginning. Moving the checkpoint to
-another region costs money, and `Moving.time` on top of the delay. A probe that succeeds costs its minutes.
+another region costs money, and `Moving.time` on top of the delay. A probe that succeeds costs its minutes. A job that
+works with fewer machines than it wants takes what a zone grants, pays for these, and is slower by as much.
 """
 
 from __future__ import annotations
@@ -91,6 +92,13 @@ class Field:
         return self._record.spot[:, self.now]
 
     @property
+    def share(self) -> float:
+        """The share of its machines that the job has in this step; a zone may grant fewer than it wants."""
+        if self.machine is None or not self.machine.spot:
+            return 1.0
+        return min(int(self._record.granted[self.machine.zone, self.now]), self.job.machines) / self.job.machines
+
+    @property
     def steps_left(self) -> int:
         """Whole steps until the deadline, with this one."""
         return self.steps - self.now
@@ -143,10 +151,11 @@ class Field:
         if self.machine is not None:
             zone = self.machine.zone
             price = self.spot[zone] if self.machine.spot else self.on_demand[zone]
-            self.this_step.machines += float(price) * self.job.machines * self.gap / HOUR
+            share = self.share
+            self.this_step.machines += float(price) * self.job.machines * share * self.gap / HOUR
             lost = min(self.delay_left, self.gap)
             self.delay_left -= lost
-            self.work_left -= self.gap - lost
+            self.work_left -= round((self.gap - lost) * share)
         self.now += 1
 
     def pay_step(self) -> None:

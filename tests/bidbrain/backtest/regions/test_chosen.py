@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bidbrain.backtest.regions.chosen import ChosenRegions
-from bidbrain.backtest.regions.policies import played
+from bidbrain.backtest.regions.policies import ELASTIC_NAMES, played
 from bidbrain.backtest.regions.record import Bools
 from bidbrain.backtest.regions.replay import Outcome, play
 from bidbrain.backtest.regions.rules import Window
@@ -99,6 +99,19 @@ def test_it_stays_where_moving_costs_more_than_it_saves() -> None:
         decision = RegionsStrategy().decide(at)
         assert (decision.chosen.action == "stay") is stays, decision.reason
         assert decision.reason.count("$") >= 2
+
+
+@pytest.mark.parametrize("policy", ELASTIC_NAMES)
+@pytest.mark.parametrize("slack", [1.05, 1.4])
+def test_an_elastic_job_takes_what_there_is_and_is_in_time(policy: str, slack: float) -> None:
+    one = window(flapping(3, 3, STEPS), work=5, slack=slack)
+    granted = np.random.default_rng(4).integers(1, 9, one.record.granted.shape) * one.record.granted
+    job = replace(one.job, machines=8)
+    outcome = played(replace(one, job=job, record=replace(one.record, granted=granted)), policy)[0].outcome
+    assert not outcome.missed
+    if policy == "regions" and slack > 1.1:
+        whole = replace(one, job=replace(job, at_least=8), record=replace(one.record, granted=granted))
+        assert outcome.bill.total < played(whole, policy)[0].outcome.bill.total
 
 
 def test_spot_above_on_demand_is_not_used() -> None:
