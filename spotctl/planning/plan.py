@@ -161,7 +161,8 @@ def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> 
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
     startup = inputs.overheads.startup
     left = inf if candidate.job.deadline is None else (candidate.job.deadline - snapshot.at - startup) / HOUR
-    work = work_of(spec, candidate.job.hours, in_units=all(rate.in_units for rate in candidate.rates.values()))
+    in_units = all(rate.in_units for rate in candidate.rates.values())
+    work = work_of(spec, candidate.job.hours, candidate.job.hours_from, in_units=in_units)
     return Demand(
         name=spec.name,
         objective=spec.objective,

@@ -81,7 +81,10 @@ def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
-    return Job(spec, deadline, request.hours or hours_of(spec, learned), request.place)
+    measured = None if request.hours else hours_of(spec, learned)
+    if measured is None:
+        return Job(spec, deadline, request.hours, request.place)
+    return Job(spec, deadline, measured, request.place, "as earlier runs took")
 
 
 def beginning(

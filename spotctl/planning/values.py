@@ -33,13 +33,15 @@ from spotctl.quotas import Quota
 class Job:
     """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
 
-    `place` is the cloud and region that a job which already runs must stay in.
+    `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
+    from.
     """
 
     spec: JobSpec
     deadline: int | None = None
     hours: float | None = None
     place: tuple[str, str] | None = None
+    hours_from: str = "as specified"
 
     @property
     def budget_usd(self) -> float | None:

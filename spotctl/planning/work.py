@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
 
@@ -43,9 +43,14 @@ class Rate:
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Measured]:
-    """Throughputs by type; the job file overrides what earlier runs measured."""
+    """Throughputs by type; what earlier runs measured overrules the job file, which may be out of date."""
     declared = {name: Measured(value, "the job file") for name, value in spec.throughputs.items()}
-    return {**earlier, **declared}
+    overruled = {
+        name: replace(one, source=f"{one.source}, instead of {spec.throughputs[name]:g} in the job file")
+        for name, one in earlier.items()
+        if name in spec.throughputs
+    }
+    return {**declared, **earlier, **overruled}
 
 
 def rates(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[str, Rate]:
@@ -101,9 +106,9 @@ class Work:
         return self.units is None and self.hours is None
 
 
-def work_of(spec: JobSpec, user_hours: float | None, *, in_units: bool) -> Work:
-    """The work of a job. `user_hours` is the user's estimate; `in_units` says that throughputs are known, so that
-    clocks can be converted to time."""
+def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = "as specified", *, in_units: bool) -> Work:
+    """The work of a job. `user_hours` is the user's estimate, or that of earlier runs, as `hours_from` says; `in_units`
+    says that throughputs are known, so that clocks can be converted to time."""
     stop = spec.program.stop if isinstance(spec.program, Training) else None
     longest = inf if stop is None or stop.span is None else stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
@@ -111,7 +116,7 @@ def work_of(spec: JobSpec, user_hours: float | None, *, in_units: bool) -> Work:
     if user_hours is None and spec.hours is not None:
         user_hours = spec.hours / HOUR
     if user_hours is not None:
-        return Work(f"{user_hours:g} hours of all machines, as specified", hours=user_hours, longest=longest)
+        return Work(f"{user_hours:g} hours of all machines, {hours_from}", hours=user_hours, longest=longest)
     if longest < inf:
         return Work(f"whatever is done in {longest:g} hours", longest=longest)
     return Work(

@@ -141,15 +141,15 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
         planned(unknown)
 
 
-def test_throughputs_come_from_the_file_then_earlier_runs_then_siblings_then_vcpus() -> None:
+def test_throughputs_come_from_earlier_runs_then_the_file_then_siblings_then_vcpus() -> None:
     job = replace(spec(), throughputs={})
     run = {"job": {"a.large": Measured(2.0, "run job-3"), "b.large": Measured(9.0, "run job-3")}}
     known = PlanningInputs(snapshot(*WORLD), earlier=run)
     (earlier,) = plan([Job(job)], known)
     assert earlier.choice[0].rent.offer.market == DEARER.market
     assert earlier.rates["b.large"].source == "run job-3"
-    (both,) = plan([Job(spec())], known)
-    assert both.rates["a.large"].nu == 4.0
+    (both,) = plan([Job(replace(job, throughputs={"b.large": 4.0}))], known)
+    assert (both.rates["b.large"].nu, both.rates["b.large"].source) == (9.0, "run job-3, instead of 4 in the job file")
     (sibling,) = plan([Job(replace(job, throughputs={"a.large": 6.0}))], PlanningInputs(snapshot(*WORLD)))
     assert (sibling.rates["a.xlarge"].nu, sibling.rates["a.xlarge"].source) == (
         12.0,

@@ -15,12 +15,14 @@ from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.config import Settings
 from spotctl.files.job import reader
+from spotctl.files.job.reader import loads
 from spotctl.ledger.read import read
 from spotctl.planning.learning import Learned, Observed, learn, observed
-from spotctl.planning.learning.inform import evidence_of
+from spotctl.planning.learning.inform import evidence_of, hours_of
 from spotctl.planning.learning.observe import Cell
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.request import hazards
+from spotctl.planning.work import Measured, measured_for, work_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
@@ -248,3 +250,25 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
     other.write_text(JOB.replace("app: mf", "app: mf\nargs: {rank: 99}"))
     assert "runs" not in spotctl("plan", other, "--json").json["throughputs"]["c4.xlarge"]["source"]
     assert reader.load(other).name == spec.name
+
+
+def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_runs() -> None:
+    text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {%s}\n"
+    learned = learned_of(run_of(Cell(2, 0.0, {"small": 5.0}), done=True), machines=2)
+    assert learned.hours is not None
+    for stop, expected in (("minutes: 90", None), ("clocks: 9", None), ("loss: 0.1", learned.hours)):
+        assert hours_of(loads(text % stop, Path("job.yaml")), learned) == expected
+
+
+def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:
+    text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {clocks: 9}\n"
+    spec = loads(f"{text}throughputs: {{m3.medium: 4, c4.xlarge: 8}}\n", Path("job.yaml"))
+    found = measured_for(spec, {"m3.medium": Measured(5.5, "2 runs")})
+    assert (found["m3.medium"].per_hour, found["m3.medium"].source) == (5.5, "2 runs, instead of 4 in the job file")
+    assert (found["c4.xlarge"].per_hour, found["c4.xlarge"].source) == (8.0, "the job file")
+
+
+def test_hours_of_earlier_runs_are_not_said_to_be_the_users() -> None:
+    spec = loads("name: a\nkind: command\nrun: x\nresources: {clouds: [local]}\n", Path("job.yaml"))
+    work = work_of(spec, 5.2, "as earlier runs took", in_units=False)
+    assert work.source == "5.2 hours of all machines, as earlier runs took"
