@@ -25,6 +25,7 @@ from spotctl.cli import (
     parallel,
     plan,
     prices,
+    prices_snapshot,
     remote,
     report,
     top,
@@ -88,6 +89,7 @@ for _name, _command, _panel in (
     app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS, cls=_CommandGroup)
 app.add_typer(log.app, name="log", rich_help_panel=_RUNS, cls=_CommandGroup)
+prices.app.add_typer(prices_snapshot.app, name="snapshot", cls=_CommandGroup)
 for _name, _group in (
     ("report", report.app),
     ("prices", prices.app),

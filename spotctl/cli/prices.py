@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotctl.cli import prices_snapshot
 from spotctl.cli.boundary import CREDENTIALS, DONE, FAILED, USAGE
 from spotctl.cli.options import (
     AcceleratorOption,
@@ -38,7 +37,6 @@ app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is
 app.command()(best)
 app.command()(egress)
 app.command("sources")(sources_command)
-app.add_typer(prices_snapshot.app, name="snapshot")
 
 
 @app.command("import")
