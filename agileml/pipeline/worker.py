@@ -13,7 +13,7 @@ import cloudpickle
 from agileml.pipeline.elastic_messages import CONTROLLER, LeavePipeline, NodeFailed, NodeReport, RunBatches, TakeSeat
 from agileml.pipeline.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.wire import Control, opened, post
-from agileml.transport import Connected, Endpoint, Identity, Lost, Received, UnixAddress
+from agileml.transport import Connected, Endpoint, Identity, Lost, Received, Rejected, UnixAddress
 
 Parcel = Control | PipelineFrame
 
@@ -67,6 +67,9 @@ class PipelineWorker:
                         return False
                 case Lost(peer, _) if peer == CONTROLLER:
                     return False
+                case Rejected(peer, _, _, permanent=False) if peer:
+                    # The peer was too busy to answer, or is gone, which the controller will say.
+                    self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
                 case Lost(peer, _):
                     self._waiting.pop(peer, None)
         return True
