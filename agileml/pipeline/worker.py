@@ -65,10 +65,10 @@ class PipelineWorker:
                 case Received():
                     if not self._take(opened(event)):
                         return False
-                case Lost(peer, _) if peer == CONTROLLER:
+                case Lost(peer, _) | Rejected(peer) if peer == CONTROLLER:
                     return False
-                case Rejected(peer, _, _, permanent=False) if peer:
-                    # The peer was too busy to answer, or is gone, which the controller will say.
+                case Rejected(peer, no_answer=True) if peer:
+                    # It was too busy to answer in time.
                     self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
                 case Lost(peer, _):
                     self._waiting.pop(peer, None)
