@@ -55,7 +55,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerPlace:
     """Serve these blocks there. `reason` is for the log; `short`: too few servers are fast, another one would help."""
 
     owners: tuple[str, ...]
@@ -81,7 +81,9 @@ class PSLD:
         fresh = {**self.fresh, server: self.fresh.get(server, 0) + 1}
         return replace(self, samples={**self.samples, server: kept}, fresh=fresh)
 
-    def propose(self, owners: Sequence[str], sizes: Sequence[int], servers: Sequence[str]) -> tuple[PSLD, Place | None]:
+    def propose(
+        self, owners: Sequence[str], sizes: Sequence[int], servers: Sequence[str]
+    ) -> tuple[PSLD, ServerPlace | None]:
         """A better assignment of blocks of these sizes, if there is one; `servers` may serve."""
         if len(servers) < 2 or any(self.fresh.get(owner, 0) < NEEDED for owner in set(owners)):
             return self, None
@@ -98,7 +100,7 @@ class PSLD:
         if then >= before or (apart <= self.trigger and then > (1 - WORTHWHILE) * before):
             return self, None
         why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
-        return after, Place(assigned, why, 2 * len(superior) < len(servers))
+        return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
 
     def _lines(self, servers: Sequence[str]) -> dict[str, Line]:
         """A server without measurements is taken for an average one."""

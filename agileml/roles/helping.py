@@ -56,7 +56,7 @@ class Errand:
 
 
 @dataclass(slots=True)
-class Pace:
+class WorkPace:
     """Progress of a worker's own work in a clock."""
 
     clock: int = 0
@@ -86,7 +86,7 @@ class Helping:
     loans: dict[int, Loan] = field(default_factory=dict)
     errands: list[Errand] = field(default_factory=list)
     group: tuple[str, ...] = ()
-    pace: Pace = field(default_factory=Pace)
+    pace: WorkPace = field(default_factory=WorkPace)
     running: Chunk | None = None
     kept_back: set[int] = field(default_factory=set)
     """Shards that are to be given away: nothing of them is lent any more."""
@@ -98,7 +98,7 @@ class Helping:
         self.loans.clear()
         self.errands.clear()
         self.kept_back.clear()
-        self.group, self.pace, self.running = (), Pace(), None
+        self.group, self.pace, self.running = (), WorkPace(), None
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class Helping:
         if behind is None:
             for errand in list(self.errands):
                 self._end(errand)
-            self.pace = Pace()
+            self.pace = WorkPace()
             return
         clock = behind[0].clock
         if clock != self.pace.clock:
@@ -295,11 +295,11 @@ class Helping:
             self._report()
         current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
         total = sum(self.plan.chunks(shard, clock) for shard in self.shards)
-        self.pace = Pace(clock, total, sum(len(left.chunks) for _, left in current))
+        self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
 
     def recount(self) -> None:
         """The worker's shards have changed: its progress is measured again."""
-        self.pace = Pace()
+        self.pace = WorkPace()
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.strategies.regions_knowledge import HAZARDS, Floats, Known
-from bidbrain.strategies.regions_plan import Place, Plan
+from bidbrain.strategies.regions_plan import Plan, ZoneOption
 
 STAY: Final = "stay"
 START: Final = "start"
@@ -222,14 +222,16 @@ def _planned(at: RegionsSituation) -> Plan:
     return Plan(kept, moves, float(at.on_demand.min()), at.work, max(at.slack, 0.0), at.delay)
 
 
-def _place(at: RegionsSituation, zones: list[int]) -> Place:
+def _place(at: RegionsSituation, zones: list[int]) -> ZoneOption:
     chances = np.array([at.known.chance(zone, at.now) for zone in zones])
     down = [min(max(at.known.zones[zone].age(at.now, up=False), 0.3), 3.0) for zone in zones]
     factors = [at.known.factor(zone, up=False) for zone in zones]
     returns = np.array([HAZARDS[False].rate(age) * factor for age, factor in zip(down, factors, strict=True)])
     losses = float(np.mean([at.known.factor(zone, up=True) for zone in zones]))
     up = float(1 - np.prod(1 - 0.98 * chances))
-    return Place((*zones,), float(at.spot[zones].mean()), up, float((returns * (1 - chances)).sum()) + 1e-6, losses)
+    return ZoneOption(
+        (*zones,), float(at.spot[zones].mean()), up, float((returns * (1 - chances)).sum()) + 1e-6, losses
+    )
 
 
 def _price(at: RegionsSituation, option: Option) -> float:

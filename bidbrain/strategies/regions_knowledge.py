@@ -34,7 +34,7 @@ _UP = "2.05 1.29 .939 .919 .674 .611 .512 .443 .368 .356 .251 .264 .184 .189 .16
 REGIONS_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _UP.split())))
 
 
-class Hazard:
+class ZoneHazard:
     """Endings of spells by their age, and summed from age 0."""
 
     def __init__(self, rates: Sequence[float]) -> None:
@@ -58,7 +58,7 @@ class Hazard:
         return float(last - first)
 
 
-HAZARDS: Final = (Hazard(REGIONS_PRIOR.down), Hazard(REGIONS_PRIOR.up))
+HAZARDS: Final = (ZoneHazard(REGIONS_PRIOR.down), ZoneHazard(REGIONS_PRIOR.up))
 """Of down and of up spells."""
 
 

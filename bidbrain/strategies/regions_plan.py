@@ -30,7 +30,7 @@ _OLD_UNTIL: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ZoneOption:
     """A region: its zones, spot price, chance of spot now, returns per hour, and how much more often it ends spells."""
 
     zones: tuple[int, ...]
@@ -44,7 +44,7 @@ class Plan:
     """Expected dollars to the end of a job; `moves[j, k]` dollars from place j to place k."""
 
     def __init__(
-        self, places: Sequence[Place], moves: Floats, on_demand: float, work: float, slack: float, delay: float
+        self, places: Sequence[ZoneOption], moves: Floats, on_demand: float, work: float, slack: float, delay: float
     ) -> None:
         self.places, self.on_demand = places, on_demand
         self._step = max(delay, (work + slack) / MOST_STEPS, 1e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bidbrain.backtest.regions.policies import ONE_ZONE, Played, played
+from bidbrain.backtest.regions.policies import ONE_ZONE, PlayedWindow, played
 from spotctl.files.regions_scenario import RegionsScenario
 
 
@@ -26,9 +26,9 @@ class PolicySummary:
     missed: int
 
 
-def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[Played]:
+def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[PlayedWindow]:
     """All results, window by window."""
-    results = list[Played]()
+    results = list[PlayedWindow]()
     for window in scenario.windows:
         for policy in scenario.policies:
             results += played(window, policy)
@@ -36,14 +36,14 @@ def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[P
     return results
 
 
-def summarize(results: Sequence[Played]) -> list[PolicySummary]:
+def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
     """One summary for each policy."""
     policies = list(dict.fromkeys(one.policy for one in results))
     best = sum(one.outcome.bill.total for one in results if one.policy == "optimal")
     return [_summary(name, [one for one in results if one.policy == name], best) for name in policies]
 
 
-def _summary(name: str, results: list[Played], best: float) -> PolicySummary:
+def _summary(name: str, results: list[PlayedWindow], best: float) -> PolicySummary:
     count = len(results)
     total = sum(one.outcome.bill.total for one in results)
     spot, on_demand = (sum(getattr(one.outcome, kind) for one in results) for kind in ("spot_steps", "on_demand_steps"))

@@ -37,18 +37,21 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
 def refreshed(session: Session, job: str = "") -> set[str]:
     """The runs with a runner elsewhere, of one job or of all, as this home's log knows them from now on."""
+    from spotctl.remote_runner.place import all_places
+
+    places = [place for place in all_places(session.settings) if job in ("", place.job)]
+    if not places:
+        return set()
     from spotctl.remote_runner import ending
     from spotctl.remote_runner.client import RunnerClient
     from spotctl.remote_runner.errors import RunnerLost
-    from spotctl.remote_runner.place import all_places
 
     attended = set[str]()
-    for place in all_places(session.settings):
-        if job in ("", place.job):
-            try:
-                attended |= ending.refreshed(RunnerClient(place, session.settings))
-            except RunnerLost as error:
-                session.remark(str(error))
+    for place in places:
+        try:
+            attended |= ending.refreshed(RunnerClient(place, session.settings))
+        except RunnerLost as error:
+            session.remark(str(error))
     return attended
 
 

@@ -37,7 +37,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class JobPart(_Part):
+class RegionsJobPart(_Part):
     """A job: its work on one set of machines, and its deadline after the start."""
 
     work_hours: Annotated[float, Field(gt=0, lt=100_000)]
@@ -83,7 +83,7 @@ class RegionsFile(_Part):
     prices: Annotated[list[Path], Field(min_length=1), BeforeValidator(_listed)]
     on_demand: Annotated[float, Field(gt=0)] | None = None
     zones: list[str] | None = None
-    job: Annotated[list[JobPart], Field(min_length=1), BeforeValidator(_listed)]
+    job: Annotated[list[RegionsJobPart], Field(min_length=1), BeforeValidator(_listed)]
     starts: list[Hours] | EveryPart = EveryPart(every="12h")
     rules: Literal["plain", "published"] = "plain"
     moving: MovingPart = MovingPart()

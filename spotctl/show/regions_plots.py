@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from bidbrain.backtest.regions.policies import ONE_ZONE, Played
+from bidbrain.backtest.regions.policies import ONE_ZONE, PlayedWindow
 from bidbrain.backtest.regions.record import Bools
 from pricing_data.units import HOUR
 from spotctl.show.outputs import output_folder
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 _UP, _SPOT, _ON_DEMAND = "#c6e6cd", "#1f6feb", "#bc4c00"
 
 
-def write(folder: Path, results: Sequence[Played]) -> None:
+def write(folder: Path, results: Sequence[PlayedWindow]) -> None:
     """Writes `regions.png`: the window in which the policies differ most, one panel for each."""
     with output_folder(folder):
         picture(_example(results)).savefig(folder / "regions.png", dpi=120)
 
 
-def _example(results: Sequence[Played]) -> list[Played]:
+def _example(results: Sequence[PlayedWindow]) -> list[PlayedWindow]:
     comparable = [one for one in results if one.policy != ONE_ZONE] or list(results)
-    by_window: dict[int, list[Played]] = {}
+    by_window: dict[int, list[PlayedWindow]] = {}
     for one in comparable:
         by_window.setdefault(id(one.window), []).append(one)
 
-    def spread(window: list[Played]) -> float:
+    def spread(window: list[PlayedWindow]) -> float:
         costs = [one.outcome.bill.total for one in window if one.policy != "on-demand"] or [0.0]
         return max(costs) / max(min(costs), 1e-9)
 
     return max(by_window.values(), key=spread)
 
 
-def picture(results: Sequence[Played]) -> Figure:
+def picture(results: Sequence[PlayedWindow]) -> Figure:
     """One window under several policies."""
     zones = len(results[0].window.record.zones)
     figure = Figure(figsize=(11, 0.6 + len(results) * (0.7 + 0.2 * zones)), layout="constrained")
@@ -56,7 +56,7 @@ def picture(results: Sequence[Played]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, one: Played) -> None:
+def _panel(axes: Axes, one: PlayedWindow) -> None:
     record, outcome = one.window.record, one.outcome
     hours = record.gap / HOUR
     for row in range(len(record.zones)):

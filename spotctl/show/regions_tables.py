@@ -12,7 +12,7 @@ from pricing_data.units import HOUR
 from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
-    from bidbrain.backtest.regions.policies import Played
+    from bidbrain.backtest.regions.policies import PlayedWindow
     from spotctl.analyses.regions import PolicySummary
 
 
@@ -26,7 +26,7 @@ def table(summaries: Sequence[PolicySummary]) -> Table:
     return shown
 
 
-def answer(results: Sequence[Played], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
+def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "results": [_row(one) for one in results],
@@ -35,7 +35,7 @@ def answer(results: Sequence[Played], summaries: Sequence[PolicySummary], second
     }
 
 
-def _row(played: Played) -> dict[str, Any]:
+def _row(played: PlayedWindow) -> dict[str, Any]:
     window, outcome = played.window, played.outcome
     record, job, bill = window.record, window.job, outcome.bill
     start = window.start * record.gap / HOUR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bidbrain.backtest.regions.replay import Field, Machine
+from bidbrain.backtest.regions.replay import Field, Whereabouts
 from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.units import HOUR
@@ -16,7 +16,7 @@ class ChosenRegions:
     def __init__(self) -> None:
         self._strategy = RegionsStrategy()
         self._known: Known | None = None
-        self._held: Machine | None = None
+        self._held: Whereabouts | None = None
 
     def step(self, field: Field) -> None:
         now = field.now * field.gap / HOUR

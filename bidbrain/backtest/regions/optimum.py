@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.backtest.regions.record import Floats
-from bidbrain.backtest.regions.replay import Field, Machine
+from bidbrain.backtest.regions.replay import Field, Whereabouts
 from bidbrain.backtest.regions.rules import Window
 from pricing_data.units import HOUR, SECOND
 
 _MOST_PARTS = 20_000
-Steps = tuple[Machine | None, ...]
+Steps = tuple[Whereabouts | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,9 +162,9 @@ class _Search:
 
     def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
         """The schedule that ends in a state, from its last step back to its first."""
-        held = list[Machine | None]()
+        held = list[Whereabouts | None]()
         for at in range(step, -1, -1):
-            held.append(Machine(zone, spot=kind == 1) if kind else None)
+            held.append(Whereabouts(zone, spot=kind == 1) if kind else None)
             came = int(self._came[at, kind, zone, lost])
             if kind == 0:
                 lost -= self._terms.parts
@@ -175,7 +175,7 @@ class _Search:
         return tuple(reversed(held))
 
 
-class Planned:
+class BestSchedule:
     """Carries out a schedule."""
 
     bills_last_step = False

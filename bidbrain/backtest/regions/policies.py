@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bidbrain.backtest.regions.chosen import ChosenRegions
-from bidbrain.backtest.regions.optimum import Planned, cheapest, published_plan
-from bidbrain.backtest.regions.replay import Bill, Outcome, Policy, play
+from bidbrain.backtest.regions.optimum import BestSchedule, cheapest, published_plan
+from bidbrain.backtest.regions.replay import JobOutcome, Spending, ZonePolicy, play
 from bidbrain.backtest.regions.rules import Window
 from bidbrain.backtest.regions.skynomad import SkyNomad
-from bidbrain.backtest.regions.uniform import OnDemand, SafetyNet, UniformInOneZone, UniformWithFailover
+from bidbrain.backtest.regions.uniform import LastResort, OnDemandThroughout, UniformInOneZone, UniformWithFailover
 from pricing_data.units import HOUR
 
 ONE_ZONE = "up-one-zone"
 
-_POLICIES: dict[str, Callable[[Window], Policy]] = {
-    "on-demand": lambda _: OnDemand(),
+_POLICIES: dict[str, Callable[[Window], ZonePolicy]] = {
+    "on-demand": lambda _: OnDemandThroughout(),
     ONE_ZONE: lambda _: UniformInOneZone(),
-    "up-switch": lambda _: SafetyNet(UniformWithFailover()),
-    "skynomad": lambda _: SafetyNet(SkyNomad()),
+    "up-switch": lambda _: LastResort(UniformWithFailover()),
+    "skynomad": lambda _: LastResort(SkyNomad()),
     "regions": lambda _: ChosenRegions(),
-    "optimal": lambda window: Planned(cheapest(window)),
-    "optimal-published": lambda window: Planned(published_plan(window)),
+    "optimal": lambda window: BestSchedule(cheapest(window)),
+    "optimal-published": lambda window: BestSchedule(published_plan(window)),
 }
 NAMES = tuple(_POLICIES)
 ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
@@ -30,25 +30,25 @@ ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedWindow:
     """One window under one policy. A policy of one zone is played in each zone by itself."""
 
     policy: str
     window: Window
-    outcome: Outcome
+    outcome: JobOutcome
 
 
-def played(window: Window, name: str) -> list[Played]:
+def played(window: Window, name: str) -> list[PlayedWindow]:
     """The window under the policy of a name."""
     if name == ONE_ZONE and len(window.record.zones) > 1:
         return [one for zone in window.record.zones for one in played(window.only(zone), name)]
     if not window.job.possible(window.record.gap):
-        return [Played(name, window, _impossible(window))]
-    return [Played(name, window, play(window, _POLICIES[name](window)))]
+        return [PlayedWindow(name, window, _impossible(window))]
+    return [PlayedWindow(name, window, play(window, _POLICIES[name](window)))]
 
 
-def _impossible(window: Window) -> Outcome:
+def _impossible(window: Window) -> JobOutcome:
     """A job that no policy can finish in time counts as the cheapest on-demand machine from start to end."""
     hours = (window.job.work + window.job.delay) / HOUR
     usd = float(window.record.on_demand.min()) * window.job.machines * hours
-    return Outcome(Bill(machines=usd), 0, 0, missed=not window.rules.published, course=())
+    return JobOutcome(Spending(machines=usd), 0, 0, missed=not window.rules.published, course=())

@@ -17,14 +17,14 @@ from pricing_data.units import HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Whereabouts:
     """Where the job runs: a zone by its number, on spot or on demand."""
 
     zone: int
     spot: bool
 
 
-class Policy(Protocol):
+class ZonePolicy(Protocol):
     """Decides for one job, step by step."""
 
     bills_last_step: bool
@@ -35,7 +35,7 @@ class Policy(Protocol):
 
 
 @dataclass(slots=True)
-class Bill:
+class Spending:
     """Dollars so far, and counts."""
 
     machines: float = 0.0
@@ -51,14 +51,14 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What a job cost. `course` has what it held at each step, None while it waited."""
 
-    bill: Bill
+    bill: Spending
     spot_steps: int
     on_demand_steps: int
     missed: bool
-    course: tuple[Machine | None, ...]
+    course: tuple[Whereabouts | None, ...]
 
 
 class Field:
@@ -81,10 +81,10 @@ class Field:
         self.now = 0
         self.work_left = window.job.work
         self.delay_left = 0
-        self.machine: Machine | None = None
+        self.machine: Whereabouts | None = None
         self.home: int | None = None
-        self.bill = Bill()
-        self.this_step = Bill()
+        self.bill = Spending()
+        self.this_step = Spending()
 
     @property
     def spot(self) -> Floats:
@@ -111,12 +111,12 @@ class Field:
         """Asks for a spot machine; it replaces what runs. A refusal is free, and changes nothing."""
         if not self._up[zone, self.now]:
             return False
-        self._start(Machine(zone, spot=True))
+        self._start(Whereabouts(zone, spot=True))
         return True
 
     def start_on_demand(self, zone: int) -> None:
         """Starts an on-demand machine in place of what runs."""
-        self._start(Machine(zone, spot=False))
+        self._start(Whereabouts(zone, spot=False))
 
     def stop(self) -> None:
         """Returns what runs."""
@@ -130,7 +130,7 @@ class Field:
             self.this_step.probing += float(self.spot[zone]) * self.job.machines * self._window.rules.probe / HOUR
         return up
 
-    def _start(self, machine: Machine) -> None:
+    def _start(self, machine: Whereabouts) -> None:
         if machine == self.machine:
             return
         self.this_step.moving += self.move_usd(machine.zone)
@@ -142,7 +142,7 @@ class Field:
 
     def begin_step(self) -> None:
         """Takes away spot that is not up any more."""
-        self.this_step = Bill()
+        self.this_step = Spending()
         if self.machine is not None and self.machine.spot and not self._up[self.machine.zone, self.now]:
             self.stop()
 
@@ -164,9 +164,9 @@ class Field:
             setattr(self.bill, name, getattr(self.bill, name) + getattr(self.this_step, name))
 
 
-def play(window: Window, policy: Policy) -> Outcome:
+def play(window: Window, policy: ZonePolicy) -> JobOutcome:
     """Plays a job to its end, or to its deadline."""
-    field, course = Field(window), list[Machine | None]()
+    field, course = Field(window), list[Whereabouts | None]()
     while field.work_left > 0 and field.now < field.steps:
         field.begin_step()
         policy.step(field)
@@ -176,4 +176,4 @@ def play(window: Window, policy: Policy) -> Outcome:
             field.pay_step()
     spot = sum(one is not None and one.spot for one in course)
     on_demand = sum(one is not None and not one.spot for one in course)
-    return Outcome(field.bill, spot, on_demand, field.work_left > 0, tuple(course))
+    return JobOutcome(field.bill, spot, on_demand, field.work_left > 0, tuple(course))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bidbrain.backtest.regions.replay import Field, Machine, Policy
+from bidbrain.backtest.regions.replay import Field, Whereabouts, ZonePolicy
 
 _ON_DEMAND, _SPOT, _NOTHING = "on-demand", "spot", "nothing"
 
@@ -26,7 +26,7 @@ def cheapest_on_demand(field: Field) -> int:
 
 
 @dataclass(slots=True)
-class OnDemand:
+class OnDemandThroughout:
     """The cheapest on-demand machine from the first step."""
 
     bills_last_step = False
@@ -37,10 +37,10 @@ class OnDemand:
 
 
 @dataclass(slots=True)
-class SafetyNet:
+class LastResort:
     """A policy until one more step without work could miss the deadline; from then on demand, to the end."""
 
-    policy: Policy
+    policy: ZonePolicy
     caught: bool = False
     bills_last_step = False
 
@@ -54,7 +54,7 @@ class SafetyNet:
             field.start_on_demand(field.machine.zone)
 
 
-def _wanted(field: Field, machine: Machine | None, *, spot: bool) -> tuple[str, bool]:
+def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[str, bool]:
     """What uniform progress wants if spot can be had or not, and whether it leaves on-demand although time is short."""
     elapsed, work, delay = field.now * field.gap, field.job.work, field.job.delay
     done = work - field.work_left
@@ -92,7 +92,7 @@ class UniformInOneZone:
         elif running is not None:
             field.stop()
 
-    def _try(self, field: Field, running: Machine | None) -> bool:
+    def _try(self, field: Field, running: Whereabouts | None) -> bool:
         ask, _ = _wanted(field, running, spot=True)
         return ask == _SPOT and field.start_spot(self.zone)
 

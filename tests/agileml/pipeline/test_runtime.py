@@ -58,7 +58,7 @@ def stage_version(layout: PipelineLayout, scheme: str) -> Callable[[int, int], i
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.kind)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_flushing_schemes_equal_one_process(optimizer: Optimizer, recompute: bool) -> None:
-    """Some cuts of each depth, chunks and pipelines; `python -m tests.agileml.pipeline.equality` runs all of them."""
+    """Some cuts of each depth, chunks and pipelines."""
     model = small_model()
     expected, losses = trained(model, optimizer, 2, 6, lambda _, t: t)
     for p, v in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3)]:

@@ -11,7 +11,7 @@ import pytest
 from bidbrain.backtest.regions.chosen import ChosenRegions
 from bidbrain.backtest.regions.policies import ELASTIC_NAMES, played
 from bidbrain.backtest.regions.record import Bools
-from bidbrain.backtest.regions.replay import Outcome, play
+from bidbrain.backtest.regions.replay import JobOutcome, play
 from bidbrain.backtest.regions.rules import Window
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
@@ -57,7 +57,7 @@ class LosesWhatItStarts:
         self.window = one
         self._policy = ChosenRegions()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         up = np.ones(self.window.record.granted.shape, dtype=np.int64)
         for _ in range(STEPS):
             outcome = play(replace(self.window, record=replace(self.window.record, granted=up)), ChosenRegions())

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bidbrain.backtest.regions.optimum import Planned
+from bidbrain.backtest.regions.optimum import BestSchedule
 from bidbrain.backtest.regions.policies import NAMES, played
 from bidbrain.backtest.regions.record import region_of
-from bidbrain.backtest.regions.replay import Field, Machine, play
+from bidbrain.backtest.regions.replay import Field, Whereabouts, play
 from pricing_data.units import HOUR
 from tests.bidbrain.backtest.regions.worlds import flapping, window
 
@@ -35,7 +35,7 @@ class Written:
 
     def __init__(self, *steps: tuple[str, int] | None) -> None:
         self._steps = steps
-        self.seen: list[tuple[Machine | None, int]] = []
+        self.seen: list[tuple[Whereabouts | None, int]] = []
 
     def step(self, field: Field) -> None:
         done = self._steps[field.now] if field.now < len(self._steps) else None
@@ -67,7 +67,7 @@ def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
     up[0, :2] = True
     policy = Written(("spot", 1), ("spot", 0), None)
     outcome = play(window(up, work=1, slack=2), policy)
-    assert [machine for machine, _ in policy.seen[:3]] == [None, Machine(0, spot=True), None]
+    assert [machine for machine, _ in policy.seen[:3]] == [None, Whereabouts(0, spot=True), None]
     assert outcome.missed
 
 
@@ -89,7 +89,7 @@ def test_no_policy_misses_or_beats_the_optimum(seed: int, *, published: bool) ->
 def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
     """Against a search of all schedules of a small window."""
     one = window(flapping(seed, 2, 5, up_for=3, down_for=2), work=0.5, slack=1.0, seed=seed, published=published)
-    options = [None, *(Machine(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
-    outcomes = [play(one, Planned(plan)) for plan in product(options, repeat=one.record.steps)]
+    options = [None, *(Whereabouts(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
+    outcomes = [play(one, BestSchedule(plan)) for plan in product(options, repeat=one.record.steps)]
     least = min(outcome.bill.total for outcome in outcomes if not outcome.missed)
     assert played(one, "optimal")[0].outcome.bill.total == pytest.approx(least)
