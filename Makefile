@@ -22,7 +22,7 @@ unused: ## Code that nothing but a test reaches
 	vulture
 
 test: ## All tests, in random order on all cores; lists the slowest
-	$(PYTHON) -m pytest -n auto --dist loadfile --durations=15
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
 
 quick: ## The tests that take less than five seconds each
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow"

@@ -21,6 +21,13 @@ for _name in ("COLUMNS", "LINES"):
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no worker is left with one of them at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps tests away from the settings, credentials and prices of the user who runs them."""

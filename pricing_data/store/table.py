@@ -90,12 +90,31 @@ class PriceTable:
         """The index of each row's market."""
         return np.repeat(np.arange(len(self.markets), dtype=np.int64), np.diff(self.starts))
 
+    def with_last_seen(self) -> PriceTable:
+        """The rows, and a repetition of its last price for each market that was still watched after that."""
+        ends = self.starts[1:]
+        last_rows = ends - 1
+        seen = np.array([_watched_until(self.watched.get(market)) for market in self.markets], dtype=np.int64)
+        later = seen > self.times[last_rows] if len(self) else np.zeros(0, dtype=np.bool_)
+        return replace(
+            self,
+            starts=self.starts + np.concatenate(([0], np.cumsum(later))),
+            times=np.insert(self.times, ends[later], seen[later]),
+            prices=np.insert(self.prices, ends[later], self.prices[last_rows[later]]),
+        )
+
     def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
         """The rows for which a mask is true."""
         return PriceTable.of(PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows]))
 
 
 NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES.prices)
+
+
+def _watched_until(record: WatchRecord | None) -> int:
+    """The end of the last span in which a market was watched; before all times if none is known."""
+    spans = () if record is None else (*record.complete, *record.recorded)
+    return max((span.end for span in spans), default=np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -81,7 +81,7 @@ def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
     """Everything stored about the clouds that jobs may use; an empty table if that is nothing."""
     clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
     with _without_garbage_collection():
-        table, catalog = library.table(library.select(Selection(clouds=clouds))), library.catalog
+        table, catalog = library.table(library.select(Selection(clouds=clouds))).with_last_seen(), library.catalog
     figures = tuple(one for cloud in clouds for one in library.store.interruptions(cloud))
     return MarketData(table, catalog, figures)
 

@@ -1,4 +1,4 @@
-"""A minute of continuous chaos; `python -m tests.agileml.soak 1800` runs for half an hour."""
+"""Twenty seconds of continuous chaos; `python -m tests.agileml.soak 1800` runs for half an hour."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from agileml.reference import model_digest, run
 from agileml.stopping import Stopping
 from tests.agileml.soak import Paced, Storm, growth, soak
 
-MOST_CLOCKS = 1500
-"""What a fast machine does in less than the minute."""
+MOST_CLOCKS = 500
+"""What a fast machine does in less than that time."""
 
 
 @pytest.mark.slow
-def test_a_minute_of_chaos_loses_no_update_and_leaks_nothing(left_behind: Path) -> None:
+def test_continuous_chaos_loses_no_update_and_leaks_nothing(left_behind: Path) -> None:
     storm = Storm(left_behind, seed=1)
-    trained = soak(storm, Stopping(clocks=MOST_CLOCKS, seconds=60.0))
+    trained = soak(storm, Stopping(clocks=MOST_CLOCKS, seconds=20.0))
     assert model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
     counters = trained.counters
     assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent)

@@ -41,6 +41,7 @@ class Setting:
     `let_pass` lets this many seconds of the provider's clock pass, or at least one on a clock that is real. `payload`
     exits with code 3. A machine boots and answers several calls within `lease`, and is created within `short_lease`.
     `slack` is how inexactly a cloud dates starts and ends, with the time that a machine takes to boot and to shut down.
+    `late` is how much longer that may take on a busy computer.
     """
 
     provider: CloudProvider
@@ -52,6 +53,7 @@ class Setting:
     lease: int = 3 * HOUR
     short_lease: int = 5 * MINUTE
     slack: int = 0
+    late: int = 0
     patience_seconds: float = 60.0
 
     def request(self, token: str, machines: int = 2, lease: int = LONG, run: str = "a") -> MachineRequest:
@@ -85,7 +87,7 @@ class Setting:
 
     def about(self, moment: int | None, expected: int) -> bool:
         """Whether a start or an end is the expected one, as exactly as the cloud dates it."""
-        return moment is not None and abs(moment - expected) <= self.slack
+        return moment is not None and -self.slack <= moment - expected <= self.slack + self.late
 
     def machines(self, tags: Mapping[str, str]) -> list[Resource]:
         """The machines under these tags, without the disks, rules and so on that a cloud has with them."""

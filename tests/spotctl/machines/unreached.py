@@ -57,3 +57,6 @@ class Unreached:
 
     def forget(self, ids: Sequence[str]) -> None:
         self.forgotten.update(ids)
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -64,6 +64,7 @@ class TestMachines(LinkContract):
                 lease=40 * SECOND,
                 short_lease=12 * SECOND,
                 slack=20 * SECOND,
+                late=120 * SECOND,
                 patience_seconds=300.0,
             )
             agents.close()

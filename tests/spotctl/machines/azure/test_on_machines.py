@@ -39,6 +39,7 @@ def setting(tmp_path: Path) -> Iterator[Setting]:
             lease=boot,
             short_lease=5 * SECOND,
             slack=boot,
+            late=120 * SECOND,
             patience_seconds=150.0,
         )
         agents.close()

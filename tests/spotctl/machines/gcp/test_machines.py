@@ -36,6 +36,7 @@ def setting(tmp_path: Path) -> Iterator[Setting]:
             lease=40 * SECOND,
             short_lease=15 * SECOND,
             slack=20 * SECOND,
+            late=120 * SECOND,
             patience_seconds=180.0,
         )
         agents.close()
