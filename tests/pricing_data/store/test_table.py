@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 
 from pricing_data.fetched_rows import PriceBatch, PriceEvent
+from pricing_data.market import Market
+from pricing_data.observed import WatchRecord
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
+from pricing_data.units import Span
 from tests.pricing_data.histories import events
 
 
@@ -54,3 +59,18 @@ def test_novelty_splits_rows_by_what_is_stored(new: list[PriceEvent], old: list[
 
 def test_an_empty_table_is_a_table() -> None:
     assert contents(NO_ROWS) == contents(PriceTable.merged([])) == {}
+
+
+def test_markets_that_were_watched_after_their_last_event_repeat_its_price() -> None:
+    names = [Market("aws", "us-east-1", f"us-east-1{letter}", "m5.large") for letter in "abc"]
+    rows = [PriceEvent(name, 10 * at, at + place) for place, name in enumerate(names, 1) for at in (1, 2)]
+    watched = {
+        names[0]: WatchRecord(complete=(Span(10, 15), Span(18, 30))),
+        names[1]: WatchRecord(recorded=(Span(10, 20),)),
+        names[2]: WatchRecord(complete=(Span(0, 12),), recorded=(Span(10, 25),)),
+    }
+    seen = replace(table_of(rows), watched=watched).with_last_seen()
+    repeated = [PriceEvent(names[0], 30, 3), PriceEvent(names[2], 25, 5)]
+    assert contents(replace(seen, watched={})) == expected([*rows, *repeated])
+    assert seen.watched == watched
+    assert len(NO_ROWS.with_last_seen()) == 0

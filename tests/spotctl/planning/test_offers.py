@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.library import Library
 from pricing_data.market import Market
+from pricing_data.observed import WatchRecord
+from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, Span
 from spotctl.files.job.spec import Accelerators, Needs, Range, Resources
 from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unusable
+from spotctl.planning.planner import market_data
 from tests.pricing_data.histories import START, random_batch
 from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, catalog, flat, offer, snapshot, spec, table_of
 
@@ -94,3 +100,14 @@ def test_a_price_is_not_stale_while_its_history_goes_on() -> None:
     found = MarketSnapshot.of(replace(sparse, times=times), catalog(), NOW)
     assert found.age[0] == 0
     assert found.usable[0]
+
+
+def test_a_price_unchanged_for_a_month_is_current_while_its_market_is_watched(tmp_path: Path) -> None:
+    """Google changes its prices a few times a year."""
+    market, since = offer("a.large"), NOW - 30 * DAY
+    store = PriceStore(tmp_path)
+    unchanged = PriceBatch.of([PriceEvent(market, since, CENT)])
+    store.commit(FetchedRows(prices=unchanged, watched={market: WatchRecord(complete=(Span(since, NOW - HOUR),))}))
+    found = MarketSnapshot.of(market_data(Library(store), [spec()]).table, catalog(), NOW)
+    assert found.age.tolist() == [HOUR]
+    assert found.usable.all()
