@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -116,5 +117,6 @@ def strike(training: AttachedTraining, first: Host, second: Host, third: Host) -
     before = training.lines[-1]["clock"]
     training.until_clock(before + 1)
     versions = [int(match[1]) for event in training.events if (match := re.search(r"from version (\d+)", event))]
-    assert versions == sorted(versions)
+    # With the only reliable node, a clock may be lost whose checkpoint was still being written, and no more.
+    assert all(later >= earlier - 1 for earlier, later in pairwise(versions)), versions
     assert versions[-1] > 0
