@@ -23,7 +23,7 @@ from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import BUDGET, DONE
 from tests.spotctl.run.budgets import play
-from tests.spotctl.run.test_faults import clean
+from tests.spotctl.run.faults import clean
 from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, life, terms
 
 SEEDS = range(40)

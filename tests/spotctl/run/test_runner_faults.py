@@ -1,0 +1,160 @@
+"""Runners that crash, whose disk is full or whose clock jumps: what is left is returned, or named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import stamina
+
+from pricing_data.units import HOUR
+from spotctl.machines.base import NotPermitted, Resource, Throttled, Unanswered
+from spotctl.machines.fake import Call, FakeProvider, Refusal
+from spotctl.machines.replayed import Replayed
+from spotctl.run.execute import RetryPolicy
+from spotctl.runlog import budget
+from spotctl.runlog import events as ev
+from spotctl.runlog.errors import LogFailed
+from spotctl.runlog.store import EventLog, LogRow
+from tests.spotctl.run.faults import Split, always, begun, clean
+from tests.spotctl.run.worlds import MARKETS, PRICES, START, TARIFF, MemoryLog, life
+
+
+def test_what_cannot_be_removed_yet_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """Each removal waits for two minutes by itself."""
+    one = replace(life(tmp_path), retries=RetryPolicy(attempts=4, first_pause=0.0))
+    one.cloud.weather = always("remove", Refusal(Unanswered("still in use")))
+    left = Resource("security group", "sg-1", {})
+
+    class Leaving(FakeProvider):
+        def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+            return (*super().resources(tags), left)
+
+    one.world.cloud = Leaving(Replayed.of(PRICES.values()), START, weather=one.cloud.weather)
+    with stamina.set_testing(True, attempts=4):
+        ended = begun(one, rented=True).run(one.world.pass_round, lambda: 0)
+    assert "security group sg-1 could not be removed: spotctl gc" in ended.message
+    assert len(one.world.calls("remove")) == 1
+
+
+class FullLog(MemoryLog):
+    """A log whose disk is full after `room` rows."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def append(self, run: str, at: int, event: ev.Event) -> LogRow:
+        if len(self.rows) >= self.room:
+            raise LogFailed("event log: disk full")
+        return super().append(run, at, event)
+
+
+@pytest.mark.parametrize("room", range(1, 18))
+def test_a_full_disk_leaves_nothing_running(tmp_path: Path, room: int) -> None:
+    one = life(tmp_path, {6: (MARKETS[0], False)})
+    log = FullLog(room)
+    one.opened = lambda: log
+    with pytest.raises(LogFailed, match="disk full"):
+        one.run()
+    assert not one.world.running
+    # Once there is space again, the run can be resumed.
+    log.room = 10**6
+    assert one.run().outcome == "done"
+    clean(one)
+
+
+def test_an_unexpected_error_leaves_nothing_running(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("list", *[Refusal(Throttled("slow down"))] * 8)
+
+    def fails(*_: object) -> None:
+        if one.world.rounds == 12:
+            raise ZeroDivisionError
+
+    one.work.payload, before = one.work.payload, one.work.turn  # type: ignore[method-assign]
+    one.work.turn = lambda *given: fails() or before(*given)  # type: ignore[method-assign,func-returns-value]
+    with pytest.raises(ZeroDivisionError):
+        one.run()
+    assert not one.world.running
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+def test_a_clock_that_jumps(tmp_path: Path, jump: int) -> None:
+    one = life(tmp_path)
+
+    def jumping(_: Call) -> None:
+        if one.world.rounds == 6 and not jumped:
+            one.cloud.time += jump
+            jumped.append(jump)
+
+    jumped: list[int] = []
+    one.cloud.weather = jumping
+    assert one.run().outcome == "done"
+    clean(one)
+    moments = [row.at for row in one.rows()]
+    assert moments == sorted(moments), "the log's time went back"
+
+
+def test_the_cost_follows_from_the_log(tmp_path: Path) -> None:
+    one = life(tmp_path, {8: (MARKETS[0], True), 24: (MARKETS[1], False)})
+    one.run()
+    paid = 0
+    for machine in one.cloud.everything:
+        assert machine.ended is not None
+        price = 200_000_000 if machine.bid is None else {MARKETS[0]: 50_000_000, MARKETS[1]: 60_000_000}[machine.market]
+        paid += max(-(-(machine.ended - machine.started) // 10**6), 60) * price
+    assert budget.spent(one.state(), one.cloud.now(), TARIFF) == paid
+
+
+def test_the_log_on_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.run()
+    with EventLog(tmp_path / "log.sqlite") as log:
+        assert log.of_run(one.state().run) == one.rows()
+
+
+def test_a_crash_returns_machines_of_parts_that_cannot_be_listed(tmp_path: Path) -> None:
+    class Cloud(Split):
+        answers_at = START + 1000 * HOUR
+
+    one = life(tmp_path)
+    one.world.cloud = Cloud(Replayed.of(PRICES.values()), START)
+
+    def crash() -> None:
+        one.world.pass_round()
+        if one.world.rounds == 10:
+            raise RuntimeError("a mistake of ours")
+
+    with pytest.raises(RuntimeError) as failed:
+        begun(one).run(crash, lambda: 0)
+    one.world.pass_round()
+    assert not one.world.running
+    assert failed.value.__notes__ == ["not returned: fake-0; each ends with its lease; spotctl gc returns them"]
+
+
+def test_a_crash_returns_the_known_machines_although_the_list_is_refused(tmp_path: Path) -> None:
+    one = life(tmp_path)
+
+    def crash() -> None:
+        one.world.pass_round()
+        if one.world.rounds == 5:
+            one.cloud.weather = lambda call: Refusal(NotPermitted("no")) if call.name == "list" else None
+            raise RuntimeError("a mistake of ours")
+
+    with pytest.raises(RuntimeError, match="a mistake"):
+        begun(one).run(crash, lambda: 0)
+    one.world.pass_round()
+    assert one.cloud.everything
+    assert not one.world.running
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_run_that_cannot_see_what_is_left_says_so(tmp_path: Path, refused: bool) -> None:
+    one = life(tmp_path)
+    one.cloud.weather = always("resources" if refused else "nothing", Refusal(NotPermitted("no")))
+    ended = begun(one, rented=True).run(one.world.pass_round, lambda: 0)
+    assert ended.outcome == "done"
+    assert ("not known: spotctl gc" in ended.message) is refused
