@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
+from google.cloud import compute_v1
 
 from pricing_data.clouds.gcp import GcpSession
 from pricing_data.clouds.settings import GcpSettings
@@ -16,19 +18,24 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
 from spotctl.cloud_settings import GcpMachineSettings
-from spotctl.machines.base import MachineLink, MachineRequest, MachineSupplies, NotFound
+from spotctl.machines.base import Machine, MachineLink, MachineRequest, MachineState, MachineSupplies, NotFound
 from spotctl.machines.gcp.provider import GcpProvider
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.wall_clock import WallClock, wall_us
 from tests.cloud.gcp import GcpServer
+from tests.cloud.gcp_project import Held
 from tests.cloud.host import MachineHost, Records
 from tests.servers.gcp import PROJECT
+from tests.waiting import eventually
 
 N2 = Market("gcp", "us-central1", "us-central1-b", "n2-standard-4")
 ANYWHERE = replace(N2, zone="-")
 UNKNOWN = replace(N2, instance_type="n9-standard-4")
+A, B = "us-central1-a", "us-central1-b"
+STOCKOUT = "ZONE_RESOURCE_POOL_EXHAUSTED"
+INSERTS = "/instances"
 BID = 50_000_000
 RUN = {INSTALLATION_TAG: "0123456789abcdef", RUN_TAG: "nightly-c0ffee"}
 SCRIPT = "#!/bin/sh\necho lease {}\n"
@@ -118,3 +125,24 @@ def order(token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, *
     tags: Mapping[str, str] = {**RUN, INTENT_TAG: str(intent)}
     asked = MachineRequest(token, N2, machines, BID, wall_us() + 10 * MINUTE, tags)
     return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def body(made: World) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The machine of the last request to create one, as the SDK's message."""
+    sent = [one for one in made.server.http.requests if one.method == "POST" and one.path.endswith(INSERTS)]
+    return compute_v1.Instance.from_json(sent[-1].body)
+
+
+def held(made: World, machine: Machine) -> Held:
+    return made.server.project.living(machine.id)
+
+
+def the(provider: GcpProvider, machine: Machine) -> Machine:
+    return next(one for one in provider.list({}) if one.id == machine.id)
+
+
+def ended(made: World, machine: Machine) -> Machine:
+    """A machine as another process lists it once it is gone."""
+    provider = made.provider()
+    eventually(lambda: the(provider, machine).state is MachineState.GONE)
+    return the(provider, machine)
