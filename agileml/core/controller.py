@@ -1,50 +1,40 @@
 """The elasticity controller: members, placement of partitions and shards, rollback. Events in, instructions out.
 
-Planned changes (nodes that join, eviction warnings) move partitions and shards one by one while training continues.
-Every loss leads to a recovery: a new epoch in which all nodes return to the latest safe version, with a new table.
+Planned changes (nodes that join, eviction warnings) move partitions and shards one by one while training continues:
+`planned_changes`. Every loss leads to a recovery: a new epoch in which all nodes return to the latest safe version,
+with a new table. What nodes report of their work, and the job's end, are in `training_progress`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agileml.core.controller_state import ControllerState, Mode
-from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, RememberCheckpoint, StopJob, Tick
+from agileml.core.controller_state import Mode
+from agileml.core.events import Instruction, NodeLost, StopJob, Tick
 from agileml.core.gathering import can_start, shortage
 from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
-from agileml.core.placement import Footprint, may_serve, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.core.senders import may_send
+from agileml.core.training_progress import TrainingProgress
 from agileml.errors import InvalidTransition
-from agileml.policies.flexrr import Reassignment, help_groups
-from agileml.policies.policy import ClockFinished
 from agileml.protocol.messages import (
     Adopted,
     Broken,
-    Collect,
     Collected,
-    Drain,
     Drained,
-    Enter,
-    Evaluate,
     Evaluated,
     Heartbeat,
     Hello,
     Helped,
-    HelpGroup,
     Leave,
-    Limit,
     PartitionProgress,
     Ready,
     Recover,
     Restored,
-    Route,
     Routed,
     Saved,
     ServerTimed,
-    Stable,
-    Table,
     Taken,
     Warned,
     WorkDone,
@@ -56,7 +46,7 @@ DECLARED_LOST = "this node was declared lost and is no longer part of the job"
 
 
 @dataclass(slots=True)
-class Controller(ControllerState):
+class Controller(TrainingProgress):
     """The state machine. All input arrives through `handle`."""
 
     def handle(self, event: object, now: float, sender: str | None = None) -> list[Instruction]:
@@ -249,77 +239,6 @@ class Controller(ControllerState):
             self._recover()
         self._gather()
 
-    # -- planned changes ---------------------------------------------------------------------------------------------
-
-    def _replan(self) -> None:
-        """Lets ready nodes join the epoch, and requests the moves that lead to the target table."""
-        if self.mode is not Mode.RUNNING:
-            return
-        for node in self.members.names(NodePhase.READY):
-            self.members.set_phase(node, NodePhase.ACTIVE)
-            self.members[node].routed = self.table.version
-            self._send(node, Enter(self.epoch, self.table, self.limit, self.stable))
-            self._changed = True
-        footprint = self._current_footprint()
-        if footprint.reliable or footprint.transient:
-            self._out.extend(self.assignment.move_towards(self._target(footprint), self.members, self.epoch))
-        routes = self.assignment.take_new_routes()
-        if routes is not None:
-            self._broadcast(Route(self.epoch, routes), IN_EPOCH)
-        if self.settings.stragglers.reassign:
-            self._form_groups()
-        for node in self.members.names(NodePhase.LEAVING):
-            if self.assignment.is_free(node, self.members):
-                self.members.set_phase(node, NodePhase.DRAINING)
-                self._drain(node)
-
-    def _form_groups(self) -> None:
-        """Says which workers may help which, where that has changed."""
-        working = set(self.table.workers)
-        workers = [name for name in self.members.names(NodePhase.ACTIVE) if name in working]
-        for name, others in help_groups(workers, Reassignment().helpers).items():
-            if self._groups.get(name) != others:
-                self._groups[name] = others
-                self._send(name, HelpGroup(self.epoch, others))
-
-    def _target(self, footprint: Footprint) -> Table:
-        placed, more = self._placed, self._more_servers
-        return target_table(
-            footprint, self.stage, self.table, self.assignment.previous, self.partition_bytes, placed, more
-        )
-
-    def _balance_servers(self, now: float) -> None:
-        """Moves partitions away from slow servers, once those that move have arrived."""
-        if self.mode is not Mode.RUNNING or self.assignment.moving:
-            return
-        servers = may_serve(self._current_footprint(), self.stage, self.partitions, self._more_servers)
-        self._balance, place = self._balance.propose(self.table.owners, self.partition_bytes, servers)
-        if place is not None:
-            self._placed, self._moving_since = place.owners, now
-            self._more_servers += place.short
-            self._note(f"partitions move to other servers: {place.reason}")
-            self._replan()
-
-    def _moved(self, event: Taken | Adopted, now: float) -> None:
-        match event:
-            case Taken():
-                left = self.table.owners[event.partition]
-                move = self.assignment.partition_arrived(event.partition, event.node)
-                self._ledger.add_move(event.partition, left, move, self.stable)
-                if self._moving_since is not None:
-                    self._ledger.count_move(self.partition_bytes[event.partition], now - self._moving_since)
-                    self._moving_since = now if self.assignment.moving else None
-            case Adopted():
-                self.assignment.shard_arrived(event.shard, event.node)
-                if not self.assignment.worth_planning():
-                    return
-        # Not recorded: a restarted controller asks the nodes what they hold.
-        self._replan()
-
-    def _drain(self, node: str) -> None:
-        peers = tuple(name for name in self.members.names(*IN_EPOCH) if name != node)
-        self._send(node, Drain(self.epoch, peers))
-
     # -- recovery ----------------------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
@@ -368,100 +287,3 @@ class Controller(ControllerState):
         """Once every node has answered or is lost, rolls back to the latest version that they have in common."""
         if self.mode is Mode.RESUMING and not self._answers.awaited:
             self._roll_back(*common_version(self._answers.held, self.members, self.partitions, self.checkpoints.latest))
-
-    # -- progress and the end ----------------------------------------------------------------------------------------
-
-    def _progress(
-        self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated | Helped | ServerTimed
-    ) -> None:
-        match event:
-            case WorkDone():
-                self._ledger.add_work(event)
-            case PartitionProgress():
-                self._ledger.add_progress(event)
-                self._advance_stable()
-            case Collected():
-                self._collected[event.partition] = event.version
-            case Evaluated():
-                self._final_loss.add(event)
-            case Helped():
-                self._ledger.add_help(event)
-            case ServerTimed():
-                self._balance = self._balance.timed(event.server, event.sent_bytes, event.seconds)
-            case Saved():
-                if self.checkpoints.add(event.clock, event.partition):
-                    self._out.append(RememberCheckpoint(event.clock))
-
-    def _advance_stable(self) -> None:
-        # At most the last clock: its versions are the result of the job.
-        safe = min(self._ledger.safe(self.table.backups), self.limit)
-        if safe <= self.stable or self.mode is not Mode.RUNNING:
-            return
-        due = self.checkpoints.request(safe, self.stable)
-        self.stable = safe
-        self._ledger.forget_before(safe)
-        holders = {*self.table.owners, *self.table.backups} | {move.to for move in self.assignment.moving.values()}
-        for node in self.members.names(*IN_EPOCH):
-            if node in holders:
-                self._send(node, Stable(self.epoch, safe, due))
-
-    def _log(self, now: float) -> None:
-        """Returns an `Iteration` for each clock that is complete."""
-        if self._clock_log.logged_at is None:
-            if self.epoch:
-                self._clock_log.logged_at = now
-            return
-        if (repeated := self._clock_log.repeated()) is not None:
-            self._out.append(repeated)
-        while (iteration := self._next_iteration(now)) is not None:
-            self._out.append(iteration)
-            self._learn(iteration, now)
-            going_on = iteration.clock < self.limit and not self._stopping and not self._interrupted
-            if going_on and self.settings.stop(iteration):
-                self._stopping = self._changed = True
-                # Backups may have reported a version before its servers did, whose links are slower.
-                self.limit = max(self._ledger.reached + 1, self.stable)
-                self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
-
-    def _next_iteration(self, now: float) -> Iteration | None:
-        footprint = self._current_footprint()
-        nodes = len(footprint.reliable), len(footprint.transient)
-        return self._clock_log.finished(now, self.limit, self.stage, nodes)
-
-    def _learn(self, iteration: Iteration, now: float) -> None:
-        quiet = not (iteration.redone or iteration.events or self.assignment.moving)
-        nodes = iteration.reliable, iteration.transient
-        self._observe(ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
-        if self.stage != iteration.stage:
-            self._replan()
-        if self.settings.stragglers.balance_servers:
-            self._balance_servers(now)
-
-    def _stop(self) -> None:
-        """Ends the job with the last stable version: waiting for a later one could take as long as a clock."""
-        self._interrupted = True
-        if not self._collecting and self.limit > self.stable:
-            self.limit = self.stable
-            self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
-
-    def _finish(self) -> None:
-        """Once every partition has the last clock, fetches the model and its loss, and then ends the job."""
-        if self.mode is not Mode.RUNNING or self._ledger.reached < self.limit:
-            return
-        if not self._collecting:
-            self._collecting = True
-            for partition, owner in enumerate(self.table.owners):
-                self._send(owner, Collect(self.epoch, partition, self.limit))
-        if not self._interrupted:
-            for name in self._final_loss.to_ask(self.members.names(*IN_EPOCH)):
-                self._send(name, Evaluate(self.epoch, self.limit))
-        if len(self._collected) == self.partitions and (self._interrupted or self._final_loss.complete):
-            self.mode = Mode.OVER
-            versions = tuple(self._collected[partition] for partition in range(self.partitions))
-            self._out.append(Finished(self.limit, versions, self._final_loss.loss))
-            self._broadcast(Leave("the job is done"), (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH))
-
-    def _fail(self, why: str) -> None:
-        self.mode = Mode.OVER
-        self._out.append(Failed(why))
-        self._broadcast(Leave(why), (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH))
