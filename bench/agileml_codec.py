@@ -31,8 +31,9 @@ def captured() -> list[object]:
     found: list[object] = []
 
     def collect(simulation: Simulation) -> None:
-        if simulation.last_message is not None and (not found or found[-1] is not simulation.last_message[2]):
-            found.append(simulation.last_message[2])
+        last = simulation.messages.last
+        if last is not None and (not found or found[-1] is not last[2]):
+            found.append(last[2])
 
     simulation = Simulation(trainer, ControllerSettings(1, 3, CLOCKS), JobSettings(), observe=collect)
     for number in range(4):

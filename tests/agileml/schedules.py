@@ -211,7 +211,7 @@ class Schedule:
                 WorkDone(victim, epoch, stable + 1, 1, 0.0, 0, 0.0, 0),
             ]
         )
-        simulation.deliver(forger, CONTROLLER, forged)
+        simulation.messages.arrive(forger, CONTROLLER, forged)
         return True
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Schedule:
                 if not self._restore(simulation) and way.causes:
                     self._inject(simulation, self._chance.choice(way.causes))
                 apart = way.apart * self._chance.choice([5, 10, 20, 40])
-                self._provoke(target, way, simulation.delivered + apart, left - 1)
+                self._provoke(target, way, simulation.messages.delivered + apart, left - 1)
             return True
 
         self.watch.triggers.append(Trigger(act, after, kind=way.at))
@@ -257,7 +257,7 @@ class Schedule:
         struck = self._strike(event, simulation, kind)
         if struck and self.then is not None:
             event, follows = self.then
-            after = simulation.delivered + (0 if follows else self._chance.randrange(1, 40))
+            after = simulation.messages.delivered + (0 if follows else self._chance.randrange(1, 40))
             self.watch.triggers.append(Trigger(partial(self._strike, event), after, kind=follows))
         return struck
 
@@ -266,7 +266,7 @@ class Schedule:
         struck = self._inject(simulation, event)
         if struck:
             self.met.add(Target(stage, event, kind))
-            self.log.append(f"{simulation.delivered}: {event} after {kind} in {PHASES[stage]}")
+            self.log.append(f"{simulation.messages.delivered}: {event} after {kind} in {PHASES[stage]}")
         return struck
 
     def _inject(self, simulation: Simulation, event: str) -> bool:

@@ -59,7 +59,7 @@ def test_every_message_with_partition_data_is_sent_in_buckets(kind: str, monkeyp
         cut.add(message[0])
         return split(message, limits)
 
-    monkeypatch.setattr("agileml.engines.sim.simulation.split", noted)
+    monkeypatch.setattr("agileml.engines.sim.messages.split", noted)
     for seed in range(3):
         if kind not in cut:
             Schedule(seed, target=Target(2, "kill one", kind), frame_bytes=BUCKETS).run()

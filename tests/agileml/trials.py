@@ -140,7 +140,7 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
     )
     job = JobSettings(partitions=PARTITIONS, deterministic=True, loss_sample=16)
     simulation = Simulation(small(Decades), settings, job, Machines(seconds_per_item=0.01, loading=0.1), seed)
-    put_on_wire = simulation._mailbox
+    put_on_wire = simulation.messages.send
 
     def late(sender: str, receiver: str, message: object) -> None:
         if isinstance(message, Limit | Evaluate):
@@ -148,7 +148,7 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
         else:
             put_on_wire(sender, receiver, message)
 
-    with patch.object(simulation, "_mailbox", late):
+    with patch.object(simulation.messages, "send", late):
         for number in range(3):
             simulation.join(reliable=not number)
         outcome = simulation.run()

@@ -55,10 +55,10 @@ class Watch:
 
     def __call__(self, simulation: Simulation) -> None:
         """Processes an event of the simulation, if it was a delivery."""
-        if simulation.delivered == self._seen or simulation.last_message is None:
+        if simulation.messages.delivered == self._seen or simulation.messages.last is None:
             return
-        self._seen = simulation.delivered
-        sender, receiver, message = simulation.last_message
+        self._seen = simulation.messages.delivered
+        sender, receiver, message = simulation.messages.last
         kind, stage = type(message).__name__, phase_of(simulation.controller)
         said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
         self.digest = sha256(said.encode()).hexdigest()
@@ -153,7 +153,7 @@ class Watch:
     @staticmethod
     def end(simulation: Simulation) -> None:
         """At the end no backup waits for a patch that is not sent, as no later version could become safe."""
-        controller, in_flight = simulation.controller, [message for _, _, message in simulation.in_flight()]
+        controller, in_flight = simulation.controller, [message for _, _, message in simulation.messages.in_flight()]
         if controller.assignment.moving or any(isinstance(message, Route) for message in in_flight):
             return
         coming = {message.partition for message in in_flight if isinstance(message, Patch)}
@@ -180,7 +180,7 @@ class Watch:
             return
         unmarked = self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()
         assert not unmarked, f"{name} left without the answers of {sorted(unmarked)} to its end-of-life mark"
-        for sender, receiver, message in simulation.in_flight():
+        for sender, receiver, message in simulation.messages.in_flight():
             if name in (sender, receiver) and CONTROLLER not in (sender, receiver):
                 ended = isinstance(message, EndOfLife | EndOfLifeSeen | Snapshot)
                 of_use = not ended and getattr(message, "epoch", -1) == simulation.controller.epoch

@@ -7,7 +7,6 @@ killed at a time or after a message, and what it had sent can be lost from any p
 from __future__ import annotations
 
 import gc
-import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,18 +30,17 @@ from agileml.core.events import (
     StopJob,
     Tick,
 )
-from agileml.engines.sim.network import MessageBucket, Network, Wire, size_of
+from agileml.engines.sim.messages import Messages, VirtualTime
+from agileml.engines.sim.network import Network, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, Work
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
-from agileml.runtime.mailbox import codec
 from agileml.runtime.results import Result
 from agileml.slowdowns import Slowdown, Slowness, SlowServer
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of
 from agileml.transport import FrameLimits
-from agileml.transport.buckets import Assembly, split
 
 TICK = 0.25
 COLLECT_AFTER = 200_000
@@ -99,22 +97,15 @@ class Simulation:
         self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
         self.code = settings.code
         self.nodes: dict[str, Node] = {}
-        self.now = 0.0
         self.log: list[Iteration] = []
         self.repeated = 0
         """Clocks that were finished again after a rollback."""
-        self.delivered = 0
-        self.last_message: tuple[str, str, object] | None = None
         self._observe = observe
         self._slowdowns = slowdowns
         self._slowness: dict[str, Slowness] = {}
-        self._rng = np.random.Generator(np.random.PCG64(seed))
-        self._wire = Wire(self.machines.network, self._rng)
-        self._codec = codec()
-        self._limits = FrameLimits(body_bytes=job.frame_bytes)
-        self._assemblies: dict[tuple[str, str], Assembly] = {}
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
+        self._wire = Wire(self.machines.network, np.random.Generator(np.random.PCG64(seed)))
+        self.time = VirtualTime()
+        self.messages = Messages(self.time, self._wire, FrameLimits(body_bytes=job.frame_bytes), self._deliver)
         self._checkpoints: dict[tuple[int, int], Version] = {}
         self._launched: list[str] = []
         self._loaded: set[str] = set()
@@ -133,44 +124,49 @@ class Simulation:
         self._failed: str | None = None
         self._progress_at = 0.0
         self._names = count()
-        self._later(TICK, self._tick)
+        self.time.later(TICK, self._tick)
 
     # -- faults and machines -----------------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        return self.time.now
+
     def at(self, when: float, act: Callable[[], None]) -> None:
         """Calls `act` at a virtual time."""
-        heapq.heappush(self._queue, (when, next(self._order), act))
+        self.time.at(when, act)
 
     def join(self, *, reliable: bool, loading: float | None = None, name: str = "", code: str | None = None) -> str:
         """Adds a machine; its node is ready once it has loaded. `code` is the version that it runs, if another."""
         name = name or f"{'r' if reliable else 't'}{next(self._names)}"
         self._launched.append(name)
         self.nodes[name] = Node(name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now)
-        self._mailbox(name, CONTROLLER, self.nodes[name].hello(reliable, self.code if code is None else code))
+        self.messages.send(name, CONTROLLER, self.nodes[name].hello(reliable, self.code if code is None else code))
         wait = self.machines.loading if loading is None else loading
-        self._later(wait, lambda: self._ready(name))
+        self.time.later(wait, lambda: self._ready(name))
         return name
 
     def _ready(self, name: str) -> None:
         if name in self.nodes:
             self._loaded.add(name)
-            self._mailbox(name, CONTROLLER, Ready(name))
+            self.messages.send(name, CONTROLLER, Ready(name))
 
     def warn(self, name: str, seconds: float) -> None:
         """Warns a node and takes its machine away after `seconds`."""
         if name in self.nodes:
             self.warned.add(name)
             self._deadlines[name] = self.now + seconds
-            self._mailbox(JOB_LOOP, CONTROLLER, Warned(name, seconds))
-            self._later(seconds, lambda: self.kill(name))
+            self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, seconds))
+            self.time.later(seconds, lambda: self.kill(name))
 
     def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
         """Removes a machine at once. On each link, messages in flight are lost from the first that `lose` selects."""
         if self.nodes.pop(name, None) is None:
             return
         self.killed.add(name)
-        self._cut(name, lose)
-        self._later(self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke")))
+        self.messages.cut(name, lose)
+        self.time.later(self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke")))
 
     def suspect(self, name: str) -> None:
         """Makes the controller count a running node as lost, as after a long silence."""
@@ -190,20 +186,11 @@ class Simulation:
     def lose_controller(self) -> None:
         """Removes the controller, with all messages in flight from it or to it."""
         self.away = True
-        for _, _, act in self._queue:
-            if isinstance(act, _Delivery) and CONTROLLER in (act.sender, act.receiver):
-                act.lost = True
+        self.messages.lose(CONTROLLER)
 
     def restart_controller(self, after: float) -> None:
         """Lets a new controller take over after `after` seconds."""
-        self._later(after, self._take_over)
-
-    def in_flight(self) -> Iterator[tuple[str, str, object]]:
-        """Messages in flight: sender, receiver, message."""
-        for _, _, act in self._queue:
-            if isinstance(act, _Delivery) and not act.lost:
-                message = act.message
-                yield act.sender, act.receiver, message.whole if isinstance(message, MessageBucket) else message
+        self.time.later(after, self._take_over)
 
     def _take_over(self) -> None:
         settings = self.controller.settings
@@ -221,25 +208,12 @@ class Simulation:
             if name not in self.nodes:
                 self._control(NodeLost(name, "it is gone"))
         for name, node in self.nodes.items():
-            self._mailbox(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
+            self.messages.send(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
             if name in self._loaded:
-                self._mailbox(name, CONTROLLER, Ready(name))
+                self.messages.send(name, CONTROLLER, Ready(name))
             if name in self.warned:
                 # The warning may have been lost with the earlier controller.
-                self._mailbox(JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now)))
-
-    def _cut(self, name: str, lose: Callable[[object], bool]) -> None:
-        broken: set[str] = set()
-        # In the order of each link: first the messages that the receiver's card is already receiving.
-        in_flight = [
-            (act.seconds > 0, at, order, act)
-            for at, order, act in self._queue
-            if isinstance(act, _Delivery) and act.sender == name
-        ]
-        for _, _, _, act in sorted(in_flight, key=lambda event: event[:3]):
-            if act.receiver in broken or lose(act.message):
-                broken.add(act.receiver)
-                act.lost = True
+                self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now)))
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +230,7 @@ class Simulation:
             self.now,
             result.evictions,
             result.failures,
-            self.delivered,
+            self.messages.delivered,
             result.loss,
         )
 
@@ -274,8 +248,7 @@ class Simulation:
             raise AgileMLError(self._failed)
         if self.now - self._progress_at > NOTHING_FOR:
             raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.describe()}")
-        self.now, _, act = heapq.heappop(self._queue)
-        act()
+        self.time.advance()
         if self._observe is not None:
             self._observe(self)
 
@@ -287,9 +260,6 @@ class Simulation:
             f" {controller.assignment}, nodes {sorted(self.nodes)}"
         )
 
-    def _later(self, seconds: float, act: Callable[[], None]) -> None:
-        self.at(self.now + seconds, act)
-
     def _tick(self) -> None:
         for name in self.nodes:
             member = self.controller.members.get(name)
@@ -298,44 +268,13 @@ class Simulation:
                 member.last_heard = self.now
                 self.controller.note_underway(name, self.nodes[name].worker.unreported)
         self._control(Tick())
-        self._later(TICK, self._tick)
+        self.time.later(TICK, self._tick)
 
-    def _mailbox(self, sender: str, receiver: str, message: object) -> None:
-        if sender != receiver and size_of(message) > self._limits.body_bytes:
-            for frame in split(self._codec.encode(message), self._limits):
-                self._put_on_wire(sender, receiver, MessageBucket(frame, message))
-        else:
-            self._put_on_wire(sender, receiver, message)
-
-    def _put_on_wire(self, sender: str, receiver: str, message: object) -> None:
-        at, seconds = self._wire.reached(sender, receiver, message, self.now)
-        self.at(at, _Delivery(self, sender, receiver, message, seconds))
-
-    def start_receiving(self, delivery: _Delivery) -> None:
-        """A message starts to arrive; it is delivered once the receiver's card has received it."""
-        at = self._wire.received(delivery.receiver, delivery.seconds, self.now)
-        delivery.seconds = 0.0
-        self.at(at, delivery)
-
-    def deliver(self, sender: str, receiver: str, message: object) -> None:
-        """Delivers a message."""
-        self.delivered += 1
-        self.last_message = (sender, receiver, message)
-        if isinstance(message, MessageBucket):
-            message = self._assembled(sender, receiver, message)
-            if message is None:
-                return
-            self.last_message = (sender, receiver, message)
+    def _deliver(self, sender: str, receiver: str, message: object) -> None:
         if receiver == CONTROLLER:
             self._control(message, sender)
         elif receiver in self.nodes:
             self._act(receiver, self.nodes[receiver].handle(message))
-
-    def _assembled(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
-        """The message that a bucket completes."""
-        _, header, pieces = bucket.frame
-        encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
-        return None if encoded is None else self._codec.decode(*encoded)
 
     def _control(self, event: object, sender: str | None = None) -> None:
         if self.away:
@@ -349,7 +288,7 @@ class Simulation:
                 self._remembered = json.dumps(instruction.record)
                 self._remembered_checkpoint = None
             case Send():
-                self._mailbox(CONTROLLER, instruction.to, instruction.message)
+                self.messages.send(CONTROLLER, instruction.to, instruction.message)
             case RememberCheckpoint():
                 self._remembered_checkpoint = instruction.clock
             case Iteration():
@@ -378,7 +317,7 @@ class Simulation:
         for action in actions:
             match action:
                 case Send():
-                    self._mailbox(name, action.to, action.message)
+                    self.messages.send(name, action.to, action.message)
                 case Compute():
                     self._compute(name, action.work)
                 case Save():
@@ -402,7 +341,7 @@ class Simulation:
                 result = node.chunk_runner.run(work)
                 self._act(name, node.computed(replace(result, seconds=seconds)))
 
-        self._later(seconds, computed)
+        self.time.later(seconds, computed)
 
     def _save(self, name: str, save: Save) -> None:
         node = self.nodes[name]
@@ -413,7 +352,7 @@ class Simulation:
                 self._act(name, node.saved(save.epoch, save.partition, save.version.clock))
 
         if self.machines.saving:
-            self._later(self.machines.saving, saved)
+            self.time.later(self.machines.saving, saved)
         else:
             saved()
 
@@ -432,23 +371,3 @@ def infrequent_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-@dataclass(slots=True)
-class _Delivery:
-    """A message in flight; `seconds` is how long receiving it takes."""
-
-    simulation: Simulation
-    sender: str
-    receiver: str
-    message: object
-    seconds: float
-    lost: bool = False
-
-    def __call__(self) -> None:
-        if self.lost:
-            return
-        if self.seconds:
-            self.simulation.start_receiving(self)
-        else:
-            self.simulation.deliver(self.sender, self.receiver, self.message)

@@ -1,0 +1,133 @@
+"""Virtual time, and the messages that travel in it: cut into buckets, queued at network cards, delivered or lost."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from agileml.engines.sim.network import MessageBucket, Wire, size_of
+from agileml.runtime.mailbox import codec
+from agileml.transport import FrameLimits
+from agileml.transport.buckets import Assembly, split
+
+Act = Callable[[], None]
+
+
+@dataclass(slots=True)
+class VirtualTime:
+    """What is going to happen, in the order of time; events of the same time in the order in which they were added."""
+
+    now: float = 0.0
+    coming: list[tuple[float, int, Act]] = field(default_factory=list)
+    _order: Iterator[int] = field(default_factory=count)
+
+    def at(self, when: float, act: Act) -> None:
+        """Calls `act` at a virtual time."""
+        heapq.heappush(self.coming, (when, next(self._order), act))
+
+    def later(self, seconds: float, act: Act) -> None:
+        """Calls `act` after some seconds."""
+        self.at(self.now + seconds, act)
+
+    def advance(self) -> None:
+        """Goes on to the next event."""
+        self.now, _, act = heapq.heappop(self.coming)
+        act()
+
+
+class Messages:
+    """Messages in flight between processes. `deliver` takes a sender, a receiver and a whole message."""
+
+    def __init__(
+        self, time: VirtualTime, wire: Wire, limits: FrameLimits, deliver: Callable[[str, str, object], None]
+    ) -> None:
+        self.delivered = 0
+        self.last: tuple[str, str, object] | None = None
+        """The last message, or bucket of one, that was delivered."""
+        self._time, self._wire, self._limits, self._deliver = time, wire, limits, deliver
+        self._codec = codec()
+        self._assemblies: dict[tuple[str, str], Assembly] = {}
+
+    def send(self, sender: str, receiver: str, message: object) -> None:
+        """Puts a message on the wire, in buckets if it is larger than a frame."""
+        if sender != receiver and size_of(message) > self._limits.body_bytes:
+            for frame in split(self._codec.encode(message), self._limits):
+                self._put_on_wire(sender, receiver, MessageBucket(frame, message))
+        else:
+            self._put_on_wire(sender, receiver, message)
+
+    def _put_on_wire(self, sender: str, receiver: str, message: object) -> None:
+        at, seconds = self._wire.reached(sender, receiver, message, self._time.now)
+        self._time.at(at, _Delivery(self, sender, receiver, message, seconds))
+
+    def in_flight(self) -> Iterator[tuple[str, str, object]]:
+        """Messages in flight: sender, receiver, message."""
+        for _, _, act in self._time.coming:
+            if isinstance(act, _Delivery) and not act.lost:
+                message = act.message
+                yield act.sender, act.receiver, message.whole if isinstance(message, MessageBucket) else message
+
+    def lose(self, process: str) -> None:
+        """Loses all messages in flight from or to a process."""
+        for _, _, act in self._time.coming:
+            if isinstance(act, _Delivery) and process in (act.sender, act.receiver):
+                act.lost = True
+
+    def cut(self, sender: str, lose: Callable[[object], bool]) -> None:
+        """Breaks a sender's links: on each, messages are lost from the first that `lose` selects."""
+        broken: set[str] = set()
+        # In the order of each link: first the messages that the receiver's card is already receiving.
+        in_flight = [
+            (act.seconds > 0, at, order, act)
+            for at, order, act in self._time.coming
+            if isinstance(act, _Delivery) and act.sender == sender
+        ]
+        for _, _, _, act in sorted(in_flight, key=lambda event: event[:3]):
+            if act.receiver in broken or lose(act.message):
+                broken.add(act.receiver)
+                act.lost = True
+
+    def start_receiving(self, delivery: _Delivery) -> None:
+        """A message starts to arrive; it is delivered once the receiver's card has received it."""
+        at = self._wire.received(delivery.receiver, delivery.seconds, self._time.now)
+        delivery.seconds = 0.0
+        self._time.at(at, delivery)
+
+    def arrive(self, sender: str, receiver: str, message: object) -> None:
+        """A message, or a bucket of one, has arrived."""
+        self.delivered += 1
+        self.last = (sender, receiver, message)
+        if isinstance(message, MessageBucket):
+            message = self._assembled(sender, receiver, message)
+            if message is None:
+                return
+            self.last = (sender, receiver, message)
+        self._deliver(sender, receiver, message)
+
+    def _assembled(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
+        """The message that a bucket completes."""
+        _, header, pieces = bucket.frame
+        encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
+        return None if encoded is None else self._codec.decode(*encoded)
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A message in flight; `seconds` is how long receiving it takes."""
+
+    messages: Messages
+    sender: str
+    receiver: str
+    message: object
+    seconds: float
+    lost: bool = False
+
+    def __call__(self) -> None:
+        if self.lost:
+            return
+        if self.seconds:
+            self.messages.start_receiving(self)
+        else:
+            self.messages.arrive(self.sender, self.receiver, self.message)
