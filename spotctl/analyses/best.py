@@ -98,6 +98,10 @@ class RankedOffer:
     def age_seconds(self, now: int) -> float:
         return max(0.0, (now - self.seen) / SECOND)
 
+    def is_current(self, now: int, oldest: int) -> bool:
+        """Whether the price was seen within this time; synthetic prices have no age."""
+        return self.market.is_synthetic or now - self.seen <= oldest
+
 
 SORTS: dict[str, Callable[[RankedOffer], float | None]] = {
     "price": lambda offer: offer.usd_per_hour,

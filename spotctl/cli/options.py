@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -78,6 +79,16 @@ def number_range(option: str, text: str) -> tuple[int, int]:
     if least > most:
         raise BadRequest(f"{option} {text!r} starts above its end")
     return least, most
+
+
+def check_regions(command: str, regions: Iterable[str]) -> None:
+    """Raises `BadRequest` for a region that is probably mistyped."""
+    from pricing_data.regions import mistyped
+    from spotctl.errors import BadRequest
+
+    for region in regions:
+        if meant := mistyped(region):
+            raise BadRequest(f"{command}: no region is named {region!r}; did you mean {meant}?")
 
 
 def start_of(text: str, now: int) -> int:

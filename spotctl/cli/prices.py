@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +18,7 @@ from spotctl.cli.options import (
     RegionOption,
     TypeOption,
     VcpusOption,
+    check_regions,
     recent,
     selection,
     start_of,
@@ -25,6 +26,7 @@ from spotctl.cli.options import (
 from spotctl.cli.prices_best import best
 from spotctl.cli.prices_egress import egress
 from spotctl.cli.prices_sources import sources as sources_command
+from spotctl.cli.prices_watch import watch
 from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
 app.command()(best)
+app.command()(watch)
 app.command()(egress)
 app.command("sources")(sources_command)
 
@@ -124,7 +127,7 @@ def fetch(
     store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
     now = wall_us()
     sources = wiring.sources(session.settings, cloud or ())
-    _check_regions(region or ())
+    check_regions("fetch", region or ())
     request = FetchRequest(
         start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), _systems(os_, product), store.covered
     )
@@ -340,15 +343,6 @@ def sql(
         session.answer_json({"rows": prices_json.rows(answer)})
     else:
         session.out.print(terminal.rows(answer))
-
-
-def _check_regions(regions: Iterable[str]) -> None:
-    from pricing_data.regions import mistyped
-    from spotctl.errors import BadRequest
-
-    for region in regions:
-        if meant := mistyped(region):
-            raise BadRequest(f"fetch: no region is named {region!r}; did you mean {meant}?")
 
 
 def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
-    from spotctl.analyses.best import MachineWish
+    from spotctl.analyses.best import MachineWish, RankedOffer
+    from spotctl.config import Settings
 
 GpuOption = Annotated[str, typer.Option(help="Only machines with these GPUs: A100, A100:8, T4:2..4.")]
 MemoryOption = Annotated[str, typer.Option(help="Only machines with this much memory in GiB: 64.., 16..64.")]
@@ -57,15 +58,14 @@ def best(
     Example: spotctl prices best --gpu A100:8
     """
     from pricing_data.units import SECOND, age, counted, parse_duration
-    from spotctl import wiring
     from spotctl.analyses import best as analysis
     from spotctl.show import best_tables
 
     session: Session = context.obj
-    wish = _wish(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
+    wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
     now, oldest = wall_us(), parse_duration(max_age)
-    found = analysis.offers(wiring.library(session.settings), wish, analysis.lost_hours_of(parse_duration(lost)))
-    current = [offer for offer in found if offer.market.is_synthetic or now - offer.seen <= oldest]
+    found = offers_that_fit(session.settings, wish, lost)
+    current = [offer for offer in found if offer.is_current(now, oldest)]
     shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]
     if len(found) > len(current):
         session.remark(
@@ -80,13 +80,23 @@ def best(
         session.remark("no offer fits (get prices with: spotctl prices fetch)")
 
 
-def _wish(
+def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:
+    """All offers that fit a wish, old ones too; `lost` is what an eviction costs."""
+    from pricing_data.units import parse_duration
+    from spotctl import wiring
+    from spotctl.analyses.best import lost_hours_of, offers
+
+    return offers(wiring.library(settings), wish, lost_hours_of(parse_duration(lost)))
+
+
+def wish_of(
     glob: str,
     gpu: str,
     memory: str,
     os_: str,
     filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
 ) -> MachineWish:
+    """What the options ask for; `filters` are clouds, regions, types and vCPUs."""
     from math import inf
 
     from pricing_data.market import os_of_product

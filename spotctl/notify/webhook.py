@@ -93,4 +93,4 @@ def _is_temporary(error: Exception) -> bool:
 
 
 def _refusal(response: httpx.Response) -> str:
-    return f"HTTP {response.status_code} {response.reason_phrase}; check `notify` in the job file"
+    return f"HTTP {response.status_code} {response.reason_phrase}; check the address of the webhook"

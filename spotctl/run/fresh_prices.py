@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from spotctl.wall_clock import wall_us
 from spotctl.wiring import price_store, sources
 
 if TYPE_CHECKING:
+    from pricing_data.fetch import TaskReport
     from pricing_data.market import Market
     from spotctl.config import Settings
 
@@ -32,17 +33,21 @@ def fresh_prices(markets: Sequence[Market], settings: Settings) -> Iterator[None
         stop.set()
 
 
-def _fetch(markets: Sequence[Market], settings: Settings) -> None:
-    """Stores the markets' newest spot prices. A part that fails is fetched next time; the last known price applies."""
+def fetch_spot_prices(
+    settings: Settings, clouds: Iterable[str], regions: Iterable[str], types: Iterable[str], systems: Iterable[str] = ()
+) -> list[TaskReport]:
+    """Stores the newest spot prices. A part that fails is fetched next time; the last known price applies."""
     from pricing_data.fetch import fetch
     from pricing_data.sources.base import FetchRequest
 
     store, now = price_store(settings), wall_us()
-    clouds = tuple(dict.fromkeys(market.cloud for market in markets))
-    regions = tuple(dict.fromkeys(market.region for market in markets))
-    types = tuple(dict.fromkeys(market.instance_type for market in markets))
-    request = FetchRequest(now - DAY, now, regions, types, covered=store.covered)
-    fetch(store, sources(settings, clouds), request, workers=settings.fetch_workers, spot_prices_only=True)
+    request = FetchRequest(now - DAY, now, tuple(regions), tuple(types), tuple(systems), store.covered)
+    return fetch(store, sources(settings, clouds), request, workers=settings.fetch_workers, spot_prices_only=True)
+
+
+def _fetch(markets: Sequence[Market], settings: Settings) -> None:
+    places = [(market.cloud, market.region, market.instance_type) for market in markets]
+    fetch_spot_prices(settings, *(tuple(dict.fromkeys(column)) for column in zip(*places, strict=True)))
 
 
 def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,9 @@ class AwsSource:
             home = self._session.sign_in()
             regions = request.regions or self._enabled_regions(home)
         except CloudError as error:
-            return [advisor, *self._public_tasks(request), FetchTask.failed(CLOUD, "account", error)]
+            # Spot prices are then estimated by the savings in the Advisor's file.
+            estimates = replace(advisor, spot_prices=True)
+            return [estimates, *self._public_tasks(request), FetchTask.failed(CLOUD, "account", error)]
         return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
 
     def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
