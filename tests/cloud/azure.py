@@ -17,11 +17,10 @@ from email.utils import formatdate
 from urllib.parse import urlencode
 
 from tests.cloud.api import Left, Rented, now_micros
+from tests.cloud.azure_access import SKIP, Access, parameters, spelled
 from tests.cloud.azure_fleet import GRACE_SECONDS, IDENTITY, LAUNCHER, Fleet, actions_of, invalid_deployment
-from tests.cloud.azure_models import BadBody, check_body, check_version
+from tests.cloud.azure_models import BadBody, check_body
 from tests.cloud.azure_state import (
-    ADDRESSES,
-    DISKS,
     GROUPS,
     INTERFACES,
     VMS,
@@ -38,21 +37,9 @@ from tests.servers.azure import SUBSCRIPTION
 from tests.servers.loopback import Reply, Request, serving
 
 _PREFIX = f"/subscriptions/{SUBSCRIPTION}"
-MACHINE_ROLE = frozenset(
-    f"Microsoft.{action}"
-    for action in (
-        "Compute/virtualMachines/read",
-        "Compute/virtualMachines/delete",
-        "Compute/disks/delete",
-        "Network/networkInterfaces/delete",
-        "Network/publicIPAddresses/delete",
-    )
-)
 _GROUP = rf"{_PREFIX}/resourcegroups/(?P<group>[^/]+)"
 _PROVIDER = rf"{_GROUP}/providers/(?P<kind>[^/]+/[^/]+)"
 _DEPLOYMENTS = rf"{_GROUP}/providers/microsoft\.resources/deployments"
-
-_SKIP = "$skiptoken"
 
 Handler = Callable[..., Reply]
 
@@ -62,8 +49,7 @@ class AzureServer:
 
     `polls` is the number of times a deployment must be polled before it has ended, and `page_limit` the longest page
     of a list. `refusals` are errors for the next deployments. `failing_deletions` is how many deletions of machines
-    will be accepted and fail. `denied` are actions that the launcher's role lacks, and `checked` those it needed.
-    `fleet` has further settings.
+    will be accepted and fail. `access` and `fleet` have further settings.
     """
 
     name = "azure"
@@ -75,8 +61,7 @@ class AzureServer:
         self.page_limit = 1000
         self.refusals: list[Body] = []
         self.failing_deletions = 0
-        self.denied: set[str] = set()
-        self.checked: set[str] = set()
+        self.access = Access(self.fleet.tokens)
         self._groups: dict[str, Group] = {}
         self._signatures: dict[str, Vm] = {}
         self._stack = ExitStack()
@@ -159,34 +144,11 @@ class AzureServer:
         yield "POST", rf"{_PROVIDER}/(?P<name>[^/]+)/retrieveBootDiagnosticsData", self._console
         yield "POST", rf"{_PROVIDER}/(?P<name>[^/]+)/simulateEviction", self._simulate_eviction
 
-    def _allow(self, request: Request, action: str, scope: str, linked: bool = False) -> None:
-        """Refuses a caller whose role lacks an action."""
-        caller = self._caller(request)
-        if caller == LAUNCHER:
-            self.checked.add(action)
-            allowed = action not in self.denied
-        else:
-            allowed = action in MACHINE_ROLE
-        if not allowed:
-            what = f"does not have authorization to perform action '{action}' over scope '{scope}'"
-            code = "LinkedAuthorizationFailed" if linked else "AuthorizationFailed"
-            raise Refused(code, f"The client '{caller}' {what} or the scope is invalid.", 403)
-
-    def _caller(self, request: Request) -> str:
-        """The launcher, or the principal whose token a machine sends."""
-        token = request.headers.get("authorization", "")
-        if not token:
-            return LAUNCHER
-        principal = self.fleet.tokens.get(token.removeprefix("Bearer "))
-        if principal is None:
-            raise Refused("InvalidAuthenticationToken", "The access token is invalid.", 401)
-        return principal
-
     def _paged(self, request: Request, values: list[Body]) -> Reply:
         """A page of a list, with the link to the next one."""
-        start = int(request.query.get(_SKIP, ["0"])[0])
+        start = int(request.query.get(SKIP, ["0"])[0])
         end = start + self.page_limit
-        query = {name: one[0] for name, one in request.query.items()} | {_SKIP: str(end)}
+        query = {name: one[0] for name, one in request.query.items()} | {SKIP: str(end)}
         link = {"nextLink": f"{self.url}{request.path}?{urlencode(query)}"} if end < len(values) else {}
         return Reply.of_json({"value": values[start:end], **link})
 
@@ -194,7 +156,7 @@ class AzureServer:
 
     def _list_groups(self, request: Request) -> Reply:
         parameters(request, GROUPS, "$filter")
-        self._allow(request, "Microsoft.Resources/subscriptions/resourceGroups/read", _PREFIX)
+        self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/read", _PREFIX)
         matched = re.fullmatch(r"tagName eq '([^']+)' and tagValue eq '([^']+)'", request.query.get("$filter", [""])[0])
         if "$filter" in request.query and not matched:
             raise Refused("InvalidFilterInQueryString", request.query["$filter"][0])
@@ -203,12 +165,12 @@ class AzureServer:
 
     def _get_group(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
-        self._allow(request, "Microsoft.Resources/subscriptions/resourceGroups/read", group)
+        self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/read", group)
         return Reply.of_json(self._group(group).shown())
 
     def _put_group(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
-        self._allow(request, "Microsoft.Resources/subscriptions/resourceGroups/write", group)
+        self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/write", group)
         body = request.json()
         check_body(GROUPS, body)
         if not re.fullmatch(r"[\w.()-]{0,89}[\w()-]", group):
@@ -226,7 +188,7 @@ class AzureServer:
 
     def _delete_group(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
-        self._allow(request, "Microsoft.Resources/subscriptions/resourceGroups/delete", group)
+        self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/delete", group)
         doomed = self._group(group)
         doomed.state = "Deleting"
         machines = [item for item in doomed.of_kind(VMS) if isinstance(item, Vm)]
@@ -245,7 +207,7 @@ class AzureServer:
 
     def _list_resources(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
-        self._allow(request, "Microsoft.Resources/subscriptions/resourceGroups/read", group)
+        self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/read", group)
         items = self._group(group).items.values()
         shown = [
             {"id": item.id, "name": item.name, "type": item.kind, "location": item.body["location"]}
@@ -264,12 +226,12 @@ class AzureServer:
 
     def _list_deployments(self, request: Request, group: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
-        self._allow(request, "Microsoft.Resources/deployments/read", group)
+        self.access.check(request, "Microsoft.Resources/deployments/read", group)
         return self._paged(request, [one.shown() for one in self._group(group).deployments.values()])
 
     def _get_deployment(self, request: Request, group: str, name: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
-        self._allow(request, "Microsoft.Resources/deployments/read", group)
+        self.access.check(request, "Microsoft.Resources/deployments/read", group)
         deployment = self._deployment(group, name)
         reply = Reply.of_json(deployment.shown())
         deployment.polls -= 1
@@ -277,7 +239,7 @@ class AzureServer:
 
     def _list_operations(self, request: Request, group: str, name: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
-        self._allow(request, "Microsoft.Resources/deployments/operations/read", group)
+        self.access.check(request, "Microsoft.Resources/deployments/operations/read", group)
         return self._paged(request, self._deployment(group, name).operations())
 
     def _deployment(self, group: str, name: str) -> Deployment:
@@ -288,7 +250,7 @@ class AzureServer:
 
     def _put_deployment(self, request: Request, group: str, name: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
-        self._allow(request, "Microsoft.Resources/deployments/write", group)
+        self.access.check(request, "Microsoft.Resources/deployments/write", group)
         body = request.json()
         check_body("Microsoft.Resources/deployments", body)
         holder = self._group(group)
@@ -310,7 +272,7 @@ class AzureServer:
         """What Resource Manager refuses before it begins."""
         for one in resources:
             for action, linked in actions_of(one):
-                self._allow(request, action, one["name"], linked)
+                self.access.check(request, action, one["name"], linked)
         vms = [one for one in resources if one["type"] == VMS]
         with suppress(IndexError):
             raise invalid_deployment(self.refusals.pop(0))
@@ -339,7 +301,7 @@ class AzureServer:
 
     def _list_items(self, request: Request, group: str, kind: str) -> Reply:
         parameters(request, kind)
-        self._allow(request, f"{spelled(kind)}/read", group)
+        self.access.check(request, f"{spelled(kind)}/read", group)
         shown = []
         for item in self._group(group).of_kind(kind):
             if isinstance(item, Vm) and item.hidden > 0:
@@ -350,7 +312,7 @@ class AzureServer:
 
     def _get_item(self, request: Request, group: str, kind: str, name: str) -> Reply:
         asked = parameters(request, kind, "$expand")
-        self._allow(request, f"{spelled(kind)}/read", name)
+        self.access.check(request, f"{spelled(kind)}/read", name)
         item = self._item(group, kind, name)
         if isinstance(item, Vm):
             return Reply.of_json(item.shown(status=asked.get("$expand") == "instanceView"))
@@ -358,7 +320,7 @@ class AzureServer:
 
     def _delete_item(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind, "forceDeletion")
-        self._allow(request, f"{spelled(kind)}/delete", name)
+        self.access.check(request, f"{spelled(kind)}/delete", name)
         item = self._item(group, kind, name)
         if not isinstance(item, Vm):
             owner = next(
@@ -371,8 +333,8 @@ class AzureServer:
             return Reply(202)
         for part, deleted in item.deleted_with_it:
             if deleted:
-                self._allow(request, f"{part}/delete", name, linked=True)
-        caller = self._caller(request)
+                self.access.check(request, f"{part}/delete", name, linked=True)
+        caller = self.access.caller(request)
         if self.failing_deletions:
             self.failing_deletions -= 1
             item.state = "Failed"
@@ -400,7 +362,7 @@ class AzureServer:
 
     def _console(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind, "sasUriExpirationTimeInMinutes")
-        self._allow(request, f"{spelled(kind)}/retrieveBootDiagnosticsData/action", name)
+        self.access.check(request, f"{spelled(kind)}/retrieveBootDiagnosticsData/action", name)
         vm = self._item(group, kind, name)
         if not isinstance(vm, Vm) or not vm.properties.get("diagnosticsProfile", {}).get("bootDiagnostics", {}).get(
             "enabled"
@@ -418,12 +380,12 @@ class AzureServer:
 
     def _get_identity(self, request: Request) -> Reply:
         parameters(request, "Microsoft.ManagedIdentity/userAssignedIdentities")
-        self._allow(request, "Microsoft.ManagedIdentity/userAssignedIdentities/read", IDENTITY)
+        self.access.check(request, "Microsoft.ManagedIdentity/userAssignedIdentities/read", IDENTITY)
         return Reply.of_json({"id": IDENTITY, "properties": self.fleet.identities[IDENTITY.lower()]})
 
     def _permissions(self, _: Request) -> Reply:
         return Reply.of_json(
-            {"value": [{"actions": ["*"], "notActions": sorted(self.denied)}]}, Date=formatdate(usegmt=True)
+            {"value": [{"actions": ["*"], "notActions": sorted(self.access.denied)}]}, Date=formatdate(usegmt=True)
         )
 
     def _usages(self, request: Request) -> Reply:
@@ -436,7 +398,7 @@ class AzureServer:
 
     def _activity(self, request: Request) -> Reply:
         asked = parameters(request, "Microsoft.Insights/eventtypes", "$filter", "$select")
-        self._allow(request, "Microsoft.Insights/eventtypes/values/read", _PREFIX)
+        self.access.check(request, "Microsoft.Insights/eventtypes/values/read", _PREFIX)
         matched = re.fullmatch(
             r"eventTimestamp ge '([^']+)'(?: and eventTimestamp le '([^']+)')? and resourceGroupName eq '([^']+)'",
             asked.get("$filter", ""),
@@ -451,23 +413,3 @@ class AzureServer:
             and event["visible"] <= now_micros()
         ]
         return self._paged(request, shown)
-
-
-def parameters(request: Request, kind: str, *allowed: str) -> dict[str, str]:
-    """The parameters of a request. Refuses undocumented ones, and a version that the SDK does not know."""
-    if any(len(values) > 1 for values in request.query.values()) or not {"api-version", _SKIP, *allowed} >= set(
-        request.query
-    ):
-        raise Refused("InvalidQueryParameters", f"{sorted(request.query)} are not among api-version, {allowed}")
-    if "api-version" not in request.query:
-        raise Refused("MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required.")
-    check_version(kind, request.query["api-version"][0], body=request.method == "PUT")
-    return {name: values[0] for name, values in request.query.items()}
-
-
-def spelled(kind: str) -> str:
-    """A type as Azure writes it in actions."""
-    known = (VMS, DISKS, INTERFACES, ADDRESSES, "Microsoft.Network/virtualNetworks")
-    return next(
-        (one for one in (*known, "Microsoft.Network/networkSecurityGroups") if one.lower() == kind.lower()), kind
-    )

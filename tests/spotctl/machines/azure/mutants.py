@@ -162,7 +162,7 @@ def served_again_with_another_lease(world: World) -> None:
 
 def failures_are_raised(world: World) -> None:
     machine = bought(world)
-    world.server.denied.add("Microsoft.Compute/virtualMachines/delete")
+    world.server.access.denied.add("Microsoft.Compute/virtualMachines/delete")
     with pytest.raises(ProviderError):
         world.provider().terminate([machine.id])
 

@@ -107,7 +107,7 @@ def test_a_return_that_azure_accepted_and_that_failed_is_seen_and_repeated(
 
 
 def test_without_the_right_to_read_the_log_only_the_reason_is_unknown(world: World) -> None:
-    world.server.denied.add("Microsoft.Insights/eventtypes/values/read")
+    world.server.access.denied.add("Microsoft.Insights/eventtypes/values/read")
     machine = bought(world)
     world.server.evict(machine.id, None)
     (gone,) = world.provider().list({})

@@ -121,16 +121,16 @@ def _whole_story(world: World) -> None:
 def test_the_policy_is_what_the_calls_need(world: World) -> None:
     """Azure says which actions it checks; the policy grants these, and no others."""
     _whole_story(world)
-    assert world.server.checked | {"Microsoft.Compute/skus/read"} == set(permissions())
-    assert not world.server.checked & set(PRICES)
-    assert set(MACHINE_PERMISSIONS) <= world.server.checked
+    assert world.server.access.checked | {"Microsoft.Compute/skus/read"} == set(permissions())
+    assert not world.server.access.checked & set(PRICES)
+    assert set(MACHINE_PERMISSIONS) <= world.server.access.checked
 
 
 @pytest.mark.parametrize(
     "action", sorted(one for one in permissions() if one.endswith(("/write", "join/action", "assign/action")))
 )
 def test_each_right_that_buying_needs_is_named_when_it_is_missing(world: World, action: str) -> None:
-    world.server.denied.add(action)
+    world.server.access.denied.add(action)
     key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
     with pytest.raises(NotPermitted, match=action):
         world.provider(disk_encryption_set=key).create(order())
