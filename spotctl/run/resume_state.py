@@ -31,7 +31,7 @@ _EARLIER = "earlier.json"
 
 @dataclass(frozen=True, slots=True)
 class EarlierRuns:
-    """Earlier runs of the same training: their machines, none of which is left, and their last clock."""
+    """Earlier runs of the same training: their machines, which are all gone, and their last clock."""
 
     machines: tuple[str, ...] = ()
     clock: int = 0

@@ -71,7 +71,7 @@ def test_words_that_are_refused(text: str, message: str) -> None:
 
 def test_a_slow_worker_is_slow_for_up_to_two_clocks() -> None:
     times = clock_times(SlowWorker(0.01, 4.0))
-    # Ten points with 1%, each for one clock in the mean, four fifths of which are lost.
+    # Ten times a clock, it becomes slow with a chance of 1%: for one clock on average, in which it does a fifth.
     assert 1.05 < sum(times) / len(times) < 1.25
     assert max(times) <= 5.0
     assert sum(took == pytest.approx(1.0) for took in times) > len(times) / 2

@@ -1,4 +1,4 @@
-"""Strangers and peers that misbehave lose their own connection, with a reason, and nobody else's."""
+"""Strangers and peers that misbehave lose their own connection, with a reason, and no other."""
 
 from __future__ import annotations
 

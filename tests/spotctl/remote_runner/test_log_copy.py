@@ -37,7 +37,7 @@ def write(path: Path, *numbers: int) -> None:
 
 
 class Flaky(FileBlobStore):
-    """Fails when it is told to."""
+    """A store that cannot be written to while `fails`."""
 
     fails = False
 

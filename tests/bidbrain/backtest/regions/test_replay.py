@@ -52,7 +52,7 @@ def test_a_start_takes_its_delay_and_a_move_its_price() -> None:
     policy = Written(("spot", 0), None, None, ("spot", 2), None, ("probe", 1))
     outcome = play(one, policy)
     assert [machine and machine.zone for machine, _ in policy.seen[:5]] == [0, 0, 0, 2, 2]
-    # Steps of 10 minutes, 12 of which pass before there is progress.
+    # Each step takes 10 minutes, and each start 12.
     done = [one.job.work - left for _, left in policy.seen[:6]]
     assert [round(part / HOUR * 60) for part in done] == [0, 0, 8, 18, 18, 26]
     assert outcome.bill.moving == pytest.approx(20 * 0.01)

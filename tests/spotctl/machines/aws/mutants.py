@@ -146,7 +146,7 @@ def all_regions_are_listed(_: Ec2) -> None:
     assert len(here.list({})) == 2
 
 
-def unknown_ids_keep_nobody_alive(ec2: Ec2) -> None:
+def unknown_ids_keep_no_machine_alive(ec2: Ec2) -> None:
     here = standins.provider()
     machines = here.create(ORDER)
     here.terminate([*(one.id for one in machines), "aws:us-east-1:i-00000000000000000"])
@@ -289,7 +289,9 @@ OF_AWS = (
     _aws(
         "only one region is listed", AwsProvider, "_all_regions", lambda _: ("us-east-1",), on(all_regions_are_listed)
     ),
-    _aws("one unknown id keeps all alive", AwsProvider, "_terminate", whole_batch, on(unknown_ids_keep_nobody_alive)),
+    _aws(
+        "one unknown id keeps all alive", AwsProvider, "_terminate", whole_batch, on(unknown_ids_keep_no_machine_alive)
+    ),
     _aws(
         "an eviction looks like a return",
         records,
