@@ -46,6 +46,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
         "failures": trained.failures,
         "model_sha256": model_digest(trained.model),
         "loss": trained.loss,
+        "samples": trained.samples,
     }
     return ending | ({"interrupted": True} if trained.interrupted else {})
 

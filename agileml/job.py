@@ -90,7 +90,7 @@ class Trained:
     """The result of a job: its model, and counts of updates, evictions and failures.
 
     `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock. `loss` is the mean loss of the model
-    over the loss sample; None for an interrupted job, and without a sample.
+    over the loss sample; None for an interrupted job, and without a sample. `samples`: the items of all its clocks.
     """
 
     clocks: int
@@ -100,6 +100,7 @@ class Trained:
     failures: int
     interrupted: bool = False
     loss: float | None = None
+    samples: int = 0
 
 
 Listener = Callable[[Iteration], None]

@@ -26,12 +26,14 @@ from bench import (
     history,
     plan,
     prices,
+    report,
     startup,
 )
 
 BENCHMARKS = {
     "startup": startup.run,
     "prices": prices.run,
+    "report": report.run,
     "bidbrain": bidbrain.run,
     "plan": plan.run,
     "gavel": gavel.run,

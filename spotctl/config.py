@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ _MOST_WORKERS = 64
 class Settings:
     """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
 
+    `monthly_budget` in dollars is compared with each month's costs in reports.
     An endpoint of None means the SDK's own. AWS endpoints are set by the SDK's own `AWS_ENDPOINT_URL_*`.
     """
 
@@ -39,6 +41,7 @@ class Settings:
     azure_management_endpoint: str | None = None
     azure_retail_prices_url: str | None = None
     azure_managed_identity: bool = False
+    monthly_budget: float | None = None
     quotas: tuple[Quota, ...] = ()
     aws: AwsMachineSettings = field(default_factory=AwsMachineSettings)
     gcp: GcpMachineSettings = field(default_factory=GcpMachineSettings)
@@ -111,10 +114,21 @@ def _flag(value: object) -> bool:
     return text == "true"
 
 
+def _dollars(value: object) -> float:
+    try:
+        amount = float(str(value).removesuffix(" USD"))
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < inf:
+        raise ValueError("an amount in dollars, such as 250")
+    return amount
+
+
 _NAMES = {one.name for one in fields(Settings)} - {"home"}
 _PARSERS: dict[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
     "azure_managed_identity": _flag,
+    "monthly_budget": _dollars,
     "quotas": quotas_from,
     "aws": table_of(AwsMachineSettings),
     "gcp": table_of(GcpMachineSettings),

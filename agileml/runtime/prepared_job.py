@@ -34,5 +34,12 @@ class PreparedJob:
         counters = counted(self.shape.plan, result.clock, result.versions)
         model = model_of(self.shape.layout, result.versions)
         return Trained(
-            result.clock, model, counters, result.evictions, result.failures, result.interrupted, result.loss
+            result.clock,
+            model,
+            counters,
+            result.evictions,
+            result.failures,
+            result.interrupted,
+            result.loss,
+            self.shape.plan.items_until(result.clock),
         )

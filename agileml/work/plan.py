@@ -28,6 +28,16 @@ class WorkPlan:
         low = (clock - 1) % batches * self.batch
         return low, min(length, low + self.batch)
 
+    def items_until(self, clock: int) -> int:
+        """The items of all clocks up to this one, of all shards together."""
+        return sum(self._shard_items_until(shard, clock) for shard in range(len(self.lengths)))
+
+    def _shard_items_until(self, shard: int, clock: int) -> int:
+        length = self.lengths[shard]
+        batches = -(-length // self.batch) if 0 < self.batch < length else 1
+        rounds, rest = divmod(clock, batches)
+        return rounds * length + min(rest * self.batch, length)
+
     def chunks(self, shard: int, clock: int) -> int:
         """Number of chunks of a shard in a clock: at least one, so that every shard takes part in every clock."""
         low, high = self.items(shard, clock)

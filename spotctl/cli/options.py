@@ -94,15 +94,22 @@ def check_regions(command: str, regions: Iterable[str]) -> None:
 def start_of(text: str, now: int) -> int:
     """Start of a history given as a time, or as a duration before now."""
     from pricing_data.errors import BadInput
+
+    start = moment_of(text, now)
+    if start >= now:
+        raise BadInput(f"--since {text} is in the future")
+    return start
+
+
+def moment_of(text: str, now: int) -> int:
+    """A moment given as a time, or as a duration before now."""
+    from pricing_data.errors import BadInput
     from pricing_data.units import parse_duration, parse_time
 
     try:
         return now - parse_duration(text)
     except BadInput:
-        start = parse_time(text)
-    if start >= now:
-        raise BadInput(f"--since {text} is in the future")
-    return start
+        return parse_time(text)
 
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:

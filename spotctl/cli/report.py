@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True)
 
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Only this job. Repeatable.", show_default="all")]
-SinceOption = Annotated[str, typer.Option(help="Only runs started since: 30d, 12h, 2026-01-31.", show_default="all")]
+SinceOption = Annotated[
+    str, typer.Option(help="Only what was spent since: 30d, 12h, 2026-01-31.", show_default="the first run")
+]
+UntilOption = Annotated[
+    str, typer.Option(help="Only what was spent before: 2026-02-01, 1d (a day ago).", show_default="now")
+]
 
 
 class Format(StrEnum):
@@ -37,8 +42,12 @@ def cost(
     context: typer.Context,
     job: JobOption = None,
     since: SinceOption = "",
+    until: UntilOption = "",
     by: Annotated[
-        str, typer.Option(help="Group by one or more of job, run, cloud, region, type, market, day, month, tag.")
+        str,
+        typer.Option(
+            help="Group by one or more of job, run, cloud, region, type, market, pricing, kind, day, month, tag."
+        ),
     ] = "job",
     format_: Annotated[
         Format,
@@ -49,17 +58,23 @@ def cost(
 ) -> None:
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
-    --since uses this computer's clock. Days and times in the report use the provider's clock; on the local market that
-    is the replayed history, and no real money was spent.
+    --since and --until use this computer's clock, and count the part of a run that lies between them. Days and times
+    in the report use the provider's clock; on the local market that is the replayed history, and no real money was
+    spent. Types and markets are split into spot and on-demand machines.
 
-    Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
+    Examples:
+
+      spotctl report cost --since 30d --by job,region --format html --out costs.html
+
+      spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
     from spotctl.cli import elsewhere
-    from spotctl.cli.options import start_of
+    from spotctl.cli.options import moment_of, start_of
     from spotctl.errors import BadRequest
     from spotctl.reports import tables
-    from spotctl.reports.cost import parse_by
     from spotctl.reports.gather import gather, write
+    from spotctl.reports.grouping import parse_by
+    from spotctl.reports.period import Period
 
     session: Session = context.obj
     now = wall_us()
@@ -69,9 +84,11 @@ def cost(
     groups = parse_by(by)
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
-    start = start_of(since, now) if since else None
+    period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
+    if period.since is not None and period.until is not None and period.since >= period.until:
+        raise BadRequest(f"--until {until} is not after --since {since}")
     elsewhere.refreshed(session)
-    report = gather(session.settings, job or (), start, groups, now)
+    report = gather(session.settings, job or (), period, groups, now)
     if chosen_format is Format.TABLE and out is None:
         session.out.print(tables.terminal_report(report, session.out.width))
         return

@@ -7,7 +7,7 @@ gives the same rows. So they are stored nowhere else, and cannot differ from the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
@@ -47,12 +47,17 @@ def project(events: Iterable[store.LogRow], tariff: Tariff, now: int | None = No
     rows = list[LedgerRow]()
     for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
         logged = list(of_run)
-        state = fold(logged)
-        if state.began is not None:
-            until = state.at if now is None or state.ended is not None else max(now, state.at)
-            rows.extend(rows_of(state, until, recorded(logged, tariff), settled=_is_settled(state, logged)))
-            rows.extend(_corrections(state, logged))
+        rows += project_run(logged, fold(logged), tariff, now).rows
     return Ledger(tuple(rows))
+
+
+def project_run(events: Sequence[store.LogRow], state: RunState, tariff: Tariff, now: int | None = None) -> Ledger:
+    """The ledger of one run, with the state that follows from its events."""
+    if state.began is None:
+        return Ledger()
+    until = state.at if now is None or state.ended is not None else max(now, state.at)
+    rows = rows_of(state, until, recorded(events, tariff), settled=_is_settled(state, events))
+    return Ledger((*rows, *_corrections(state, events)))
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:

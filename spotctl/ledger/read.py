@@ -13,13 +13,13 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.ledger.project import Ledger, project
+from spotctl.ledger.project import Ledger, project_run
 from spotctl.machines.base import now_of
 from spotctl.paths import Paths
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
-from spotctl.runlog.events import Corrected, RunBegan, RunEnded
-from spotctl.runlog.state import fold
+from spotctl.runlog.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan
+from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import is_running
 from spotctl.wiring import library, provider_of
 
@@ -30,29 +30,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunRead:
-    """A run: its events, and its part of the ledger."""
+    """A run: its events, the state that follows from them, and its part of the ledger."""
 
     events: tuple[store.LogRow, ...]
+    state: RunState
     ledger: Ledger
 
 
 def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     """The runs of some jobs, or of all, oldest first; active runs up to now."""
     tariff = stored(library(settings))
-    runs = events_of(settings, lambda began: not jobs or began.job in jobs)
-    return [RunRead(events, project(events, tariff, _now(events, settings))) for events in runs]
+    runs = events_of(settings, lambda began: not jobs or began.job in jobs, for_costs=True)
+    found = []
+    for events in runs:
+        state = fold(events)
+        ledger = project_run(events, state, tariff, _now(state, settings))
+        found.append(RunRead(events, state, ledger))
+    return found
+
+
+_NO_COSTS = tuple(one.__name__ for one in (Decided, QuotasShared, RenewIntended, Renewed))
+"""Events that change nothing about what a run that has ended did and cost: a third of a long log."""
 
 
 def events_of(
-    settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None
+    settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None, *, for_costs: bool = False
 ) -> list[tuple[store.LogRow, ...]]:
-    """The events of the wanted runs, oldest first; with `newest`, only of that many runs that began last."""
+    """The events of the wanted runs, oldest first; with `newest`, only of that many runs that began last.
+
+    With `for_costs`, runs that have ended are without the events that the ledger does not need.
+    """
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as opened:
         runs = [row.run for row in opened.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
-        return [tuple(opened.of_run(run)) for run in (runs if newest is None else runs[-newest:])]
+        ended = opened.ended() if for_costs else set[str]()
+        chosen = runs if newest is None else runs[-newest:]
+        return [tuple(opened.of_run_without(run, _NO_COSTS) if run in ended else opened.of_run(run)) for run in chosen]
 
 
 def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:
@@ -84,14 +99,13 @@ def stored(known: Library) -> Tariff:
     return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
 
-def _now(events: tuple[store.LogRow, ...], settings: Settings) -> int | None:
+def _now(state: RunState, settings: Settings) -> int | None:
     """The present of a run that has not ended: the provider's clock, while a process renews its leases.
 
     After a kill, no process does, and its machines end with their leases.
     """
-    if any(isinstance(row.event, RunEnded) for row in events):
+    if state.ended is not None:
         return None
-    state = fold(events)
     # On clouds, what the log knows is at most some seconds old.
     if state.began is None or state.began.provider != "local":
         return None

@@ -8,11 +8,13 @@ allows, as the plan chose them; they start up, and are billed by their provider'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import exp
+
+import numpy as np
 
 from bidbrain.billing import End, Life, rule_of_cloud
 from spotctl.ledger.rows import Use
@@ -98,21 +100,24 @@ def _needed(state: RunState, working: Sequence[_Working], now: int) -> _Needed:
 
 def _of_clocks(state: RunState, working: Sequence[_Working], whole: float) -> _Needed:
     """Each clock takes the median of the time that clocks took."""
-    first = min(begin for begin, _, _ in working)
-    began, clock = state.paces[0]
-    spans = [
-        (_within(working, before, at) / (clocks - done), clocks - done)
-        for (before, done), (at, clocks) in pairwise(state.paces)
-    ]
+    clock = state.paces[0][1]
+    worked = _until(working, [at for at, _ in state.paces])
     # A resumed training does not begin with clock 0, so the first entry says only how long its clocks took together.
-    opening = _within(working, first, began)
+    opening = worked[0]
+    spans = [
+        ((after - before) / (clocks - done), clocks - done)
+        for (before, after), ((_, done), (_, clocks)) in zip(pairwise(worked), pairwise(state.paces), strict=True)
+    ]
     middle, low, high = _quantiles([one for one in spans if one[0] > 0] or [(opening / max(clock, 1), clock)])
     clocks = sum(count for _, count in spans) + min(float(clock), opening / middle if middle else 0.0)
     return _Needed(whole, *(min(clocks * each, whole) for each in (middle, low, high)))
 
 
-def _within(working: Iterable[_Working], begin: int, end: int) -> float:
-    return sum(max(min(until, end) - max(since, begin), 0) * nu for since, until, nu in working)
+def _until(working: Sequence[_Working], moments: Sequence[int]) -> list[float]:
+    """The time at work up to each moment."""
+    begins, ends, speeds = (np.array(column) for column in zip(*working, strict=True))
+    found: list[float] = ((np.clip(np.array(moments)[:, None], begins, ends) - begins) @ speeds).tolist()
+    return found
 
 
 def _quantiles(weighted: Sequence[tuple[float, int]]) -> tuple[float, ...]:

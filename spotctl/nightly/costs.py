@@ -7,16 +7,17 @@ from typing import Any
 
 from spotctl.config import Settings
 from spotctl.reports import answers, cost_summary, page
-from spotctl.reports.cost import By
 from spotctl.reports.gather import gather, write
+from spotctl.reports.grouping import By
+from spotctl.reports.period import Period
 
 
 def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:
-    """Writes the page on the runs of a job that began at `since` or later.
+    """Writes the page on the runs of a job from `since` on.
 
     Returns the JSON of `report cost --json` with a summary: `in_short` in a sentence, `markdown` for a chat.
     """
-    report = gather(settings, (job,), since, (By.RUN,), now)
+    report = gather(settings, (job,), Period(since), (By.RUN,), now)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write(path, page.html(report))
     summary = cost_summary(report, path)

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import asdict
 from typing import Any
 
-from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, MARKDOWN, texts
+from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, JSON_UNITS, MARKDOWN, texts
 from spotctl.reports.cost import Figures, Group, Report, usd
 from spotctl.reports.formatting import digits_of, headline, span_of
+from spotctl.reports.month import Month
+from spotctl.reports.unit_cost import UnitTrend, trends_of
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change."""
     return {
-        **{one.name: one.json(report.whole) for one in (*JSON_TOTAL, COLUMNS["loss_usd"])},
+        **{one.name: one.json(report.whole) for one in (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS)},
         "saving": saving(report.whole),
+        "trend": [_trend(one) for one in trends_of(report)],
+        "month": _month(report.month),
         "groups": [_group(one) for one in report.groups],
+    }
+
+
+def _trend(one: UnitTrend) -> dict[str, Any]:
+    return {**asdict(one), "change_pct": one.change_pct}
+
+
+def _month(one: Month) -> dict[str, Any]:
+    """The present month: what it has cost, and what it is expected to cost."""
+    return {
+        "month": one.name,
+        "paid_usd": usd(one.paid),
+        "forecast_usd": usd(one.forecast),
+        "forecast_low_usd": usd(one.low),
+        "forecast_high_usd": usd(one.high),
+        "budget_usd": one.budget,
     }
 
 

@@ -93,6 +93,16 @@ COLUMNS = {
         FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions),
         FigureColumn("work", "work", Unit.COUNT, lambda one: one.work),
         FigureColumn("usd_per_work", "per work", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work),
+        FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples),
+        FigureColumn(
+            "usd_per_million_samples",
+            "per million samples",
+            Unit.DOLLARS_PER_WORK,
+            lambda one: one.usd_per_million_samples,
+        ),
+        FigureColumn("successes", "successful", Unit.COUNT, lambda one: one.successes),
+        FigureColumn("usd_per_success", "per success", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_success),
+        FigureColumn("budget_usd", "budget", Unit.DOLLARS, lambda one: one.budget),
         FigureColumn("runs", "runs", Unit.COUNT, lambda one: one.runs),
         FigureColumn("running", "running", Unit.COUNT, lambda one: one.running),
         FigureColumn("unsettled_usd", "unsettled", Unit.DOLLARS, lambda one: one.unsettled),
@@ -108,16 +118,17 @@ def columns(names: str) -> tuple[FigureColumn, ...]:
 
 
 JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
-JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"))
+JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
+JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS)
 """Of JSON and CSV. Names may be added but never change."""
 
 TERMINAL = columns(
     "runs machine_hours total_usd on_demand_usd saved_pct"
-    " lost_work_usd waiting_usd free_usd evictions work usd_per_work"
+    " lost_work_usd waiting_usd free_usd evictions work usd_per_work usd_per_success budget_usd"
 )
 TERMINAL_PRIORITY = columns(
     "total_usd on_demand_usd saved_pct"
-    " lost_work_usd waiting_usd evictions free_usd runs machine_hours work usd_per_work"
+    " lost_work_usd waiting_usd evictions free_usd runs machine_hours work usd_per_work usd_per_success budget_usd"
 )
 """The first three are always shown, the others in this order as long as there is room."""
 

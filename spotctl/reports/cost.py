@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from pricing_data.market import Market
-from pricing_data.units import NANOS_PER_DOLLAR, to_datetime
-from spotctl.errors import BadRequest
-from spotctl.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.reports.run_timeline import Eviction, RunTimeline
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.reports.grouping import WHOLE_RUNS, By, Subject, key_of
+from spotctl.reports.month import Month, month_of
+from spotctl.reports.period import Period, part_of
+from spotctl.reports.run_timeline import RunTimeline
+from spotctl.runlog.outcomes import DONE
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """Paid time without work: machines that start, load, or idle before others are ready or after the end."""
 
 NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS})
 """Charges for anything but the time of machines."""
-
-UNTAGGED = "untagged"
 
 STEPS = (
     "spot discount",
@@ -43,24 +42,6 @@ _STEP_OF_USE = {
 }
 
 
-class By(Enum):
-    """A property by which costs are grouped."""
-
-    JOB = "job"
-    RUN = "run"
-    CLOUD = "cloud"
-    REGION = "region"
-    TYPE = "type"
-    MARKET = "market"
-    DAY = "day"
-    MONTH = "month"
-    TAG = "tag"
-
-
-_WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
-"""Groupings that never split a run, so that its work belongs to one group."""
-
-
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Sums over rows, in nano-dollar-seconds; `work` is None where it is unknown or of several kinds."""
@@ -78,6 +59,10 @@ class Figures:
     runs: int
     running: int
     work: int | None
+    samples: int | None = None
+    successes: int = 0
+    budget: int | None = None
+    """The budgets of the runs, None unless all are whole and have one."""
     on_demand_low: int = 0
     on_demand_high: int = 0
     loss: int = 0
@@ -110,6 +95,16 @@ class Figures:
         """Dollars per unit of work; None if the work is unknown or zero."""
         return usd(self.total) / self.work if self.work else None
 
+    @property
+    def usd_per_million_samples(self) -> float | None:
+        """Dollars per million items that a training has gone through; None if their number is unknown or zero."""
+        return usd(self.total) / self.samples * 1e6 if self.samples else None
+
+    @property
+    def usd_per_success(self) -> float | None:
+        """Dollars per run that succeeded, with the cost of those that did not; None if none did."""
+        return usd(self.total) / self.successes if self.successes else None
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -139,6 +134,8 @@ class Report:
     made_at: int
     history: tuple[RunCost, ...]
     """All logged runs of these jobs, oldest first, including those outside the report."""
+    month: Month
+    """The present month of all jobs that were asked for."""
 
     @property
     def is_replayed(self) -> bool:
@@ -154,51 +151,53 @@ def usd(amount: int) -> float:
     return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
 
 
-def parse_by(text: str) -> tuple[By, ...]:
-    """The grouping in `job,cloud`."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    known = {by.value: by for by in By}
-    for word in words:
-        if word not in known:
-            raise BadRequest(
-                f"--by {text}: unknown grouping {word!r}; allowed are {', '.join(known)} (for example --by job,region)"
-            )
-    if not words:
-        raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}")
-    return tuple(dict.fromkeys(known[word] for word in words))
-
-
 def report(
-    rows: Sequence[LedgerRow], timelines: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
+    rows: Sequence[LedgerRow],
+    timelines: Sequence[RunTimeline],
+    period: Period,
+    by: Sequence[By],
+    at: int,
+    month_budget: float | None = None,
 ) -> Report:
-    """The report on `runs`, from the rows and timelines of all runs; other runs of the same jobs are its history."""
-    rows = shared(rows, timelines)
-    reported = tuple(one for one in timelines if one.run in runs)
-    chosen = tuple(row for row in rows if row.run in runs)
-    jobs = {one.job for one in reported}
+    """The report on what runs cost within a period, from all their rows; runs outside it are the history of their jobs.
+
+    A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut.
+    """
     rows_of: dict[str, list[LedgerRow]] = {one.run: [] for one in timelines}
-    for row in rows:
+    for row in shared(rows, timelines):
         rows_of[row.run].append(row)
+    parts = [part for one in timelines if (part := part_of(one, rows_of[one.run], period, at))]
+    reported, chosen = tuple(run for run, _ in parts), tuple(row for _, rows in parts for row in rows)
+    jobs = {one.job for one in reported}
     history = tuple(RunCost(one, figures(rows_of[one.run], (one,))) for one in timelines if one.job in jobs)
-    return Report(figures(chosen, reported), tuple(by), groups(chosen, reported, by), chosen, reported, at, history)
+    return Report(
+        figures(chosen, reported),
+        tuple(by),
+        groups(chosen, reported, by),
+        chosen,
+        reported,
+        at,
+        history,
+        month_of([(one, rows_of[one.run]) for one in timelines], at, month_budget),
+    )
 
 
 def groups(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline], by: Sequence[By]) -> tuple[Group, ...]:
     """Rows grouped by the values of `by`, in the order of these values."""
     run_of = {run.run: run for run in runs}
     members: defaultdict[tuple[str, ...], _Members] = defaultdict(_Members)
-    whole = _WHOLE_RUNS.issuperset(by)
+    whole = WHOLE_RUNS.issuperset(by)
     if whole:
         # A run that got no machine has no rows but still counts in its group.
         for run in runs:
-            members[_key(by, _Subject(None, run))].runs[run.run] = run
+            members[key_of(by, Subject(None, run))].runs[run.run] = run
     for row in rows:
-        group = members[_key(by, _Subject(row, run_of[row.run]))]
+        group = members[key_of(by, Subject(row, run_of[row.run]))]
         group.rows.append(row)
         group.runs[row.run] = run_of[row.run]
     for run in runs:
         for eviction in run.evictions:
-            group = members[_key(by, _Subject(eviction, run))]
+            group = members[key_of(by, Subject(eviction, run))]
             group.evictions += 1
             group.runs[run.run] = run
     return tuple(
@@ -243,8 +242,18 @@ def _figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline], evictions: 
         evictions=evictions,
         runs=len(runs),
         running=sum(run.is_running for run in runs),
-        work=_work(runs) if whole else None,
+        successes=sum(run.outcome == DONE for run in runs),
+        **(_worked(runs) if whole else {"work": None}),
     )
+
+
+def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
+    """What whole runs did, and what they were allowed to cost."""
+    budgets = [run.expected.budget_usd for run in runs]
+    known = [round(one * NANO_SECONDS_PER_DOLLAR) for one in budgets if one is not None]
+    whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
+    work = _work(runs)
+    return {"work": work, "samples": _samples(runs, work), "budget": sum(known) if whole else None}
 
 
 def _compared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> dict[str, Any]:
@@ -263,7 +272,7 @@ def _compared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> dict[st
         elif row.reliable:
             steps["reliable machines"] -= row.amount
         elif row.use is Use.WORKING:
-            waited = row.amount - int(row.amount * run.same_work.useful)
+            waited = row.amount - _share(row.amount, run.same_work.useful)
             steps["waiting"] -= waited
             steps["spot discount"] -= row.amount - waited
         else:
@@ -276,6 +285,11 @@ def _compared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> dict[st
         "loss": -steps["failed runs"],
         "steps": tuple(steps.items()),
     }
+
+
+def _share(amount: int, share: Fraction) -> int:
+    # An order of magnitude faster than the product of an integer and a fraction.
+    return amount * share.numerator // share.denominator
 
 
 def shared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[LedgerRow]:
@@ -309,37 +323,10 @@ def _work(runs: Sequence[RunTimeline]) -> int | None:
     return sum(count for count in counts if count is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """What is assigned to a group: a row or an eviction with its run, or a run alone."""
-
-    what: LedgerRow | Eviction | None
-    run: RunTimeline
-
-    @property
-    def market(self) -> Market:
-        assert self.what is not None, "a run alone has no market and no time"
-        return self.what.market
-
-    @property
-    def at(self) -> int:
-        assert self.what is not None, "a run alone has no market and no time"
-        return self.what.begin if isinstance(self.what, LedgerRow) else self.what.at
-
-
-_VALUES: Mapping[By, Callable[[_Subject], str]] = {
-    By.JOB: lambda one: one.run.job,
-    By.RUN: lambda one: one.run.run,
-    By.CLOUD: lambda one: one.market.cloud,
-    By.REGION: lambda one: one.market.region,
-    By.TYPE: lambda one: one.market.instance_type,
-    By.MARKET: lambda one: str(one.market),
-    # By the provider's clock, as in bills. A row belongs to the day on which it begins.
-    By.DAY: lambda one: to_datetime(one.at).date().isoformat(),
-    By.MONTH: lambda one: to_datetime(one.at).strftime("%Y-%m"),
-    By.TAG: lambda one: ", ".join(f"{k}={v}" for k, v in sorted(one.run.tags.items())) or UNTAGGED,
-}
-
-
-def _key(by: Sequence[By], one: _Subject) -> tuple[str, ...]:
-    return tuple(_VALUES[each](one) for each in by)
+def _samples(runs: Sequence[RunTimeline], work: int | None) -> int | None:
+    """The samples of runs of one job. A run that was not finished does not log them; its clocks have as many each."""
+    logged = [(run.samples, run.work) for run in runs if run.samples is not None and run.work]
+    clocks = sum(clocks for _, clocks in logged if clocks is not None)
+    if work is None or not clocks:
+        return None
+    return work * sum(samples for samples, _ in logged if samples is not None) // clocks

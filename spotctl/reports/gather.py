@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.errors import BadRequest
 from spotctl.ledger.read import read
-from spotctl.reports.cost import By, Report, report
-from spotctl.reports.run_timeline import RunTimeline, timelines_of
+from spotctl.reports.cost import Report, report
+from spotctl.reports.grouping import By
+from spotctl.reports.period import Period
+from spotctl.reports.run_timeline import in_order, timeline_of
 from spotctl.runlog.statuses import job_names
 
 if TYPE_CHECKING:
@@ -18,14 +20,14 @@ if TYPE_CHECKING:
     from spotctl.config import Settings
 
 
-def gather(settings: Settings, jobs: Collection[str], since: int | None, by: Sequence[By], now: int) -> Report:
-    """The report on the runs of some jobs (empty: all) that began at `since` or later, by this computer's clock."""
+def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int) -> Report:
+    """The report on what some jobs (empty: all) cost within a period."""
     _check_known(jobs, job_names(settings))
     # Only these jobs are read: missing prices of another job must not prevent this report.
     runs = read(settings, jobs)
-    timelines = timelines_of(one.events for one in runs)
+    timelines = in_order(timeline_of(one.events, one.state) for one in runs)
     rows = [row for one in runs for row in one.ledger.rows]
-    return report(rows, timelines, {one.run for one in _selected(timelines, since)}, by, now)
+    return report(rows, timelines, period, by, now, settings.monthly_budget)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
@@ -33,10 +35,6 @@ def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
         if job not in known:
             launched = ", ".join(sorted(known)) or "none"
             raise BadRequest(f"no job named {job!r} was launched; launched jobs: {launched}")
-
-
-def _selected(timelines: Sequence[RunTimeline], since: int | None) -> list[RunTimeline]:
-    return [one for one in timelines if since is None or one.wall_began >= since]
 
 
 def write(path: Path, content: str) -> None:

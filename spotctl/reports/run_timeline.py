@@ -10,7 +10,7 @@ from pricing_data.market import Market
 from spotctl.ledger import SameWork, same_work
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import FAILED
-from spotctl.runlog.state import EVICTED, RunState, after
+from spotctl.runlog.state import EVICTED, RunState, fold
 from spotctl.runlog.store import LogRow
 
 
@@ -59,7 +59,8 @@ class Expected:
 class RunTimeline:
     """A run. `wall_*` are times of this computer's clock, all others of the provider's.
 
-    `work` is in clocks, None for jobs that count none; `outcome` is None while the run is going on.
+    `work` is in clocks, None for jobs that count none; `samples` are the items that a finished training went through.
+    `outcome` is None while the run is going on. `is_cut`: only a part of it is in the report.
     """
 
     run: str
@@ -78,6 +79,8 @@ class RunTimeline:
     stages: tuple[StageChange, ...] = ()
     expected: Expected = field(default_factory=Expected)
     same_work: SameWork = field(default_factory=SameWork)
+    samples: int | None = None
+    is_cut: bool = False
 
     @property
     def failed(self) -> bool:
@@ -95,12 +98,10 @@ class RunTimeline:
         return self.provider == "local"
 
 
-def timeline_of(rows: Sequence[LogRow]) -> RunTimeline:
-    """The timeline of one run from its log rows."""
-    state, mixes, stages = RunState(), list[MachineMix](), list[StageChange]()
+def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTimeline:
+    """The timeline of one run from its log rows, and the state that follows from them."""
+    state, stages = state or fold(rows), list[StageChange]()
     for row in rows:
-        state = after(state, row)
-        mixes = _mixes(mixes, state, _moment(row))
         if isinstance(row.event, ev.Progressed) and (not stages or stages[-1].number != row.event.stage):
             stages.append(StageChange(row.at, row.event.stage))
     began, ended = state.began, state.ended
@@ -118,38 +119,29 @@ def timeline_of(rows: Sequence[LogRow]) -> RunTimeline:
         message="" if ended is None else ended.message,
         work=_work(state),
         evictions=_evictions(state),
-        mixes=tuple(mixes),
+        mixes=_mixes(state),
         stages=tuple(stages),
         expected=_expected(began, state.planned),
         same_work=same_work(state, state.at),
+        samples=None if ended is None else ended.facts.get("samples"),
     )
 
 
-def _moment(row: LogRow) -> int:
-    """When the event happened, which may be before it was logged."""
-    match row.event:
-        case ev.Rented(machines=machines) if machines:
-            return min(granted.started for granted in machines)
-        case ev.MachineEnded(at=at):
-            return at
-        case _:
-            return row.at
-
-
-def _mixes(so_far: list[MachineMix], state: RunState, at: int) -> list[MachineMix]:
-    """Adds the machines after an event; events of one moment are one change."""
-    reliable = on_demand = spot = 0
-    for held in state.alive:
+def _mixes(state: RunState) -> tuple[MachineMix, ...]:
+    """The machines after each moment at which some came or went."""
+    changes: dict[int, list[int]] = {}
+    for held in state.machines.values():
         allocation = state.allocations[held.allocation]
-        reliable += allocation.reliable
-        spot += not allocation.reliable and allocation.bid is not None
-        on_demand += not allocation.reliable and allocation.bid is None
-    last = so_far[-1] if so_far else MachineMix(at, 0, 0, 0)
-    if (reliable, on_demand, spot) == (last.reliable, last.on_demand, last.spot):
-        return so_far
-    # Events that are logged late must not go back in time.
-    new = MachineMix(max(at, last.at), reliable, on_demand, spot)
-    return [*(so_far[:-1] if so_far and last.at == new.at else so_far), new]
+        kind = 0 if allocation.reliable else 1 if allocation.bid is None else 2
+        for at, sign in ((held.started, 1), (held.ended, -1)):
+            if at is not None:
+                changes.setdefault(at, [0, 0, 0])[kind] += sign
+    mixes, counts = list[MachineMix](), [0, 0, 0]
+    for at in sorted(changes):
+        counts = [count + change for count, change in zip(counts, changes[at], strict=True)]
+        if any(changes[at]):
+            mixes.append(MachineMix(at, *counts))
+    return tuple(mixes)
 
 
 def _evictions(state: RunState) -> tuple[Eviction, ...]:
@@ -187,6 +179,6 @@ def _expected(began: ev.RunBegan, planned: ev.Planned | None) -> Expected:
     return Expected(planned.usd, low, high, planned.hours, planned.on_demand_usd, planned.assumed, budget)
 
 
-def timelines_of(rows: Iterable[Sequence[LogRow]]) -> tuple[RunTimeline, ...]:
-    """The timelines of runs, in the order in which they began by this computer's clock."""
-    return tuple(sorted(map(timeline_of, rows), key=lambda run: (run.wall_began, run.run)))
+def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
+    """Runs in the order in which they began by this computer's clock."""
+    return tuple(sorted(timelines, key=lambda run: (run.wall_began, run.run)))

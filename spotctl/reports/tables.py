@@ -12,7 +12,18 @@ from rich.text import Text
 
 from spotctl.reports.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, FigureColumn, texts
 from spotctl.reports.cost import Report
-from spotctl.reports.formatting import RUNNING_MARK, digits_of, headline, money, per_work, span_of, whole_number
+from spotctl.reports.formatting import (
+    RUNNING_MARK,
+    digits_of,
+    dollars,
+    headline,
+    money,
+    per_work,
+    span_of,
+    whole_number,
+)
+from spotctl.reports.month import Month
+from spotctl.reports.unit_cost import UnitTrend, trends_of
 
 _ALWAYS_SHOWN = 3
 _TOTAL = "total"
@@ -70,6 +81,9 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
         digits = digits_of(report)
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
+    notes += map(_trend, trends_of(report))
+    if report.runs:
+        notes.append(_month(report.month, digits_of(report)))
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
     if whole.work is not None and whole.usd_per_work is not None:
@@ -77,6 +91,21 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     elif whole.work is None and COLUMNS["work"] in columns:
         notes.append("work is not added up over different jobs, and command jobs do not count it")
     return notes
+
+
+def _trend(one: UnitTrend) -> str:
+    change = "" if one.change_pct is None else f" ({one.change_pct:+.0f}%)"
+    latest = f"the latest {one.runs} successful runs" if one.runs > 1 else "the latest successful run"
+    before = f"the {one.runs} before them" if one.runs > 1 else "the one before it"
+    costs = f"{per_work(one.latest_usd)} per {one.unit} in {latest}, {per_work(one.before_usd)} in {before}"
+    return f"{one.job}: {costs}{change}"
+
+
+def _month(one: Month, digits: int) -> str:
+    low, high = money(one.low, digits), money(one.high, digits)
+    text = f"{one.name}: {money(one.paid, digits)} so far, {money(one.forecast, digits)} expected by its end"
+    text += f" (likely {low} to {high})" if one.low < one.high else ""
+    return text if one.budget is None else f"{text}; budget {dollars(one.budget)}"
 
 
 def plain_text(report: Report) -> str:

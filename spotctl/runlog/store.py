@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +94,14 @@ class EventLog:
     def of_run(self, run: str, after: int = 0) -> list[LogRow]:
         """The events of a run in order, after a position in the log."""
         return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
+
+    def of_run_without(self, run: str, kinds: Collection[str]) -> list[LogRow]:
+        """The events of a run in order, except those of some kinds."""
+        return self._rows(f"WHERE run = ? AND kind NOT IN ({', '.join('?' * len(kinds))}) ORDER BY id", run, *kinds)
+
+    def ended(self) -> set[str]:
+        """The runs that have ended."""
+        return {row.run for row in self._rows("WHERE kind = 'RunEnded'")}
 
     def beginnings(self) -> list[LogRow]:
         """The first event of every run."""

@@ -17,7 +17,7 @@ from agileml.reference import model_digest
 
 SUMS = ClockSums(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)
 CLOCK = Iteration(7, 0.25, 2, 1, 3, SUMS, 2, ("t1 warned: 5 s", "t1 left"), ((0, 0, 2), (1, 0, 1)))
-TRAINED = Trained(7, {"w": np.arange(3.0)}, Counters(80, 79, 1, 0), 2, 3, loss=0.5)
+TRAINED = Trained(7, {"w": np.arange(3.0)}, Counters(80, 79, 1, 0), 2, 3, loss=0.5, samples=700)
 
 LINE = {
     "clock": 7,
@@ -40,6 +40,7 @@ LAST = {
     "failures": 3,
     "model_sha256": model_digest(TRAINED.model),
     "loss": 0.5,
+    "samples": 700,
 }
 
 

@@ -31,7 +31,7 @@ SMALL = ("--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "-
 CHAOS = "at clock 3 evict half warn 5s; at clock 6 kill 1; at clock 8 join 2; at clock 12 kill controller"
 LAST_KEYS = [
     *("clocks", "updates_sent", "updates_applied", "updates_lost", "updates_doubled"),
-    *("evictions", "failures", "model_sha256", "loss"),
+    *("evictions", "failures", "model_sha256", "loss", "samples"),
 ]
 
 TRAINER = """

@@ -22,7 +22,8 @@ from spotctl.config import Settings
 from spotctl.ledger import ChargeKind, Ledger, Use, micro_dollars, priced, project
 from spotctl.ledger.read import read
 from spotctl.reports import cost
-from spotctl.reports.run_timeline import timelines_of
+from spotctl.reports.grouping import By
+from spotctl.reports.run_timeline import in_order, timeline_of
 from spotctl.runlog import budget, store
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event, to_json
@@ -262,17 +263,20 @@ def test_the_log_of_a_runner_is_counted_from_its_file(tmp_path: Path) -> None:
     assert {Use.STARTING, Use.LOADING, Use.WORKING, Use.IDLE} <= uses
 
 
-GROUPS: Mapping[cost.By, Callable[[RandomRun, str, str], str]] = {
-    cost.By.JOB: lambda run, _, __: run.job,
-    cost.By.RUN: lambda run, _, __: run.run,
-    cost.By.CLOUD: lambda _, market, __: market.split("/")[0],
-    cost.By.REGION: lambda _, market, __: market.split("/")[1],
-    cost.By.TYPE: lambda _, market, __: market.split("/")[3],
-    cost.By.MARKET: lambda _, market, __: market,
-    cost.By.DAY: lambda _, __, day: day,
-    cost.By.MONTH: lambda _, __, day: day[:7],
-    cost.By.TAG: lambda run, _, __: tag_of(run),
+GROUPS: Mapping[By, Callable[[RandomRun, str, str], str]] = {
+    By.JOB: lambda run, _, __: run.job,
+    By.RUN: lambda run, _, __: run.run,
+    By.CLOUD: lambda _, market, __: market.split("/")[0],
+    By.REGION: lambda _, market, __: market.split("/")[1],
+    By.TYPE: lambda _, market, __: market.split("/")[3],
+    By.MARKET: lambda _, market, __: market,
+    By.DAY: lambda _, __, day: day,
+    By.MONTH: lambda _, __, day: day[:7],
+    By.TAG: lambda run, _, __: tag_of(run),
 }
+
+
+KINDS = {"refund": "refunds", "disk": "disks", "address": "addresses", "egress": "traffic"}
 
 
 def tag_of(run: RandomRun) -> str:
@@ -280,18 +284,24 @@ def tag_of(run: RandomRun) -> str:
     return f"team={began['spec']['tags']['team']}" if began["spec"]["tags"] else "untagged"
 
 
-@pytest.mark.parametrize("by", cost.By)
-def test_groups_are_what_is_counted_by_the_second(by: cost.By) -> None:
+@pytest.mark.parametrize("by", [*GROUPS, By.PRICING, By.KIND])
+def test_groups_are_what_is_counted_by_the_second(by: By) -> None:
     runs = [RandomRun(np.random.default_rng([11, number]), f"job-{number}", f"job{number % 2}") for number in range(12)]
     paid, listed = Counter[str](), Counter[str]()
     for run in runs:
         settled(run)
         machines, sums = seconds.read_rows(raw(run)).machines, seconds.counted(raw(run), run.rule, run.steps)
         for into, counted in ((paid, sums.billed), (listed, sums.listed)):
-            for (name, day, _, _), amount in counted.items():
+            for (name, day, kind, _), amount in counted.items():
                 date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
-                into[GROUPS[by](run, machines[name].order["market"], date)] += amount
+                pricing = "on-demand" if machines[name].order["bid"] is None else "spot"
+                if by in GROUPS:
+                    into[GROUPS[by](run, machines[name].order["market"], date)] += amount
+                else:
+                    into[pricing if by is By.PRICING else KINDS.get(kind, f"{pricing} machines")] += amount
     rows = [row for run in runs for row in project(run.rows, no_prices()).rows]
-    found = cost.groups(rows, timelines_of([run.rows for run in runs]), (by,))
-    assert {group.key[by]: group.figures.total for group in found if group.figures.total} == +paid
+    found = cost.groups(rows, in_order(timeline_of(run.rows) for run in runs), (by,))
+    assert {group.key[by]: group.figures.total for group in found if group.figures.total} == {
+        name: amount for name, amount in paid.items() if amount
+    }
     assert {group.key[by]: group.figures.on_demand for group in found if group.figures.on_demand} == +listed

@@ -15,8 +15,10 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.ledger import LedgerRow, project
-from spotctl.reports.cost import By, Report, report
-from spotctl.reports.run_timeline import timelines_of
+from spotctl.reports.cost import Report, report
+from spotctl.reports.grouping import By
+from spotctl.reports.period import ALWAYS, Period
+from spotctl.reports.run_timeline import in_order, timeline_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.store import EventLog, LogRow
@@ -161,11 +163,11 @@ def started_hour() -> MadeRun:
     return made
 
 
-def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), only: set[str] | None = None) -> Report:
+def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), period: Period = ALWAYS) -> Report:
     """The report on made-up runs."""
-    timelines = timelines_of(made.log(1000 * i) for i, made in enumerate(runs))
+    timelines = in_order(timeline_of(made.log(1000 * i)) for i, made in enumerate(runs))
     rows = [row for made in runs for row in made.rows()]
-    return report(rows, timelines, {made.run for made in runs} if only is None else only, by, NOW)
+    return report(rows, timelines, period, by, NOW)
 
 
 def month() -> list[MadeRun]:

@@ -147,7 +147,7 @@ def test_prices_are_the_mean_over_held_machines() -> None:
     made = MadeRun("a", "a", NIGHT)
     made.begin()
     report = report_of([made])
-    markets = markets_of(type(report)(report.whole, report.by, (), tuple(rows), report.runs, 0, ()))
+    markets = markets_of(type(report)(report.whole, report.by, (), tuple(rows), report.runs, 0, (), report.month))
     (one,) = held_prices(rows, markets)
     assert [((begin - NIGHT) // HOUR, (end - NIGHT) // HOUR) for begin, end, _ in one.pieces] == [
         (0, 1),

@@ -17,7 +17,9 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads, written
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, SameWork, Use
 from spotctl.reports.answers import as_csv, as_json, as_markdown
-from spotctl.reports.cost import STEPS, By, figures, groups, parse_by, report
+from spotctl.reports.cost import STEPS, figures, groups, report
+from spotctl.reports.grouping import By, parse_by
+from spotctl.reports.period import ALWAYS, Period
 from spotctl.reports.run_timeline import Eviction, RunTimeline, timeline_of
 from spotctl.runlog import events as ev
 from tests.spotctl.reports.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, report_of
@@ -97,10 +99,11 @@ def test_the_figures_of_a_run_by_hand() -> None:
 
 
 def test_json_keys_and_values() -> None:
-    answer = as_json(report([row(3 * DOLLAR)], [timeline()], {"a-1"}, [By.JOB], NOW))
+    answer = as_json(report([row(3 * DOLLAR)], [timeline()], ALWAYS, [By.JOB], NOW))
     assert list(answer) == [
         *("total_usd", "on_demand_usd", "saved_pct", "free_usd", "lost_work_usd", "waiting_usd", "evictions", "work"),
-        *("usd_per_work", "loss_usd", "saving", "groups"),
+        *("usd_per_work", "loss_usd", "samples", "usd_per_million_samples", "successes", "usd_per_success"),
+        *("budget_usd", "saving", "trend", "month", "groups"),
     ]
     assert answer["total_usd"] == 3.0
     assert answer["on_demand_usd"] == 6.0
@@ -118,12 +121,12 @@ def test_json_keys_and_values() -> None:
 
 def test_unknown_values_are_null() -> None:
     """Without use there is no saving; commands count no work; the work of two jobs cannot be added."""
-    nothing = as_json(report([], [timeline(work=None)], {"a-1"}, [By.JOB], NOW))
+    nothing = as_json(report([], [timeline(work=None)], ALWAYS, [By.JOB], NOW))
     assert nothing["saved_pct"] is None
     assert nothing["work"] is None
     assert nothing["usd_per_work"] is None
     two = [timeline(), timeline("b-1", "b")]
-    assert as_json(report([row(1), row(1, "b-1", "b")], two, {"a-1", "b-1"}, [By.JOB], NOW))["work"] is None
+    assert as_json(report([row(1), row(1, "b-1", "b")], two, ALWAYS, [By.JOB], NOW))["work"] is None
 
 
 def test_a_run_without_machines_counts_in_its_group() -> None:
@@ -184,7 +187,7 @@ def test_groups_add_up_to_the_total_exactly(rows: list[LedgerRow], by: tuple[By,
 
 
 def test_csv_has_a_line_per_group_and_no_total() -> None:
-    text = as_csv(report([row(DOLLAR // 3)], [timeline(work=None)], {"a-1"}, [By.JOB, By.CLOUD], NOW))
+    text = as_csv(report([row(DOLLAR // 3)], [timeline(work=None)], ALWAYS, [By.JOB, By.CLOUD], NOW))
     head, line = text.splitlines()
     cells = dict(zip(head.split(","), line.split(","), strict=True))
     assert (cells["job"], cells["cloud"], cells["total_usd"]) == ("a", "aws", "0.333333333")
@@ -193,7 +196,7 @@ def test_csv_has_a_line_per_group_and_no_total() -> None:
 
 def test_markdown_is_escaped() -> None:
     evil = "a|b](http://x) <script>`"
-    text = as_markdown(report([row(DOLLAR, job=evil)], [timeline(job=evil)], {"a-1"}, [By.JOB], NOW))
+    text = as_markdown(report([row(DOLLAR, job=evil)], [timeline(job=evil)], ALWAYS, [By.JOB], NOW))
     line = text.splitlines()[-1]
     assert "<script>" not in text
     assert line.replace(r"\|", "").count("|") == 10
@@ -252,12 +255,36 @@ def test_work_of_a_run_without_progress() -> None:
         assert timeline_of(made.log()).work == work
 
 
+def test_units_of_a_job_and_their_trend() -> None:
+    """Four successful nights that become cheaper, and a failed one that is paid for by the others."""
+    nights = [timeline(f"a-{i}", wall_began=NIGHT + i * DAY, samples=2_000_000) for i in range(4)]
+    failed = timeline("a-9", wall_began=NIGHT + 9 * DAY, outcome="failed", work=50)
+    rows = [row(cost * DOLLAR, f"a-{i}") for i, cost in enumerate((4, 6, 3, 3))] + [row(2 * DOLLAR, "a-9")]
+    found = as_json(report(rows, [*nights, failed], ALWAYS, [By.JOB], NOW))
+    assert (found["successes"], found["usd_per_success"], found["samples"]) == (4, 4.5, 9_000_000)
+    assert found["usd_per_million_samples"] == pytest.approx(2.0)
+    (trend,) = found["trend"]
+    assert (trend["unit"], trend["runs"], trend["before_usd"], trend["latest_usd"]) == ("clock", 2, 0.05, 0.03)
+    assert trend["change_pct"] == pytest.approx(-40)
+
+
+def test_the_month_and_its_forecast() -> None:
+    """A dollar on each of the last ten days is expected on each day that is left; the third of July has three."""
+    nights = [timeline(f"a-{i}", wall_began=NOW - i * DAY, began=NOW - i * DAY) for i in range(1, 11)]
+    rows = [row(DOLLAR, one.run, at=one.began) for one in nights]
+    month = as_json(report(rows, nights, ALWAYS, [By.JOB], NOW, 35.0))["month"]
+    assert (month["month"], month["paid_usd"], month["budget_usd"]) == ("2026-07", 1.0, 35.0)
+    left = 30 - 9 / 24
+    assert month["forecast_usd"] == pytest.approx(1 + left * 0.9, abs=0.01)
+    assert month["forecast_low_usd"] < month["forecast_usd"] < month["forecast_high_usd"]
+
+
 def test_history_has_all_runs_of_the_reported_jobs() -> None:
     runs = [MadeRun(f"{job}-{i}", job, NIGHT + i * DAY) for job in "ab" for i in range(3)]
     for made in runs:
         made.begin()
         made.finish(made.wall + HOUR)
-    report_ = report_of(runs, only={"a-2"})
+    report_ = report_of(runs[:3], period=Period(NIGHT + 2 * DAY))
     assert [one.timeline.run for one in report_.history] == ["a-0", "a-1", "a-2"]
     assert [one.run for one in report_.runs] == ["a-2"]
 

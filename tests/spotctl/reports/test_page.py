@@ -14,7 +14,8 @@ import pytest
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports import page
-from spotctl.reports.cost import By, Report
+from spotctl.reports.cost import Report
+from spotctl.reports.grouping import By
 from spotctl.runlog import events as ev
 from tests.spotctl.reports import browser
 from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, month, night, report_of

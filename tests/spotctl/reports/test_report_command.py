@@ -8,6 +8,7 @@ import json
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,31 @@ def test_months_are_groups(runs: list[MadeRun]) -> None:
     assert runs
     assert {group["month"] for group in found["groups"]} == {"2026-06"}
     assert sum(group["total_usd"] for group in found["groups"]) == pytest.approx(found["total_usd"])
+
+
+def test_periods_cut_runs_and_add_up(runs: list[MadeRun]) -> None:
+    """A night that a moment cuts is in both parts, and to the nano-dollar no cent is counted twice or lost."""
+
+    def figures(*words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = spotctl("report", "cost", "--by", "kind", "--json", *words).json
+        return answer
+
+    noon = "2026-06-02T04:10:30Z"
+    whole, before, after = figures(), figures("--until", noon), figures("--since", noon)
+    for name in ("total_usd", "on_demand_usd", "evictions"):
+        assert before[name] + after[name] == pytest.approx(whole[name], abs=1e-8), name
+        assert min(before[name], after[name]) > 0
+    assert (before["work"], after["budget_usd"], whole["budget_usd"]) == (None, None, 25.0 * len(runs))
+    assert {"spot machines", "on-demand machines"} <= {one["kind"] for one in whole["groups"]}
+    ended = spotctl("report", "cost", "--since", noon, "--until", "2026-06-02")
+    assert (ended.code, "--until 2026-06-02 is not after --since" in ended.error) == (2, True)
+
+
+def test_types_are_split_by_pricing(runs: list[MadeRun]) -> None:
+    found = spotctl("report", "cost", "--by", "type", "--json").json["groups"]
+    assert runs
+    assert ("m6i.large", "on-demand") in {(one["type"], one["pricing"]) for one in found}
+    assert ("c6i.2xlarge", "spot") in {(one["type"], one["pricing"]) for one in found}
 
 
 def test_unwritable_files_are_one_line(runs: list[MadeRun], tmp_path: Path) -> None:

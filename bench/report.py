@@ -1,0 +1,89 @@
+"""The processor time of a cost report on a log of 100,000 events."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from bench.harness import Row, shown, table, times_faster
+from pricing_data.market import Market
+from pricing_data.units import DAY, HOUR, MINUTE, parse_time
+from spotctl.config import Settings
+from spotctl.reports import answers
+from spotctl.reports.gather import gather
+from spotctl.reports.grouping import By
+from spotctl.reports.period import ALWAYS
+from spotctl.runlog import events as ev
+from spotctl.runlog.store import EventLog
+
+EVENTS, LIMIT_SECONDS = 100_000, 1.0
+MARKET = Market.parse("aws/us-east-1/us-east-1a/c6i.2xlarge")
+FIRST = parse_time("2025-01-01T02:00:00Z")
+MACHINES, BATCHES, CLOCKS, RENEWALS = 4, 3, 250, 70
+"""Of a night; the shares of the kinds of events are those of a real run on the local market."""
+
+
+def night(number: int) -> list[tuple[int, ev.Event]]:
+    """A training of four hours. Its machines are evicted twice, and their work is done again."""
+    start = FIRST + number * DAY
+    end, life = start + 4 * HOUR, 4 * HOUR // BATCHES
+    events: list[tuple[int, ev.Event]] = []
+    for batch in range(BATCHES):
+        at = start + batch * life
+        names = tuple(f"i-{number}-{batch}-{i}" for i in range(MACHINES))
+        order = ev.RentIntended(batch + 1, MARKET, MACHINES, 340_000_000, 340_000_000, 4.0, False, end)
+        events += [(at, order), (at, ev.Rented(batch + 1, tuple(ev.Granted(name, at) for name in names)))]
+        events += [(at + MINUTE, ev.MachineRan(name)) for name in names]
+        ready = tuple(ev.Moment(name, at + 2 * MINUTE) for name in names)
+        redone = (ev.Stretch(at, at + 2 * MINUTE),) if batch else ()
+        events.append((at + 2 * MINUTE, ev.Progressed(batch * CLOCKS // BATCHES, 1.0, 2, ready=ready, redone=redone)))
+        why = "evicted" if batch < BATCHES - 1 else "returned"
+        events += [(at + life, ev.MachineEnded(name, at + life, why)) for name in names]
+    events += [(start + clock * (end - start) // CLOCKS, ev.Progressed(clock, 1.0, 2)) for clock in range(1, CLOCKS)]
+    for i in range(RENEWALS):
+        at = start + (i + 1) * (end - start) // (RENEWALS + 1)
+        held = tuple(f"i-{number}-{(at - start) // life}-{one}" for one in range(MACHINES))
+        events += [(at, ev.RenewIntended(100 + i, held, at + HOUR)), (at, ev.Renewed(100 + i))]
+    ordered = sorted(events, key=lambda one: one[0])
+    times = tuple(range(start, end + 1, 20 * MINUTE))
+    prices = tuple(100_000_000 + 1_000_000 * (i % 9) for i in range(len(times)))
+    spec = {"name": "nightly", "kind": "agileml", "budget": "5 USD"}
+    return [
+        (start, ev.RunBegan("nightly", "aws", spec, "/rendezvous", start)),
+        (start, ev.Planned(1.0, 0.8, 1.3, 4.0, 3.0, assumed=False)),
+        *ordered,
+        (end, ev.Priced(MARKET, "per-second-first-hour-free", times, prices)),
+        (end, ev.RunEnded("done", "", end, {"clocks": CLOCKS, "samples": CLOCKS * 1000})),
+    ]
+
+
+def write(home: Path) -> int:
+    """Writes the log in one transaction: row by row, each would be synced to disk."""
+    EventLog(home / "log.sqlite").close()
+    rows = [
+        (f"nightly-{number}", at, type(event).__name__, ev.to_json(event))
+        for number in range(EVENTS // len(night(0)) + 1)
+        for at, event in night(number)
+    ]
+    with closing(sqlite3.connect(home / "log.sqlite")) as log, log:
+        log.executemany("INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)", rows)
+    return len(rows)
+
+
+def run() -> str:
+    """The section of docs/benchmarks.md."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        count = write(home)
+        used = []
+        for _ in range(4):
+            begun = time.process_time()
+            answers.as_json(gather(Settings(home), (), ALWAYS, (By.JOB,), parse_time("2026-01-01")))
+            used.append(time.process_time() - begun)
+    best = min(used)
+    what = f"`report cost --json` on {count:,} events, processor time"
+    rows = [Row(what, shown(best), f"at most {shown(LIMIT_SECONDS)}", times_faster(best, LIMIT_SECONDS))]
+    return table("Cost reports", "The best of four reports on a year of nights, with their clocks and leases.", rows)
