@@ -102,8 +102,11 @@ def longest_silence(times: Ints) -> float:
 
 
 def _without_silences(spans: Spans, times: Ints) -> Spans:
-    limit = longest_silence(times)
-    holes = np.flatnonzero(np.diff(times) > limit)
+    silences = np.diff(times)
+    # Most markets have no long silence, and need no look at what is usual for them.
+    if not silences.size or silences.max() <= _LEAST_SILENCE:
+        return spans
+    holes = np.flatnonzero(silences > longest_silence(times))
     if not holes.size:
         return spans
     edges = [int(times[0]), *(edge for at in holes for edge in (int(times[at]), int(times[at + 1]))), int(times[-1])]

@@ -40,7 +40,7 @@ class PriceSeries:
             raise TypeError(
                 f"{self.market}: times and prices must be int64, not {self.times.dtype} and {self.prices.dtype}"
             )
-        if np.any(np.diff(self.times) <= 0) or np.any(self.prices <= 0):
+        if np.any(self.times[1:] <= self.times[:-1]) or self.prices.min() <= 0:
             raise ValueError(f"{self.market}: times must increase strictly, and prices must be above 0")
         # Strategies and replays share series; a write would change the market for all of them.
         self.times.setflags(write=False)
@@ -89,7 +89,7 @@ class PriceSeries:
     @property
     def changes(self) -> int:
         """The number of price changes; an event that repeats the price is an observation, not a change."""
-        return int(np.count_nonzero(np.diff(self.prices)))
+        return int(np.count_nonzero(self.prices[1:] != self.prices[:-1]))
 
     def price_at(self, time: int) -> int:
         """The price in force at a time within the span."""

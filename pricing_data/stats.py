@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pricing_data.catalog import Catalog, OnDemandPrice
 from pricing_data.errors import UnknownPrice
@@ -17,7 +18,7 @@ SPIKE_FACTOR = 2
 # A price above either limit is an outlier: more likely a recording error than a market price.
 OUTLIER_MEDIANS = 20
 OUTLIER_ON_DEMANDS = 10
-_UNITS = (100_000, 1)
+_UNIT = 100_000
 _MOST_STEPS = 8
 
 
@@ -59,8 +60,10 @@ class MarketStats:
 def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     """The statistics of a market over its observed time."""
     on_demand = _on_demand(series, catalog)
-    median = _time_weighted_median(series)
-    days = max(series.observed / DAY, 1 / 24)
+    spent = _TimeAtPrices.of(series)
+    observed, median, highest = int(spent.total), spent.median, int(series.prices.max())
+    days = max(observed / DAY, 1 / 24)
+    spike, outlier = SPIKE_FACTOR * median, _outlier_limit(median, on_demand)
     return MarketStats(
         market=series.market,
         events=len(series) - series.confirmed,
@@ -68,17 +71,60 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         last=series.last,
         price_now=int(series.prices[-1]),
         lowest=int(series.prices.min()),
-        highest=int(series.prices.max()),
-        mean=series.time_weighted_mean(),
+        highest=highest,
+        mean=spent.mean,
         median=median,
         on_demand=on_demand,
         changes_per_day=series.changes / days,
-        spikes_per_day=_rises_above(series.prices, SPIKE_FACTOR * median) / days,
-        hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
-        outliers=int(np.count_nonzero(series.prices > _outlier_limit(median, on_demand))),
-        coverage=series.coverage,
-        observed=series.observed,
+        spikes_per_day=_rises_above(series.prices, spike) / days if highest > spike else 0.0,
+        hours_above_on_demand=spent.above(on_demand.price) / HOUR if on_demand else None,
+        outliers=int(np.count_nonzero(series.prices > outlier)) if highest > outlier else 0,
+        coverage=observed / (series.last - series.first) if series.last > series.first else 1.0,
+        observed=observed,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeAtPrices:
+    """The observed time at each price, in ascending order; exact, because whole numbers below 2**53 are."""
+
+    prices: Ints
+    time: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, series: PriceSeries) -> _TimeAtPrices:
+        held, prices = series.held, series.prices[:-1]
+        if not held.any():
+            return cls(series.prices[-1:], np.zeros(1))
+        steps = prices // _UNIT
+        unit = _UNIT if np.array_equal(steps * _UNIT, prices) else 1
+        steps = steps if unit == _UNIT else prices
+        lowest = int(steps.min())
+        if int(steps.max()) - lowest <= _MOST_STEPS * steps.size:
+            # Prices on a grid: counting the time at each step takes less than sorting.
+            spent = np.bincount(steps - lowest, weights=held)
+            return cls((lowest + np.arange(spent.size)) * unit, spent)
+        order = np.argsort(prices)
+        return cls(prices[order], held[order].astype(np.float64))
+
+    @property
+    def total(self) -> float:
+        return float(self.time.sum())
+
+    @property
+    def mean(self) -> float:
+        """The mean price; without observed time, the last one."""
+        return float(self.prices @ self.time) / self.total if self.total else float(self.prices[-1])
+
+    @property
+    def median(self) -> int:
+        """The price that the market was at or below for half of the time."""
+        until = np.cumsum(self.time)
+        return int(self.prices[np.searchsorted(until, until[-1] / 2)])
+
+    def above(self, price: int) -> float:
+        """The time strictly above a price."""
+        return float(self.time[np.searchsorted(self.prices, price, side="right") :].sum())
 
 
 def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:
@@ -86,23 +132,6 @@ def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:
         return catalog.on_demand(series.market, series.last)
     except UnknownPrice:
         return None
-
-
-def _time_weighted_median(series: PriceSeries) -> int:
-    """The price that the market was at or below for half of the observed time."""
-    held = series.held
-    if not held.any():
-        return int(series.prices[-1])
-    prices = series.prices[:-1]
-    lowest, unit = int(prices.min()), next(unit for unit in _UNITS if not np.any(prices % unit))
-    steps = (prices - lowest) // unit
-    if int(steps.max()) <= _MOST_STEPS * prices.size:
-        # Prices on a grid: counting the time at each step takes less than sorting.
-        spent = np.cumsum(np.bincount(steps, weights=held))
-        return lowest + unit * int(np.searchsorted(spent, spent[-1] / 2))
-    order = np.argsort(prices)
-    spent = np.cumsum(held[order])
-    return int(prices[order[np.searchsorted(spent, spent[-1] / 2)]])
 
 
 def _rises_above(prices: Ints, limit: int) -> int:

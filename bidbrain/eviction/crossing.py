@@ -6,9 +6,10 @@ evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evi
 window was not observed as a whole do not count. Prices compare as integers of nano-dollars; between events nothing
 changes, so every share is a sum of lengths and nothing is sampled.
 
-It is fast because within one *piece* of start times neither the price at the start nor the events inside the window
-change, so that all its starts see the same highest price. A history of n events has at most 2n pieces. Sorted by how
-far that highest price is above the start, they answer every delta with one binary search.
+It is fast because starts between two events hold the same price and are crossed by the same event: one search per piece
+gives the share and the times of a bid. For shares alone, a history of n events has at most 2n pieces in which the
+events inside the window do not change either: each has one highest price, and sorted by how far that is above the start
+they answer every delta with one binary search.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.span_median import median_of_spans
 from pricing_data.series import Ints, PriceSeries
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, LATEST
 
 Floats = NDArray[np.float64]
 
@@ -51,19 +53,16 @@ class CrossingHistory:
                 f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
         self.series, self.window = series, window
-        edges = _edges(series, window)
-        watched = _whole_windows(edges[:-1], series, window)
-        self._begin, self._length = edges[:-1][watched], np.diff(edges)[watched]
+        self._begin, self._end = _observed(_edges(series, window, series.times), series, window)
         if not self._begin.size:
             raise TooLittleHistory(
                 f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a hole; import or fetch"
                 " a longer history, or use a shorter window"
             )
-        self._at = np.searchsorted(series.times, self._begin, side="right") - 1
-        self._end = np.searchsorted(series.times, self._begin + window, side="right")
-        self._maxima = range_maxima(series.prices, int((self._end - self._at).max()))
-        self._held = series.prices[self._at]
-        self._top = self._highest()
+        at = np.searchsorted(series.times, self._begin, side="right") - 1
+        self._next, self._held = at + 1, series.prices[at]
+        reach = np.searchsorted(series.times, self._end + window, side="right") - at
+        self._maxima = range_maxima(series.prices, int(reach.max()))
 
     def betas(self, deltas: Ints) -> Floats:
         """beta for each bid delta (nano-dollars); sorts once, then one binary search per delta."""
@@ -74,7 +73,24 @@ class CrossingHistory:
 
     def at_delta(self, delta: int) -> Crossing:
         """Outcome of a bid of `delta` above the price at the start."""
-        return self._crossing(self._held + delta, np.ones(self._held.size, dtype=bool))
+        return self.at_deltas(np.array([delta]))[0]
+
+    def at_deltas(self, deltas: Ints) -> list[Crossing]:
+        """Outcomes of several bids, each above the price at the start.
+
+        A start that holds a bid holds every higher one, and is crossed no earlier by it: each search goes on where that
+        of the next lower bid ended.
+        """
+        outcomes: dict[int, Crossing] = {}
+        starts = int((self._end - self._begin).sum())
+        begin, end, held, position = self._begin, self._end, self._held, self._next
+        for delta in sorted(set(deltas.tolist())):
+            crossed, position = self._crossed(position, held + delta)
+            evicted = np.flatnonzero(crossed - self.window < end)
+            if evicted.size < end.size:
+                begin, end, held, position, crossed = (one[evicted] for one in (begin, end, held, position, crossed))
+            outcomes[delta] = self._crossing(begin, end, crossed, starts)
+        return [outcomes[delta] for delta in deltas.tolist()]
 
     def at_bid(self, bid: int) -> Crossing:
         """Outcome of an absolute bid, over the starts with a price at or below it."""
@@ -83,7 +99,10 @@ class CrossingHistory:
             raise TooLittleHistory(
                 f"{self.series.market}: the price was never as low as a bid of {bid / 1e9:g} US dollars"
             )
-        return self._crossing(np.full(self._held.size, bid, dtype=np.int64), held)
+        begin, end = self._begin[held], self._end[held]
+        crossed, _ = self._crossed(self._next[held], np.full(begin.size, bid, dtype=np.int64))
+        evicted = crossed - self.window < end
+        return self._crossing(begin[evicted], end[evicted], crossed[evicted], int((end - begin).sum()))
 
     def mean_times(self, bid: int, edges: Ints) -> list[float | None]:
         """Mean time to eviction at an absolute bid by the price at the start, `edges[i] <= price < edges[i + 1]`.
@@ -91,81 +110,77 @@ class CrossingHistory:
         The last class includes its upper edge. A start without eviction counts with the whole window; None where the
         price never was.
         """
-        lived = np.full(self._held.size, float(self.window))
-        evicted = self._top > bid
-        crossed = self.series.times[self._first_above(self._at[evicted] + 1, np.full(int(evicted.sum()), bid))]
+        crossed, _ = self._crossed(self._next, np.full(self._held.size, bid, dtype=np.int64))
+        spared = np.clip(crossed - self.window, self._begin, self._end) - self._begin
+        length = self._end - self._begin
         # Starts are spread evenly over their piece, so their mean is that of its middle.
-        lived[evicted] = crossed - self._begin[evicted] - self._length[evicted] / 2
+        until = np.where(spared < length, crossed, 0) - (self._begin + spared + self._end) / 2
+        lived = (spared * float(self.window) + (length - spared) * until) / length
         classes = np.searchsorted(edges[:-1], self._held, side="right") - 1
         classes[self._held > edges[-1]] = -1
-        return [_mean(lived, self._length, classes == i) for i in range(edges.size - 1)]
+        return [_mean(lived, length, classes == i) for i in range(edges.size - 1)]
 
     @cached_property
     def _by_rise(self) -> tuple[Ints, Ints]:
         """The pieces' rises in ascending order, and how much start time has at most each."""
-        rises = self._top - self._held
-        order = np.argsort(rises, kind="stable")
-        return rises[order], np.concatenate(([0], np.cumsum(self._length[order])))
-
-    def _highest(self) -> Ints:
-        """For each piece the highest price within its window; 0, which evicts no bid, where there is none."""
-        first, count = self._at + 1, self._end - self._at - 1
+        times, prices = self.series.times, self.series.prices
+        begin, end = _observed(_edges(self.series, self.window, times, times - self.window), self.series, self.window)
+        first = np.searchsorted(times, begin, side="right")
+        count = np.searchsorted(times, begin + self.window, side="right") - first
         level = np.frexp(np.maximum(count, 1))[1] - 1
-        left = self._maxima[level, np.minimum(first, self.series.prices.size - 1)]
-        right = self._maxima[level, np.maximum(self._end - (1 << level), 0)]
-        return np.where(count > 0, np.maximum(left, right), 0)
+        left = self._maxima[level, np.minimum(first, prices.size - 1)]
+        right = self._maxima[level, np.maximum(first + count - (1 << level), 0)]
+        # Without an event in its window a start is crossed by no bid.
+        rises = np.where(count > 0, np.maximum(left, right), 0) - prices[first - 1]
+        order = np.argsort(rises, kind="stable")
+        return rises[order], np.concatenate(([0], np.cumsum((end - begin)[order])))
 
-    def _crossing(self, bids: Ints, counted: NDArray[np.bool_]) -> Crossing:
-        evicted = counted & (self._top > bids)
-        starts = int(self._length[counted].sum())
+    def _crossed(self, position: Ints, bids: Ints) -> tuple[Ints, Ints]:
+        """When each bid is first exceeded, by an event at or after a position, and the position of that event.
+
+        An event that is out of reach of every window, or missing, is at `LATEST` or beyond the window.
+        """
+        for level in range(len(self._maxima) - 1, -1, -1):
+            step = self._maxima[level].take(position, mode="clip") <= bids
+            position = position + (step.astype(np.int64) << level)
+        times = self.series.times.take(position, mode="clip")
+        return np.where(position < self.series.times.size, times, LATEST), position
+
+    def _crossing(self, begin: Ints, end: Ints, crossed: Ints, starts: int) -> Crossing:
+        """The outcome, given the pieces of starts of which some were crossed, and when."""
+        soonest, latest = crossed - end, np.minimum(crossed - begin, self.window)
         return Crossing(
-            share=float(self._length[evicted].sum() / starts),
-            median_time=self._median_time(bids, evicted),
+            share=int((latest - soonest).sum()) / starts,
+            median_time=median_of_spans(soonest, latest) if begin.size else None,
             starts=starts,
             windows=starts / self.window,
         )
-
-    def _median_time(self, bids: Ints, evicted: NDArray[np.bool_]) -> float | None:
-        if not evicted.any():
-            return None
-        crossed = self.series.times[self._first_above(self._at[evicted] + 1, bids[evicted])]
-        longest = crossed - self._begin[evicted]
-        return _median_of_spans(longest - self._length[evicted], longest)
-
-    def _first_above(self, start: Ints, bids: Ints) -> Ints:
-        """For each start index the first event at or after it with a price above its bid, known to be in its window."""
-        position = start.copy()
-        for level in range(len(self._maxima) - 1, -1, -1):
-            reach = np.minimum(position, self.series.prices.size - 1)
-            step = self._maxima[level, reach] <= bids
-            position += step * (1 << level)
-        return position
 
 
 def _mean(values: Floats, weights: Ints, chosen: NDArray[np.bool_]) -> float | None:
     return float(np.average(values[chosen], weights=weights[chosen])) if chosen.any() else None
 
 
-def _edges(series: PriceSeries, window: int) -> Ints:
-    """Boundaries of pieces: an event at the start of the window, or one that enters it at its end."""
+def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:
+    """Boundaries of pieces: these events, and where the observation of whole windows begins or ends."""
     first, last = series.first, series.last - window
     watched = np.array(series.watched or (), dtype=np.int64).reshape(-1, 2)
     # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else here.
-    parts = ([first, last], series.times, series.times - window, watched[:, 0], watched[:, 1] - window)
-    edges = np.sort(np.concatenate(parts))
+    edges = np.sort(np.concatenate(([first, last], *events, watched[:, 0], watched[:, 1] - window)))
     edges = edges[np.append(True, np.diff(edges) > 0)]
     inside: Ints = edges[(edges >= first) & (edges <= last)]
     return inside
 
 
-def _whole_windows(begins: Ints, series: PriceSeries, window: int) -> NDArray[np.bool_]:
-    """The pieces whose windows are observed as a whole: what happens in a hole is unknown."""
+def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints]:
+    """Begin and end of the pieces whose windows are observed as a whole: what happens in a hole is unknown."""
+    begin, end = edges[:-1], edges[1:]
     if series.watched is None:
-        return np.ones(begins.size, dtype=bool)
+        return begin, end
     starts, ends = np.array(series.watched, dtype=np.int64).reshape(-1, 2).T
-    at = np.searchsorted(starts, begins, side="right") - 1
-    whole: NDArray[np.bool_] = (at >= 0) & (begins + window < ends[np.maximum(at, 0)])
-    return whole
+    at = np.searchsorted(starts, begin, side="right") - 1
+    whole = (at >= 0) & (begin + window < ends[np.maximum(at, 0)])
+    return begin[whole], end[whole]
 
 
 def range_maxima(prices: Ints, longest: int) -> Ints:
@@ -175,15 +190,3 @@ def range_maxima(prices: Ints, longest: int) -> Ints:
         half, previous = 1 << (len(table) - 1), table[-1]
         table.append(np.maximum(previous, np.concatenate((previous[half:], previous[-1:].repeat(half)))[: prices.size]))
     return np.stack(table)
-
-
-def _median_of_spans(low: Ints, high: Ints) -> float:
-    """The median of a mixture of uniform distributions over (low, high], each weighted by its length."""
-    at = np.concatenate((low, high))
-    slope = np.concatenate((np.ones(low.size, dtype=np.int64), -np.ones(high.size, dtype=np.int64)))
-    order = np.argsort(at, kind="stable")
-    at, density = at[order], np.cumsum(slope[order])
-    mass = np.concatenate(([0], np.cumsum(density[:-1] * np.diff(at))))
-    half = mass[-1] / 2
-    i = int(np.searchsorted(mass, half, side="left"))
-    return float(at[i] - (mass[i] - half) / density[i - 1])

@@ -32,7 +32,7 @@ class Odds:
         """The odds that held over a history."""
         crossings = CrossingHistory(history, HOUR)
         distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
-        found = [crossings.at_delta(int(distance)) for distance in distances]
+        found = crossings.at_deltas(distances)
         medians = (HOUR if crossing.median_time is None else crossing.median_time for crossing in found)
         return cls(
             tuple(distances.tolist()),

@@ -268,14 +268,13 @@ class SegmentFile:
             raise StoreError(damaged(self._path, error)) from error
         skipped = {group: (group - i) * size for i, group in enumerate(groups)}
         ranges = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
-        times, prices = _picked(rows.column("time"), ranges), _picked(rows.column("price"), ranges)
-        times *= self.units.time
-        prices *= self.units.price
-        return times, prices
+        return _picked(rows.column("time"), ranges, self.units.time), _picked(
+            rows.column("price"), ranges, self.units.price
+        )
 
 
-def _picked(column: Any, ranges: list[slice]) -> Ints:  # noqa: ANN401  # pyarrow is untyped
+def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped
     values: Ints = column.to_numpy()
     if all(one.stop == following.start for one, following in pairwise(ranges)):
-        return values[ranges[0].start : ranges[-1].stop].copy()
-    return np.concatenate([values[part] for part in ranges])
+        return values[ranges[0].start : ranges[-1].stop] * unit
+    return np.concatenate([values[part] for part in ranges]) * unit

@@ -34,11 +34,14 @@ class PriceTable:
     def __iter__(self) -> Iterator[PriceSeries]:
         """The series of each market; one that was watched after its last event gets an event at the end of that."""
         for market, start, end in zip(self.markets, self.starts[:-1], self.starts[1:], strict=True):
-            series = PriceSeries(market, self.times[start:end], self.prices[start:end])
-            spans = of_events(market, series.times, self.watched.get(market))
-            until = max([series.last, *(span.end for span in spans)])
-            whole = spans == (Span(series.first, until),)
-            yield replace(series.held_until(until), watched=None if whole else spans)
+            times, prices = self.times[start:end], self.prices[start:end]
+            spans = of_events(market, times, self.watched.get(market))
+            last = int(times[-1])
+            until = max([last, *(span.end for span in spans)])
+            if confirmed := until > last:
+                times, prices = np.append(times, until), np.append(prices, prices[-1])
+            whole = spans == (Span(int(times[0]), until),)
+            yield PriceSeries(market, times, prices, None if whole else spans, confirmed)
 
     @classmethod
     def of(cls, batch: PriceBatch) -> PriceTable:

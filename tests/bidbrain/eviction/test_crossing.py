@@ -58,6 +58,7 @@ def test_beta_at_a_delta_equals_the_definition(shape: dict[int, int], seconds: i
     history = CrossingHistory(known, window)
     share, times = brute_force(known, window, delta, None)
     found = history.at_delta(delta)
+    assert history.at_deltas(np.array([6, delta, 0, delta]))[1] == found
     assert found.share == pytest.approx(share, abs=1e-9)
     assert history.betas(np.array([delta]))[0] == pytest.approx(share, abs=1e-9)
     check_median(found.median_time, times)
