@@ -139,9 +139,9 @@ def _statistics(store: PriceStore) -> list[MarketStats]:
     return [describe(series, Catalog()) for series in store.table()]
 
 
-def _numpy_stats(table: PriceTable) -> list[tuple[float, ...]]:
+def _numpy_stats(table: PriceTable) -> list[object]:
     """The same figures by their definitions, without reading or checking anything."""
-    figures = []
+    figures: list[object] = []
     for start, end in pairwise(table.starts.tolist()):
         times, prices = table.times[start:end], table.prices[start:end]
         held, order = np.diff(times), np.argsort(prices[:-1])

@@ -72,13 +72,28 @@ def clipped(spans: Iterable[Span], start: int, end: int) -> Spans:
 
 def held(times: Ints, spans: Spans) -> Ints:
     """The observed time between each two successive times."""
+    return np.diff(observed_until(times, spans))
+
+
+def observed_until(times: Ints, spans: Spans) -> Ints:
+    """The observed time before each of the times."""
     # An empty span before all times, so that each of them has a span that began earlier.
     starts, ends = np.array([Span(*[np.iinfo(np.int64).min // 2] * 2), *spans], dtype=np.int64).T
     lengths = ends - starts
     at = np.searchsorted(starts, times, side="right") - 1
     before = np.concatenate(([0], np.cumsum(lengths)))[at]
-    observed: Ints = np.diff(before + np.clip(times - starts[at], 0, lengths[at]))
+    observed: Ints = before + np.clip(times - starts[at], 0, lengths[at])
     return observed
+
+
+def is_whole(begins: Ints, window: int, spans: Spans) -> NDArray[np.bool_]:
+    """Whether windows are observed as a whole: what happens in a hole is unknown."""
+    if not spans:
+        return np.zeros(begins.size, dtype=bool)
+    starts, ends = np.array(spans, dtype=np.int64).T
+    at = np.searchsorted(starts, begins, side="right") - 1
+    whole: NDArray[np.bool_] = (at >= 0) & (begins + window < ends[np.maximum(at, 0)])
+    return whole
 
 
 def of_events(market: Market, times: Ints, known: WatchRecord | None) -> Spans:

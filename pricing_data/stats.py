@@ -77,7 +77,7 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         on_demand=on_demand,
         changes_per_day=series.changes / days,
         spikes_per_day=_rises_above(series.prices, spike) / days if highest > spike else 0.0,
-        hours_above_on_demand=spent.above(on_demand.price) / HOUR if on_demand else None,
+        hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
         outliers=int(np.count_nonzero(series.prices > outlier)) if highest > outlier else 0,
         coverage=observed / (series.last - series.first) if series.last > series.first else 1.0,
         observed=observed,
@@ -103,7 +103,7 @@ class _TimeAtPrices:
         if int(steps.max()) - lowest <= _MOST_STEPS * steps.size:
             # Prices on a grid: counting the time at each step takes less than sorting.
             spent = np.bincount(steps - lowest, weights=held)
-            return cls((lowest + np.arange(spent.size)) * unit, spent)
+            return cls((lowest + np.arange(spent.size)) * unit, spent.astype(np.float64, copy=False))
         order = np.argsort(prices)
         return cls(prices[order], held[order].astype(np.float64))
 
@@ -121,10 +121,6 @@ class _TimeAtPrices:
         """The price that the market was at or below for half of the time."""
         until = np.cumsum(self.time)
         return int(self.prices[np.searchsorted(until, until[-1] / 2)])
-
-    def above(self, price: int) -> float:
-        """The time strictly above a price."""
-        return float(self.time[np.searchsorted(self.prices, price, side="right") :].sum())
 
 
 def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:

@@ -76,6 +76,8 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     if trial is None:
         return _because(plain, "the history is too short to fit a model")
     market, times = panel.starts_between(split, end)
+    if not market.size:
+        return _because(plain, "the last quarter of the history was not observed")
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial(rows)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.span_median import median_of_spans
+from pricing_data.observed import is_whole
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, LATEST
 
@@ -173,13 +174,11 @@ def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:
 
 
 def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints]:
-    """Begin and end of the pieces whose windows are observed as a whole: what happens in a hole is unknown."""
+    """Begin and end of the pieces whose windows are observed as a whole."""
     begin, end = edges[:-1], edges[1:]
     if series.watched is None:
         return begin, end
-    starts, ends = np.array(series.watched, dtype=np.int64).reshape(-1, 2).T
-    at = np.searchsorted(starts, begin, side="right") - 1
-    whole = (at >= 0) & (begin + window < ends[np.maximum(at, 0)])
+    whole = is_whole(begin, window, series.watched)
     return begin[whole], end[whole]
 
 

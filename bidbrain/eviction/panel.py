@@ -2,7 +2,7 @@
 
 A row is a start: a market and a moment. It holds only what was known then: the present state of the market
 (`PricePath.features`) and how recent starts ended, in this market and in all markets, over several spans. The outcome
-of a start is known one window later.
+of a start is known one window later; a start whose window was not observed as a whole has none, and does not count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.eviction.bids import Bid
-from bidbrain.eviction.path import Floats, PricePath
+from bidbrain.eviction.path import FEATURES, Floats, PricePath
+from pricing_data.observed import is_whole
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 
@@ -119,7 +120,7 @@ class CrossingPanel:
         """Features of starts, sorted by market; outcomes are those of the stored series."""
         order = np.argsort(market, kind="stable")
         market, times = market[order], times[order]
-        parts, crossed = [], []
+        parts, crossed = [np.empty((0, len(FEATURES)))], [np.empty(0, dtype=bool)]
         for code in np.unique(market):
             at = times[market == code]
             limits = self._limits(int(code), at)
@@ -134,6 +135,8 @@ class CrossingPanel:
         held_price = path.series.prices[path.index_at(times)]
         limits = bid.limits(held_price)
         held = held_price <= limits
+        if path.series.watched is not None:
+            held &= is_whole(times, self.window, path.series.watched)
         return _Starts(first, held, held & (path.highest_after(times, self.window) > limits))
 
     def _limits(self, market: int, times: Ints) -> Ints:

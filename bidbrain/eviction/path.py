@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pricing_data.observed import observed_until
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 
@@ -29,7 +30,10 @@ FEATURES = (
 
 
 class PricePath:
-    """Range extremes, counts and sums over a series. Moments lie within its span; later events are never read."""
+    """Range extremes, counts and sums over a series. Moments lie within its span; later events are never read.
+
+    Means and rates are over observed time; what prices did in a hole is unknown.
+    """
 
     def __init__(self, series: PriceSeries) -> None:
         self.series = series
@@ -60,7 +64,7 @@ class PricePath:
         begin = {span: self._begin(times, span) for span in _LOOKBACKS}
         log_high = {span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()}
         low = {span: _query(self._low, i, at + 1, np.minimum) for span, i in begin.items()}
-        hours = {span: np.clip(times - self.series.first, HOUR, span) / HOUR for span in _LOOKBACKS}
+        hours = {span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS}
         travel = {
             span: np.log((self._travel[at] - self._travel[i]) * 1e9 / (price * hours[span]) + _STILL)
             for span, i in begin.items()
@@ -84,22 +88,32 @@ class PricePath:
     def _begin(self, times: Ints, span: int) -> Ints:
         return self.index_at(np.maximum(times - span, self.series.first))
 
+    def _until(self, times: Ints) -> Ints:
+        """The observed time before each moment, from anywhere."""
+        watched = self.series.watched
+        return times if watched is None else observed_until(times, watched)
+
+    def _observed(self, times: Ints, span: int) -> Ints:
+        """The observed time in the span before each moment."""
+        return self._until(times) - self._until(np.maximum(times - span, self.series.first))
+
     @cached_property
     def _log_integral(self) -> Floats:
-        spent = np.diff(self.series.times) / HOUR
+        spent = self.series.held / HOUR
         return np.concatenate(([0.0], np.cumsum(np.log(self.series.prices[:-1]) * spent)))
 
     def _mean_log(self, times: Ints, at: Ints, span: int) -> Floats:
         """The time-weighted mean logarithm of the price over the span before each moment."""
         since = np.maximum(times - span, self.series.first)
         first = self.index_at(since)
-        spent = np.maximum(times - since, 1) / HOUR
+        observed = self._observed(times, span)
+        spent = np.maximum(observed, 1) / HOUR
         total = self._log_integral_to(times, at) - self._log_integral_to(since, first)
-        mean: Floats = np.where(times > since, total / spent, np.log(self.series.prices[at]))
+        mean: Floats = np.where(observed > 0, total / spent, np.log(self.series.prices[at]))
         return mean
 
     def _log_integral_to(self, times: Ints, at: Ints) -> Floats:
-        rest = np.log(self.series.prices[at]) * ((times - self.series.times[at]) / HOUR)
+        rest = np.log(self.series.prices[at]) * ((self._until(times) - self._until(self.series.times[at])) / HOUR)
         integral: Floats = self._log_integral[at] + rest
         return integral
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.panel import CrossingPanel
 from bidbrain.eviction.path import FEATURES, PricePath
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, MINUTE
+from pricing_data.units import DAY, HOUR, MINUTE, Span
 from tests.bidbrain.eviction.worlds import START, moody
 from tests.pricing_data.histories import market
 
@@ -57,6 +59,36 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
         assert pooled == pytest.approx(np.mean(list(expected.values())))
     for share, keys in zip(own, outcomes, strict=True):
         assert share == pytest.approx(np.mean([expected[key] for key in keys]) if keys else pooled)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_starts_whose_windows_were_observed_count(seed: int) -> None:
+    """The starts, the shares and the outcomes are those of the definition, over whole windows."""
+    rng = np.random.default_rng(seed)
+    shape = {int(at): int(price) for at, price in zip(rng.integers(0, 600, 60), rng.integers(1, 5, 60), strict=True)}
+    edges = (START + np.sort(rng.choice(np.arange(1, 600), 6, replace=False)) * MINUTE).tolist()
+    spans = tuple(map(Span, edges[::2], edges[1::2]))
+    known = in_minutes({0: 1, **shape, 600: 1})
+    bid, window = BidAbove(0), 20 * MINUTE
+    panel = CrossingPanel([(replace(known, watched=spans), bid)], window)
+    every = CrossingPanel([(known, bid)], window)
+    _, times = every.starts_between(START, START + DAY)
+    whole = [any(span.start <= at and at + window < span.end for span in spans) for at in times.tolist()]
+    _, counted = panel.starts_between(START, START + DAY)
+    assert counted.tolist() == times[whole].tolist()
+    (own,), pooled = panel.shares(START + DAY)
+    outcomes = [bool(is_crossed(known, bid, at, window)) for at in counted.tolist()]
+    assert own == pooled == pytest.approx(np.mean(outcomes) if outcomes else 0.0)
+
+
+def test_means_before_a_start_are_over_observed_time() -> None:
+    """Hand-solved: 2 for an hour, a hole of three hours, then 4 for an hour."""
+    hours = (Span(START, START + HOUR), Span(START + 4 * HOUR, START + 6 * HOUR))
+    known = replace(in_minutes({0: 2, 240: 4, 360: 4}), watched=hours)
+    values = PricePath(known).features(np.array([START + 300 * MINUTE]), np.array([6]))[0]
+    told = dict(zip(FEATURES, values, strict=True))
+    assert told["price over mean of 24 h"] == pytest.approx(np.log(4) - (np.log(2) + np.log(4)) / 2)
+    assert told["moves in 6 h"] == pytest.approx(np.log1p(1 / 2))
 
 
 def test_shares_over_starts_approach_the_exact_share() -> None:
