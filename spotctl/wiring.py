@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pricing_data.store import PriceStore
     from spotctl.config import Settings
     from spotctl.files.job.spec import JobSpec
-    from spotctl.machines.base import CloudProvider
+    from spotctl.machines.base import CloudProvider, RentingProvider
     from spotctl.machines.local import LocalProvider
     from spotctl.machines.remote.agents import RemoteAgents
     from spotctl.machines.remote.prices import PriceLookup
@@ -136,7 +136,7 @@ _SOURCES: dict[str, Callable[[Settings], Source]] = {"aws": _aws, "gcp": _gcp, "
 
 def _aws_machines(
     settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
-) -> CloudProvider:
+) -> RentingProvider:
     from pricing_data.clouds.aws import AwsSession
     from spotctl.machines.aws.provider import ACCESS, AwsProvider
 
@@ -149,7 +149,7 @@ def _gcp_machines(
     regions: tuple[str, ...],  # noqa: ARG001  # machines are listed in all regions at once
     agents: RemoteAgents,
     prices: PriceLookup,
-) -> CloudProvider:
+) -> RentingProvider:
     from pricing_data.clouds.gcp import GcpSession
     from pricing_data.clouds.settings import GcpSettings
     from spotctl.machines.gcp.provider import GcpProvider
@@ -160,7 +160,9 @@ def _gcp_machines(
     return GcpProvider(GcpSession(brief), settings.gcp, agents, prices)
 
 
-def _azure_machines(settings: Settings, _: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup) -> CloudProvider:
+def _azure_machines(
+    settings: Settings, _: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
+) -> RentingProvider:
     from pricing_data.clouds.azure import AzureSession
     from pricing_data.clouds.settings import AzureSettings
     from spotctl.machines.azure.provider import AzureProvider
@@ -175,7 +177,7 @@ def _azure_machines(settings: Settings, _: tuple[str, ...], agents: RemoteAgents
     return AzureProvider(lambda: AzureSession.sign_in(access), settings.azure, agents, prices)
 
 
-_MACHINES: dict[str, Callable[[Settings, tuple[str, ...], RemoteAgents, PriceLookup], CloudProvider]] = {
+_MACHINES: dict[str, Callable[[Settings, tuple[str, ...], RemoteAgents, PriceLookup], RentingProvider]] = {
     "aws": _aws_machines,
     "gcp": _gcp_machines,
     "azure": _azure_machines,

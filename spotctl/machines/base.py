@@ -50,6 +50,7 @@ __all__ = [
     "Prepares",
     "ProviderError",
     "QuotaReached",
+    "RentingProvider",
     "Resource",
     "ReverseTunnel",
     "TakesCommands",
@@ -421,3 +422,7 @@ class Prepares(Protocol):
         It may be repeated at any time, by any process that works on the run: completed steps are skipped.
         """
         ...
+
+
+class RentingProvider(CloudProvider, Prepares, TakesCommands, BillsHoldings, Closes, Protocol):
+    """A provider of machines that are rented from a cloud: all of them can do this."""

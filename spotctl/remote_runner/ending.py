@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import cast
 
 from spotctl.agent.blobs.locations import place_of
-from spotctl.machines.base import CloudProvider, ProviderError
+from spotctl.machines.base import CloudProvider, ProviderError, RentingProvider
 from spotctl.paths import Paths
 from spotctl.remote_runner.client import RunnerClient
 from spotctl.remote_runner.errors import RunnerLost
 from spotctl.remote_runner.fence import SETTLE_SECONDS, Fence, Watch, settle
-from spotctl.remote_runner.fenced import FencedProvider, RentingProvider
+from spotctl.remote_runner.fenced import FencedProvider
 from spotctl.remote_runner.log_copy import LogCopier, add_missing
 from spotctl.run import runs
 from spotctl.run.launcher_identity import LAUNCHER

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.machines.base import (
-    CloudProvider,
     EndReason,
     Invocation,
     Machine,
@@ -23,10 +22,9 @@ from spotctl.machines.base import (
     MachineRequest,
     MachineState,
     MachineSupplies,
-    Prepares,
     ProviderError,
+    RentingProvider,
     Resource,
-    TakesCommands,
     Unanswered,
 )
 
@@ -42,10 +40,6 @@ class Guard(Protocol):
     def check(self) -> None: ...
 
     def hold(self) -> None: ...
-
-
-class RentingProvider(CloudProvider, Prepares, TakesCommands, Protocol):
-    """A provider of rented machines: all of them can do this."""
 
 
 class FencedProvider:

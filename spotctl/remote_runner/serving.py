@@ -19,13 +19,13 @@ from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
-from spotctl.machines.base import CloudProvider, ProviderError
+from spotctl.machines.base import CloudProvider, ProviderError, RentingProvider
 from spotctl.notify.runs import notify_of_end
 from spotctl.paths import Paths
 from spotctl.remote_runner import homes
 from spotctl.remote_runner.errors import Superseded
 from spotctl.remote_runner.fence import BEAT_SECONDS, Fence, is_anothers, settle
-from spotctl.remote_runner.fenced import FencedProvider, RentingProvider
+from spotctl.remote_runner.fenced import FencedProvider
 from spotctl.remote_runner.keys import Admission
 from spotctl.remote_runner.log_copy import LogCopier, LogCopy, add_missing
 from spotctl.remote_runner.place import RunPlace

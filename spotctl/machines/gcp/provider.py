@@ -16,6 +16,7 @@ from spotctl.cloud_settings import GcpMachineSettings
 from spotctl.machines.base import (
     EndReason,
     Holdings,
+    Invocation,
     Machine,
     MachineLink,
     MachineRequest,
@@ -105,6 +106,10 @@ class GcpProvider(WallClock):
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
         self._agents.prepare(self._remote(machine.id), supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`."""
+        return self._agents.invocation(self._remote(machine), command)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from pricing_data.market import Market
-from spotctl.machines.base import Machine, MachineRequest, MachineState, Unanswered
+from spotctl.machines.base import Machine, MachineRequest, MachineState, RentingProvider, Unanswered
 from spotctl.remote_runner.errors import Superseded
-from spotctl.remote_runner.fenced import LEASE, FencedProvider, RentingProvider
+from spotctl.remote_runner.fenced import LEASE, FencedProvider
 
 MARKET = Market("aws", "r", "z", "t")
 REQUEST = MachineRequest("job-1", MARKET, 1, None, 0)

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.machines.base import EndReason, MachineState, MachineSupplies, NotFound, Prepares, ProviderError
+from spotctl.machines.base import (
+    EndReason,
+    MachineState,
+    MachineSupplies,
+    NotFound,
+    Prepares,
+    ProviderError,
+    Unanswered,
+)
 from spotctl.machines.tags import INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault
@@ -121,3 +129,15 @@ def test_a_link_needs_no_call_and_ends_with_its_machine(made: World) -> None:
     for id_ in (machine.id, "gcp:us-central1-a:never", "never"):
         with pytest.raises(NotFound):
             provider.prepare(replace(machine, id=id_), MachineSupplies())
+
+
+def test_commands_run_on_a_machine_over_ssh(made: World) -> None:
+    provider = made.provider()
+    (machine,) = provider.create(order(machines=1))
+    own = held(made, machine)
+    with pytest.raises(Unanswered, match="still booting"):
+        provider.invocation(machine.id, ["df"])
+    made.records.write_console(own.host_name, "spotctl: host key ssh-ed25519 " + "A" * 68 + "\n")
+    words = provider.invocation(machine.id, ["df"]).words
+    assert any(own.public in word for word in words)
+    assert words[-1].endswith("df")
