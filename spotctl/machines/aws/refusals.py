@@ -14,26 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from pricing_data.errors import (
-    AccessDenied,
-    CloudError,
-    MissingCredentials,
-    MissingExtra,
-    NoAnswer,
-    RateLimited,
-    UnknownResource,
-)
+from pricing_data.errors import CloudError
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import (
-    NoCapacity,
-    NotFound,
-    NotPermitted,
-    ProviderError,
-    QuotaReached,
-    Throttled,
-    TokenTaken,
-    Unanswered,
-)
+from spotctl.machines.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, TokenTaken, Unanswered
+from spotctl.machines.meanings import meaning_of_kind
 
 _ELSEWHERE = "try another market, or this one later"
 _RAISE = "ask for a higher quota of EC2"
@@ -166,15 +150,6 @@ ABSENT = frozenset(
     """.split()
 )
 
-_KINDS: tuple[tuple[type[CloudError], type[ProviderError]], ...] = (
-    (MissingCredentials, NotPermitted),
-    (AccessDenied, NotPermitted),
-    (RateLimited, Throttled),
-    (NoAnswer, Unanswered),
-    (UnknownResource, NotFound),
-    (MissingExtra, NotPermitted),
-)
-
 
 def refused(error: CloudError, about: str = "") -> SpotctlError:
     """The error of the contract for an error of AWS. `about` is what was wanted, such as a market."""
@@ -182,8 +157,7 @@ def refused(error: CloudError, about: str = "") -> SpotctlError:
     known = TABLE.get(error.code)
     if known is not None:
         return known.kind(f"{where}{error.problem}{known.cure and f'; {known.cure}'}")
-    kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), ProviderError)
-    return kind(f"{where}{error}")
+    return meaning_of_kind(error)(f"{where}{error}")
 
 
 def code_of(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from pricing_data.errors import CloudError, UnknownResource
+from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from spotctl.cloud_settings import AzureMachineSettings
 from spotctl.errors import BadRequest
@@ -51,6 +51,7 @@ from spotctl.machines.base import (
 )
 from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
+from spotctl.machines.requests import each
 from spotctl.machines.tags import INSTALLATION_TAG
 from spotctl.wall_clock import WallClock
 
@@ -259,20 +260,13 @@ class AzureProvider(WallClock):
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
-        failures: list[CloudError] = []
-        for machine in filter(None, map(MachineId.parse, ids)):
-            try:
-                self._delete(machine)
-            except CloudError as error:
-                failures.append(error)
-        with translated():
-            if failures:
-                raise failures[0]
+        each(partial(self._delete, machine) for machine in map(MachineId.parse, ids) if machine is not None)
 
     def _delete(self, machine: MachineId) -> None:
         try:
-            answer = self._calls.send(Operation.DELETE_MACHINE, group=machine.group, name=machine.name)
-        except UnknownResource:
+            with translated():
+                answer = self._calls.send(Operation.DELETE_MACHINE, group=machine.group, name=machine.name)
+        except NotFound:
             return
         if answer.status != 204:  # which says that there was nothing to delete
             self._inventory.note_returned(machine)

@@ -7,17 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, NoAnswer, RateLimited, UnknownResource
+from pricing_data.errors import CloudError
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import (
-    NoCapacity,
-    NotFound,
-    NotPermitted,
-    ProviderError,
-    QuotaReached,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.base import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.machines.meanings import meaning_of_kind
 
 __all__ = ["REFUSALS", "AzureRefusal", "meaning_of", "translated"]
 
@@ -101,15 +94,6 @@ REFUSALS: Final = (
     AzureRefusal("MaxPriceValueInvalid", BadRequest, _SPOT),
 )
 
-_OF_THE_DOOR: Final[tuple[tuple[type[CloudError], type[SpotctlError]], ...]] = (
-    (MissingCredentials, NotPermitted),
-    (AccessDenied, NotPermitted),
-    (RateLimited, Throttled),
-    (NoAnswer, Unanswered),
-    (UnknownResource, NotFound),
-)
-"""The meaning of errors whose code is not in the table."""
-
 
 def meaning_of(code: str, text: str) -> type[SpotctlError]:
     """The error to raise for one of Azure's errors. ProviderError: it is not in the table."""
@@ -127,5 +111,5 @@ def translated(subject: str = "") -> Iterator[None]:
     except CloudError as error:
         meaning = meaning_of(error.code, str(error))
         if meaning is ProviderError:
-            meaning = next((mine for theirs, mine in _OF_THE_DOOR if isinstance(error, theirs)), ProviderError)
+            meaning = meaning_of_kind(error)
         raise meaning(f"{subject}: {error}" if subject else str(error)) from error

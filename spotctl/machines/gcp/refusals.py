@@ -8,25 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pricing_data.errors import (
-    AccessDenied,
-    CloudError,
-    MissingCredentials,
-    NoAnswer,
-    RateLimited,
-    RequestRejected,
-    UnknownResource,
-)
+from pricing_data.errors import CloudError, RequestRejected
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import (
-    NoCapacity,
-    NotFound,
-    NotPermitted,
-    ProviderError,
-    QuotaReached,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.base import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled
+from spotctl.machines.meanings import meaning_of_kind
 
 _DOCS = "https://cloud.google.com/compute/docs"
 _CREATION = f"{_DOCS}/troubleshooting/troubleshooting-vm-creation"
@@ -58,6 +43,9 @@ class GcpRefusal(NamedTuple):
     kind: type[SpotctlError]
     cure: str
     source: str
+
+    def error(self, problem: str) -> SpotctlError:
+        return self.kind(f"{problem}; {self.cure}" if self.cure else problem)
 
 
 REFUSALS = (
@@ -100,28 +88,19 @@ REFUSALS = (
 )
 
 _BY_CODE = {one.code: one for one in REFUSALS}
-_BY_KIND: dict[type[CloudError], type[SpotctlError]] = {
-    MissingCredentials: NotPermitted,
-    AccessDenied: NotPermitted,
-    RateLimited: Throttled,
-    NoAnswer: Unanswered,
-    UnknownResource: NotFound,
-    RequestRejected: BadRequest,
-}
 
 
 def of_call(error: CloudError) -> SpotctlError:
     """The error for a call that Google refused."""
     known = _BY_CODE.get(error.code)
     if known is not None:
-        return known.kind(f"{error.problem}; {known.cure}" if known.cure else error.problem)
-    return _BY_KIND.get(type(error), ProviderError)(str(error))
+        return known.error(error.problem)
+    kind = BadRequest if isinstance(error, RequestRejected) else meaning_of_kind(error)
+    return kind(str(error))
 
 
 def of_operation(what: str, code: str, message: str) -> SpotctlError:
     """The error for an operation that Google accepted, and that failed."""
     problem = f"gcp: {what}: {message.strip() or 'no reason was given'} ({code})"
     known = _BY_CODE.get(code)
-    if known is None:
-        return ProviderError(problem)
-    return known.kind(f"{problem}; {known.cure}" if known.cure else problem)
+    return ProviderError(problem) if known is None else known.error(problem)
