@@ -125,22 +125,25 @@ class GcpProvider(WallClock):
         )
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        for one in resources:
-            _, place, name = one.id.split(":")
-            what, request_id = f"removal of {one.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
-            match one.kind:
-                case "machine":
-                    self.terminate([one.id])
-                case "disk":
-                    delete = partial(self._calls.call, methods.DELETE_DISK, what, zone=place, disk=name)
-                    self._calls.remove(delete, what, place)
-                case "firewall rule":
-                    delete = partial(self._calls.call, methods.DELETE_FIREWALL, what, firewall=name)
-                    self._calls.remove(delete, what)
-                case "address":
-                    self._calls.unless_missing(
-                        methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
-                    )
+        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        each(partial(self._remove, one) for one in resources)
+
+    def _remove(self, one: Resource) -> None:
+        _, place, name = one.id.split(":")
+        what, request_id = f"removal of {one.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
+        match one.kind:
+            case "machine":
+                self.terminate([one.id])
+            case "disk":
+                delete = partial(self._calls.call, methods.DELETE_DISK, what, zone=place, disk=name)
+                self._calls.remove(delete, what, place)
+            case "firewall rule":
+                delete = partial(self._calls.call, methods.DELETE_FIREWALL, what, firewall=name)
+                self._calls.remove(delete, what)
+            case "address":
+                self._calls.unless_missing(
+                    methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
+                )
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`."""

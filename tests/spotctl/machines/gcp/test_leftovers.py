@@ -7,8 +7,10 @@ import json
 import pytest
 
 from spotctl.errors import BadRequest
-from spotctl.machines.base import EndReason, MachineState, Resource
+from spotctl.machines.base import EndReason, MachineState, Resource, Unanswered
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from tests.servers.gcp import refusal
+from tests.servers.loopback import Fault
 from tests.spotctl.machines.gcp.world import RUN, A, World, body, ended, order, the
 from tests.waiting import eventually
 
@@ -64,3 +66,16 @@ def test_resources_are_described_in_json_that_people_can_read(made: World) -> No
     assert json.loads(made.server.rules()[0].description) == RUN
     strange = Resource("firewall rule", "gcp:global:never", RUN)
     made.provider().remove([strange])
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(made: World) -> None:
+    provider = made.provider()
+    provider.create(order(machines=1))
+    labels = dict(body(made).labels)
+    for name in ("stuck", "other"):
+        made.server.leave_disk(A, name, labels)
+    found = provider.resources(RUN)
+    made.server.http.faults += [Fault("/disks/stuck", refusal(503), times=1000)]
+    with pytest.raises(Unanswered):
+        provider.remove(found)
+    eventually(lambda: [left.id for left in made.server.resources()] == ["stuck"])
