@@ -1,9 +1,12 @@
 """The columns of each provider's bill export, and how to read them.
 
 - AWS: the Cost and Usage Report, legacy (`lineItem/ResourceId`) and 2.0 (`line_item_resource_id`), hourly or daily.
-- Google Cloud: the detailed usage export (`gcp_billing_export_resource_v1_*`), nested as JSON lines or flat as CSV;
-  credits reduce the amount.
-- Azure: cost and usage details of every agreement type (`CostInBillingCurrency`, or `PreTaxCost`), by day.
+- Google Cloud: the detailed usage export (`gcp_billing_export_resource_v1_*`), nested as JSON lines or flat as CSV.
+- Azure: cost and usage details of every agreement type (`CostInBillingCurrency`, or `PreTaxCost`), by day. Its billing
+  period ends on the last day that belongs to it. Traffic is charged on the id of the machine that sent it.
+
+Credits, discounts, taxes, refunds and fees are lines of a kind of their own. Amounts in another currency are converted
+with the rate that the bill states (`currency_conversion_rate`, `exchangeRatePricingToBilling`, `costInUsd`).
 
 Column names are compared without case and punctuation, because exports spell them differently.
 """
@@ -13,14 +16,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 from pricing_data.errors import BadInput
 from pricing_data.units import DAY, parse_time, to_micros
 from spotctl.machines.tags import RUN_TAG
-from spotctl.reports.bills.lines import DOLLARS, BillLine
+from spotctl.reports.bills.lines import DOLLARS, BillKind, BillLine
 
 Cells = Mapping[str, str]
 """The texts of a line by normalized column name."""
@@ -46,9 +49,11 @@ class ExportFormat:
     provider: str
     required: tuple[tuple[str, ...], ...]
     """One name of each tuple must be present."""
-    line: Callable[[Cells, str], BillLine | None]
-    """Returns None for lines that are not for a resource: taxes, support, fees."""
+    lines: Callable[[Cells, str], list[BillLine]]
+    """Nothing for usage that is not of a resource, such as support."""
     periods: tuple[str, str] | None
+    after_end: int = 0
+    """What a billing period's end lacks to be the moment after it."""
 
     def fits(self, columns: Collection[str]) -> bool:
         """Whether a file with these columns has this format."""
@@ -73,13 +78,26 @@ _AWS_TAGS = (f"resourcetagsuser{_RUN}", f"resourcetags{_RUN}")
 _AWS_KINDS = ("lineitemlineitemtype", "lineitemproductcode", "lineitemusagetype", "lineitemoperation")
 
 
-def _aws(cells: Cells, where: str) -> BillLine | None:
+_AWS_TYPES = {
+    **dict.fromkeys(("", "Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"), BillKind.USAGE),
+    **dict.fromkeys(
+        ("EdpDiscount", "SppDiscount", "BundledDiscount", "PrivateRateDiscount", "SavingsPlanNegation"),
+        BillKind.DISCOUNT,
+    ),
+    "Credit": BillKind.CREDIT,
+    "Refund": BillKind.REFUND,
+    "Tax": BillKind.TAX,
+}
+
+
+def _aws(cells: Cells, where: str) -> list[BillLine]:
     resource = cells.get("lineitemresourceid", "").strip()
-    if not resource or cells.get("lineitemlineitemtype", "") == "Tax":
-        return None
+    kind = _AWS_TYPES.get(cells.get("lineitemlineitemtype", ""), BillKind.FEE)
+    if not resource and kind is BillKind.USAGE:
+        return []
     begin = _time(cells, "lineitemusagestartdate")
     name = resource.rpartition("/")[2] if resource.startswith("arn:") else resource
-    return BillLine(
+    line = BillLine(
         where,
         name.lower(),
         name.startswith("i-") and not _NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")),
@@ -87,9 +105,11 @@ def _aws(cells: Cells, where: str) -> BillLine | None:
         _after(begin, _time(cells, "lineitemusageenddate")),
         _amount(cells, "lineitemunblendedcost"),
         cells.get("lineitemcurrencycode", "").strip().upper() or DOLLARS,
-        " ".join(filter(None, (cells.get(kind, "") for kind in _AWS_KINDS))),
+        " ".join(filter(None, (cells.get(name, "") for name in _AWS_KINDS))),
         _aws_run(cells),
+        kind,
     )
+    return [line]
 
 
 def _aws_run(cells: Cells) -> str | None:
@@ -102,31 +122,41 @@ def _aws_run(cells: Cells) -> str | None:
 # -- Google Cloud ------------------------------------------------------------------------------------------------------
 
 
-def _gcp(cells: Cells, where: str) -> BillLine | None:
+_GCP_TYPES = {"": BillKind.USAGE, "regular": BillKind.USAGE, "tax": BillKind.TAX, "adjustment": BillKind.REFUND}
+
+
+def _gcp(cells: Cells, where: str) -> list[BillLine]:
     name = (cells.get("resourcename") or cells.get("resourceglobalname", "")).strip().rpartition("/")[2]
-    if not name or cells.get("costtype", "") == "tax":
-        return None
+    kind = _GCP_TYPES.get(cells.get("costtype", ""), BillKind.FEE)
+    if not name and kind is BillKind.USAGE:
+        return []
     begin = _time(cells, "usagestarttime")
     service, sku = cells.get("servicedescription", ""), cells.get("skudescription", "")
-    return BillLine(
+    line = BillLine(
         where,
         name.lower(),
         normalized(service) in ("", "computeengine") and not _NOT_MACHINE_TIME.search(sku),
         begin,
         _after(begin, _time(cells, "usageendtime")),
-        _amount(cells, "cost") + _credits(cells.get("credits", "")),
+        _amount(cells, "cost"),
         _text(cells, "currency").upper(),
         " ".join(filter(None, (cells.get("costtype", ""), service, cells.get("skuid", ""), sku))),
         _tag(cells["labels"], "the column labels") if "labels" in cells else None,
+        kind,
     )
+    credited = (replace(line, kind=kind, amount=amount) for kind, amount in _credits(cells.get("credits", "")))
+    return [_converted(one, cells, "currencyconversionrate") for one in (line, *credited)]
 
 
-def _credits(text: str) -> Decimal:
+def _credits(text: str) -> list[tuple[BillKind, Decimal]]:
     if not text.strip():
-        return Decimal(0)
+        return []
     try:
-        return sum((Decimal(str(one["amount"])) for one in json.loads(text)), Decimal(0))
-    except (ValueError, TypeError, KeyError, InvalidOperation):
+        return [
+            (BillKind.DISCOUNT if "DISCOUNT" in one.get("type", "") else BillKind.CREDIT, Decimal(str(one["amount"])))
+            for one in json.loads(text)
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
         raise BadCell(f"credits {text[:40]!r} are not a list of amounts") from None
 
 
@@ -139,22 +169,51 @@ _AZURE_RESOURCES = ("resourceid", "instanceid")
 _AZURE_KINDS = ("chargetype", "pricingmodel", "metercategory", "meterid", "metername")
 
 
-def _azure(cells: Cells, where: str) -> BillLine | None:
+_AZURE_TYPES = {
+    "": BillKind.USAGE,
+    "usage": BillKind.USAGE,
+    "refund": BillKind.REFUND,
+    "adjustment": BillKind.CREDIT,
+    "tax": BillKind.TAX,
+}
+
+
+def _azure(cells: Cells, where: str) -> list[BillLine]:
     resource = cells.get(_named(cells, _AZURE_RESOURCES), "").strip()
-    if not resource or cells.get("chargetype", "").lower() == "tax":
-        return None
+    kind = _AZURE_TYPES.get(cells.get("chargetype", "").lower(), BillKind.FEE)
+    if not resource and kind is BillKind.USAGE:
+        return []
     begin = _time(cells, _named(cells, _AZURE_DAYS))
-    return BillLine(
+    line = BillLine(
         where,
         resource.rpartition("/")[2].lower(),
-        "/virtualmachines/" in resource.lower(),
+        "/virtualmachines/" in resource.lower() and _AZURE_TIME.match(cells.get("metercategory", "")) is not None,
         begin,
         begin + DAY,
         _amount(cells, _named(cells, _AZURE_COSTS)),
         _text(cells, _named(cells, _AZURE_CURRENCIES)).upper(),
-        " ".join(filter(None, (cells.get(kind, "") for kind in _AZURE_KINDS))),
+        " ".join(filter(None, (cells.get(name, "") for name in _AZURE_KINDS))),
         _tag(cells["tags"], "the column Tags") if "tags" in cells else None,
+        kind,
     )
+    if cells.get("costinusd", "").strip():
+        return [replace(line, amount=_amount(cells, "costinusd"), currency=DOLLARS, billed_in=line.currency)]
+    priced_in = cells.get("pricingcurrency") or cells.get("pricingcurrencycode", "")
+    return [_converted(line, cells, "exchangeratepricingtobilling") if priced_in == DOLLARS else line]
+
+
+_AZURE_TIME = re.compile(r"$|virtual machines", re.IGNORECASE)
+"""The meter category of machine time; disks, addresses and bandwidth have others."""
+
+
+def _converted(line: BillLine, cells: Cells, rate: str) -> BillLine:
+    """In dollars, if the bill states how many units of its currency a dollar was."""
+    if line.currency == DOLLARS or not cells.get(rate, "").strip():
+        return line
+    per_dollar = _amount(cells, rate)
+    if per_dollar <= 0:
+        raise BadCell(f"{rate} {cells[rate]!r} is not a rate")
+    return replace(line, amount=line.amount / per_dollar, currency=DOLLARS, billed_in=line.currency)
 
 
 def _named(cells: Cells, names: tuple[str, ...]) -> str:
@@ -180,6 +239,7 @@ FORMATS: Mapping[str, ExportFormat] = {
         (_AZURE_RESOURCES, _AZURE_DAYS, _AZURE_COSTS, _AZURE_CURRENCIES),
         _azure,
         ("billingperiodstartdate", "billingperiodenddate"),
+        after_end=DAY,
     ),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 
 from spotctl.errors import BadRequest
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
@@ -15,13 +16,25 @@ class BadBill(BadRequest):
     """A bill that cannot be read; the message names the file, the line and the problem."""
 
 
+class BillKind(Enum):
+    """What a line is. The ledger has usage before credits and taxes, so only usage is compared with it."""
+
+    USAGE = "usage"
+    CREDIT = "credits"
+    DISCOUNT = "discounts"
+    TAX = "taxes"
+    REFUND = "refunds"
+    FEE = "fees"
+
+
 @dataclass(frozen=True, slots=True)
 class BillLine:
     """A charge for a resource in a period.
 
     `is_machine`: for machine time, not for a disk, an address or traffic. `where`: its place in the file. `what`:
     everything that distinguishes charges for the same resource and period. `run`: the tag with the run that rented the
-    resource, empty if it has none, None if the export has no tags.
+    resource, empty if it has none, None if the export has no tags. `billed_in`: the bill's
+    own currency; if the bill states its rate, `amount` is in dollars all the same.
     """
 
     where: str
@@ -33,6 +46,8 @@ class BillLine:
     currency: str
     what: str
     run: str | None
+    kind: BillKind = BillKind.USAGE
+    billed_in: str = DOLLARS
 
     @property
     def nanos(self) -> int:

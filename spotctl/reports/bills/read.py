@@ -29,8 +29,7 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
     for where, cells in _rows(path):
         try:
             format_ = format_ or _format(cells, provider)
-            if (line := format_.line(cells, where)) is not None:
-                lines.append(line)
+            lines += format_.lines(cells, where)
             if format_.periods is not None:
                 _add_period(cells, format_.periods, begins, ends)
         except BadCell as error:
@@ -40,7 +39,8 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
     if format_ is None:
         raise BadBill(f"bill {path}: has no lines; export a period with charges")
     whole = bool(begins and ends)
-    return ProviderBill(format_.provider, tuple(lines), min(begins) if whole else None, max(ends) if whole else None)
+    end = max(ends) + format_.after_end if whole else None
+    return ProviderBill(format_.provider, tuple(lines), min(begins) if whole else None, end)
 
 
 def _format(cells: Cells, provider: str) -> ExportFormat:

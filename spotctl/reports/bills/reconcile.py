@@ -8,13 +8,13 @@ the ledger's, are listed and left out of the sums.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, LedgerRow
-from spotctl.reports.bills.lines import DOLLARS, BillLine, ProviderBill
+from spotctl.reports.bills.lines import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.reports.cost import NOT_MACHINE_TIME
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000
@@ -46,6 +46,15 @@ class BillDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class Adjustment:
+    """Credits, discounts, taxes, refunds or fees: those for resources of spotctl, and all others of the bill."""
+
+    kind: BillKind
+    own: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """The result of a comparison. Amounts are in nano-dollar-seconds."""
 
@@ -64,11 +73,31 @@ class Agreement:
     """Ledger rows outside the billing period; not compared."""
     untagged: int
     """The ledger's amount for disks, addresses and traffic if the bill has no tags; not compared."""
+    adjustments: tuple[Adjustment, ...] = ()
+    converted: tuple[str, ...] = ()
+    """The currencies that were converted with the bill's own rates."""
 
     @property
     def agrees(self) -> bool:
         """Whether there are no differences."""
         return not self.differences
+
+    @property
+    def disputed(self) -> Mapping[DifferenceKind, int]:
+        """The amounts of differences in dollars, by kind."""
+        amounts: Counter[DifferenceKind] = Counter()
+        for one in self.differences:
+            if one.currency == DOLLARS:
+                amounts[one.kind] += abs((one.bill or 0) - (one.ledger or 0))
+        return amounts
+
+    @property
+    def agreed(self) -> float:
+        """The share of all amounts, of either side, that both have; 1 only without differences."""
+        disputed = self.disputed
+        found = disputed.get(DifferenceKind.MISSING_IN_LEDGER, 0) + disputed.get(DifferenceKind.DUPLICATE, 0)
+        whole = max(abs(self.ledger) + found, sum(disputed.values()))
+        return 1 - sum(disputed.values()) / whole if whole else float(self.agrees)
 
 
 def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -> Agreement:
@@ -78,7 +107,8 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
     within = [row for row in settled if _is_within(row, bill)]
     compared = [row for row in within if bill.has_tags or row.kind not in NOT_MACHINE_TIME]
     run_of = {row.machine.lower(): row.run for row in mine}
-    lines_of, others = _own_lines(bill, run_of)
+    usage = [line for line in bill.lines if line.kind is BillKind.USAGE]
+    lines_of, others = _own_lines(usage, run_of, has_tags=bill.has_tags)
     rows_of: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in compared:
         rows_of[_other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()].append(row)
@@ -99,7 +129,17 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
         unsettled=len(mine) - len(settled),
         outside=len(settled) - len(within),
         untagged=sum(row.amount for row in within) - sum(row.amount for row in compared),
+        adjustments=tuple(_adjustments(bill, run_of)),
+        converted=tuple(sorted({line.billed_in for line in own} - {DOLLARS})),
     )
+
+
+def _adjustments(bill: ProviderBill, run_of: Mapping[str, str]) -> Iterator[Adjustment]:
+    for kind in BillKind:
+        lines = [line for line in bill.lines if line.kind is kind and line.currency == DOLLARS]
+        if kind is not BillKind.USAGE and lines:
+            own = sum(line.nanos for line in lines if line.run or line.resource in run_of)
+            yield Adjustment(kind, own, sum(line.nanos for line in lines) - own)
 
 
 def _is_within(row: LedgerRow, bill: ProviderBill) -> bool:
@@ -109,18 +149,20 @@ def _is_within(row: LedgerRow, bill: ProviderBill) -> bool:
     return bill.begin <= row.begin < bill.end
 
 
-def _own_lines(bill: ProviderBill, run_of: Mapping[str, str]) -> tuple[Mapping[str, list[BillLine]], list[BillLine]]:
+def _own_lines(
+    lines: Iterable[BillLine], run_of: Mapping[str, str], *, has_tags: bool
+) -> tuple[Mapping[str, list[BillLine]], list[BillLine]]:
     """The lines of resources rented by spotctl, by machine, or by run for other charges; and all other lines.
 
     The tag identifies them. In an export without tags, every machine line must be explained by the ledger.
     """
     own: dict[str, list[BillLine]] = defaultdict(list)
     others: list[BillLine] = []
-    for line in bill.lines:
+    for line in lines:
         run = line.run or run_of.get(line.resource)
-        if line.is_machine and (run or not bill.has_tags):
+        if line.is_machine and (run or not has_tags):
             own[line.resource].append(line)
-        elif run and bill.has_tags:
+        elif run and has_tags:
             own[_other_charges(run)].append(line)
         else:
             others.append(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import floor
 from typing import Any
 
 from pricing_data.units import counted, format_time
@@ -20,6 +21,7 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
     return {
         "provider": agreement.provider,
         "agrees": agreement.agrees,
+        "agreed_pct": percent_of(agreement),
         "ledger_usd": usd(agreement.ledger),
         "bill_usd": usd(agreement.bill),
         "machines": agreement.machines,
@@ -30,7 +32,26 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "unsettled_rows": agreement.unsettled,
         "rows_outside_period": agreement.outside,
         "untold_usd": usd(agreement.untagged),
+        "adjustments": [
+            {"kind": one.kind.value, "usd": usd(one.own), "other_resources_usd": usd(one.others)}
+            for one in agreement.adjustments
+        ],
+        "converted_from": list(agreement.converted),
     }
+
+
+def percent_of(agreement: Agreement) -> float:
+    """What agreed, in percent with one decimal; rounded down, so that 100 means all of it."""
+    return floor(max(agreement.agreed, 0.0) * 1000 + 1e-9) / 10 if not agreement.agrees else 100.0
+
+
+def headline(agreement: Agreement) -> str:
+    """How much agreed, and what the rest is."""
+    text = f"{percent_of(agreement):g}% agreed"
+    rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
+    if foreign := sum(one.kind is DifferenceKind.OTHER_CURRENCY for one in agreement.differences):
+        rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
+    return f"{text}, the rest is {', '.join(rest)}" if rest else text
 
 
 def _difference(one: BillDifference) -> dict[str, Any]:
@@ -47,7 +68,10 @@ def _difference(one: BillDifference) -> dict[str, Any]:
 
 
 def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
-    """A line per difference, then the totals and what was not compared."""
+    """How much agreed, a line per difference, then the totals and what was not compared."""
+    yield headline(agreement)
+    if agreement.differences:
+        yield ""
     for one in agreement.differences[:MOST_LISTED]:
         yield _line(one)
     if (more := len(agreement.differences) - MOST_LISTED) > 0:
@@ -56,6 +80,15 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
         yield ""
     yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {_verdict(agreement)}"
     yield f"compared {agreement.machines:,} machines and {agreement.lines:,} bill lines of {agreement.provider}"
+    yield from _not_compared(agreement)
+
+
+def _not_compared(agreement: Agreement) -> Iterator[str]:
+    for adjusted in agreement.adjustments:
+        others = f", and {_dollars(adjusted.others)} for other resources" if adjusted.others else ""
+        yield f"{adjusted.kind.value}, not compared: {_dollars(adjusted.own)}{others}"
+    if agreement.converted:
+        yield f"converted from {', '.join(agreement.converted)} at the rates in the bill"
     if agreement.other_lines:
         amount = _dollars(agreement.others)
         yield f"not compared: {agreement.other_lines:,} bill lines ({amount}) for resources not rented by spotctl"

@@ -91,7 +91,7 @@ def _gcp(name: str, begin: int, end: int, amount: Decimal, number: int) -> Line:
         "labels": json.dumps([{"key": "spotctl-run", "value": "job-1"}]),
         "resource.name": name,
         "resource.global_name": f"//compute.googleapis.com/projects/p/zones/us-central1-a/instances/{name}",
-        "cost": f"{amount + Decimal('0.5'):f}",
+        "cost": f"{amount:f}",
         "currency": "USD",
         "credits": json.dumps([{"name": "promotion", "amount": -0.5}]),
         "invoice.month": "202606",
@@ -104,7 +104,7 @@ def _azure(name: str, begin: int, end: int, amount: Decimal, number: int) -> Lin
     return {
         "SubscriptionId": "5c1f",
         "BillingPeriodStartDate": "06/01/2026",
-        "BillingPeriodEndDate": "07/01/2026",
+        "BillingPeriodEndDate": "06/30/2026",
         "Date": f"{to_datetime(begin):%m/%d/%Y}",
         "MeterCategory": "Virtual Machines",
         "MeterId": f"meter-{number * (end < begin)}",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.ledger import ChargeKind, Use
+from spotctl.reports.bills import views
 from spotctl.reports.bills.lines import BadBill, BillLine, ProviderBill
 from spotctl.reports.bills.read import read_bill
 from spotctl.reports.bills.reconcile import Agreement, BillDifference, DifferenceKind, reconcile
@@ -71,7 +72,7 @@ def named(provider: str, name: str) -> str:
 
 
 def cost(provider: str, line: Line) -> float:
-    return float(line[COST[provider]]) - (0.5 if provider == "gcp" else 0.0)
+    return float(line[COST[provider]])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -172,7 +173,7 @@ def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
     kinds = {PER_HOUR[provider]: "EBS:VolumeUsage.gp3 / Storage PD Capacity"}
     volumes = [
         {**WHOLE[provider][0], **kinds, RESOURCE[provider]: name, COST[provider]: amount}
-        for name, amount in zip(DISK[provider], ("1.0", "1.0") if provider == "gcp" else ("0.5", "0.5"), strict=True)
+        for name, amount in zip(DISK[provider], ("0.5", "0.5"), strict=True)
     ]
 
     def agreement(bill: list[Line]) -> Agreement:
@@ -199,6 +200,62 @@ def test_taxes_and_lines_without_a_resource_are_ignored(path: Path) -> None:
     tax = {**WHOLE["aws"][0], "lineItem/LineItemType": "Tax"}
     support = {**WHOLE["aws"][0], "lineItem/ResourceId": ""}
     assert compared("aws", [*WHOLE["aws"], tax, support], path).agrees
+
+
+KIND = {"aws": "lineItem/LineItemType", "gcp": "cost_type", "azure": "ChargeType"}
+ADJUSTED = {
+    "aws": {"credits": "Credit", "discounts": "EdpDiscount", "taxes": "Tax", "refunds": "Refund"},
+    "gcp": {"taxes": "tax", "refunds": "adjustment"},
+    "azure": {"credits": "Adjustment", "taxes": "Tax", "refunds": "Refund"},
+}
+RATE = {
+    "gcp": {"currency": "EUR", "currency_conversion_rate": "0.92"},
+    "azure": {"BillingCurrency": "EUR", "exchangeRatePricingToBilling": "0.92", "pricingCurrency": "USD"},
+}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_planted_discrepancies_are_found_and_none_is_invented(provider: str, path: Path) -> None:
+    """Adjustments, traffic and charges of others are no differences; one wrong line, one doubled and one lost are."""
+    whole, cost_ = WHOLE[provider], COST[provider]
+    adjusted = [{**whole[0], KIND[provider]: word, cost_: "-1.5"} for word in ADJUSTED[provider].values()]
+    stranger = {**whole[0], TAGS[provider]: "[]" if provider == "gcp" else "", RESOURCE[provider]: "disks/of-others"}
+    right = compared(provider, [*whole, *adjusted, stranger], path, tolerance=0.0)
+    assert (right.differences, right.bill == pytest.approx(right.ledger, rel=1e-8), right.other_lines) == ((), True, 1)
+    amounts = {one.kind.value: one.own / 3.6e12 for one in right.adjustments}
+    assert {name: amounts[name] for name in ADJUSTED[provider]} == dict.fromkeys(ADJUSTED[provider], -1.5)
+    assert views.headline(right) == "100% agreed"
+    machines = list(dict.fromkeys(line[RESOURCE[provider]] for line in whole))
+    of = [[line for line in whole if line[RESOURCE[provider]] == machine] for machine in machines]
+    wrong = {**of[1][0], cost_: f"{float(of[1][0][cost_]) * 2:.10f}"}
+    planted = compared(provider, [*of[0], of[0][0], wrong, *of[1][1:], *of[2][:-1], *adjusted], path)
+    assert sorted(one.kind.value for one in planted.differences) == [
+        "differs",
+        "doubled in the bill",
+        "missing in the bill",
+    ]
+    off = sum(cost(provider, line) for line in (of[0][0], of[1][0], of[2][-1])) * 3.6e12
+    assert planted.agreed == pytest.approx(1 - off / (planted.ledger + cost(provider, of[0][0]) * 3.6e12))
+    assert f"{views.percent_of(planted):g}% agreed, the rest is $" in views.headline(planted)
+
+
+@pytest.mark.parametrize("provider", RATE)
+def test_other_currencies_are_converted_at_the_rate_of_the_bill(provider: str, path: Path) -> None:
+    euros = [
+        {**line, **RATE[provider], COST[provider]: f"{cost(provider, line) * 0.92:.10f}"} for line in WHOLE[provider]
+    ]
+    agreement = compared(provider, euros, path, tolerance=0.0001)
+    assert (agreement.differences, agreement.converted) == ((), ("EUR",))
+
+
+def test_azure_charges_traffic_on_the_id_of_the_machine_and_its_period_includes_the_last_day(path: Path) -> None:
+    traffic = {**WHOLE["azure"][0], "MeterCategory": "Bandwidth", "CostInBillingCurrency": "0.3"}
+    found = only(compared("azure", [*WHOLE["azure"], traffic], path))
+    assert (found.kind, found.resource) == (DifferenceKind.MISSING_IN_LEDGER, "other charges of job-1")
+    last = [{**line, "BillingPeriodEndDate": line["Date"]} for line in WHOLE["azure"] if line["Date"] == "06/01/2026"]
+    agreement = compared("azure", last, path)
+    assert agreement.ledger == pytest.approx(agreement.bill, rel=1e-6)
+    assert agreement.outside > 0
 
 
 def test_rows_outside_the_billing_period_are_not_compared(path: Path) -> None:
