@@ -1,10 +1,10 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud fuzz faults format bench big compare forecast quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults format bench big compare forecast quickstart examples sample clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 check: lint types imports unused test ## All gates: ruff, mypy strict, import contracts, unused code, tests
 
@@ -31,6 +31,9 @@ cloud: ## The tests that need machines made of namespaces (root, openssh-server)
 	@report=$$(mktemp); \
 	$(PYTHON) -m pytest -n auto --dist loadfile -m cloud --junitxml=$$report tests/cloud tests/spotctl; \
 	status=$$?; $(PYTHON) .ci/count.py $$report; rm -f $$report; exit $$status
+
+cloud-all: ## The longest of these on all three clouds: runners on rented machines, spotctl try, refused launches
+	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest $(addprefix tests/cloud/test_,remote_runner.py try.py bad_input.py)
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from spotctl.config import Settings
 
 _TABLES = ("aws", "gcp", "azure")
-_NAMES = ("gcp_project", "azure_subscription")
-"""Settings that hold on a machine as well; addresses of services do not, because networks differ."""
+_NAMES = {"gcp_project": "GOOGLE_CLOUD_PROJECT", "azure_subscription": "AZURE_SUBSCRIPTION_ID"}
+"""Settings that hold on a machine as well, and the SDKs' own variables for them, which a machine does not have.
+
+Addresses of services are not among them, because networks differ.
+"""
 
 
 def new_home(job: str, settings: Settings) -> Settings:
@@ -64,8 +67,9 @@ def copied_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
 
 def config_text(settings: Settings) -> str:
     """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also TOML's."""
-    plain = {name: value for name in _NAMES if (value := getattr(settings, name)) is not None}
-    if settings.azure_subscription is not None:
+    named = {name: getattr(settings, name) or os.environ.get(variable) for name, variable in _NAMES.items()}
+    plain: dict[str, str | bool] = {name: value for name, value in named.items() if value}
+    if "azure_subscription" in plain:
         plain["azure_managed_identity"] = True
     lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
     for table in _TABLES:

@@ -19,7 +19,7 @@ from spotctl.remote_runner.errors import RunnerLost
 from spotctl.remote_runner.service import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerStart
 
 _PACKAGES = (
-    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "pandas", "platformdirs", "pyarrow"),
+    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "platformdirs", "pyarrow"),
     *("pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
 )
 _PACKAGES_OF = {

@@ -20,6 +20,8 @@ from typing import Any
 from moto.core.responses import ActionResult, EmptyResult
 from moto.core.types import Base64EncodedString
 from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
+from moto.s3.models import s3_backends
 
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
@@ -28,6 +30,7 @@ from tests.cloud.aws_market import ON_DEMAND_QUOTA, SPOT_QUOTA, AwsMarket, publi
 from tests.cloud.aws_metadata import metadata_of
 from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
 from tests.cloud.aws_orders import Order, checked, refuse, vcpus_of
+from tests.cloud.buckets import RESULTS
 from tests.cloud.host import MachineHost, MachineSpec
 from tests.servers.aws import (
     ADVISOR_PATH,
@@ -39,6 +42,9 @@ from tests.servers.aws import (
     region_of,
 )
 from tests.servers.loopback import Fault, Reply, Request, serving
+
+RUNNER = "runner"
+"""An instance profile that exists from the start."""
 
 _CONSOLE_BYTES = 64 * 1024
 _NOT_SIMULATED = set(
@@ -82,6 +88,10 @@ class AwsServer:
         self.server = self._stack.enter_context(serving(self))
         self._inside = self.host.reach(int(self.server.url.rpartition(":")[2]))
         SERVERS[self.account] = self
+        iam_backends[self.account]["aws"].create_instance_profile(RUNNER, "/", [])
+        # Names of buckets are shared by all accounts.
+        self.bucket = f"{RESULTS}-{self.account}"
+        s3_backends[self.account]["aws"].create_bucket(self.bucket, "us-east-1")
 
     # -- the protocol of API servers -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
+from moto.iam.models import iam_backends
 
 _USER_DATA_BYTES = 16384
 _TAGGABLE = {"instance", "volume", "network-interface", "spot-instances-request", "elastic-gpu"}
@@ -74,6 +75,7 @@ def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
     _check_image(order, ask, backend)
     _check_options(ask, options.get("SpotOptions", {}))
     _check_tags(order)
+    _check_profile(order, backend)
     return order
 
 
@@ -119,6 +121,13 @@ def _user_data(text: str | None) -> bytes:
 
 def _profile(given: Mapping[str, str]) -> str | None:
     return given.get("Name") or (given["Arn"].rpartition("/")[2] if given.get("Arn") else None)
+
+
+def _check_profile(order: Order, backend: Any) -> None:  # noqa: ANN401
+    known = iam_backends[backend.account_id]["aws"].instance_profiles.values()
+    if order.profile is not None and order.profile not in [one.name for one in known]:
+        value, name = f"Value ({order.profile}) for parameter iamInstanceProfile.name", "IAM Instance Profile name"
+        raise refuse("InvalidParameterValue", f"{value} is invalid. Invalid {name}")
 
 
 def _check_counts(order: Order) -> None:

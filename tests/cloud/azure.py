@@ -32,6 +32,7 @@ from tests.cloud.azure_state import (
     Vm,
 )
 from tests.cloud.azure_templates import resources_of, wanted
+from tests.cloud.buckets import AzureBuckets
 from tests.cloud.host import MachineHost
 from tests.servers.azure import SUBSCRIPTION
 from tests.servers.loopback import Reply, Request, serving
@@ -66,7 +67,9 @@ class AzureServer:
         self._signatures: dict[str, Vm] = {}
         self._stack = ExitStack()
         self.server = self._stack.enter_context(serving(self))
+        self.buckets = AzureBuckets(host, self.fleet.storage_tokens.__contains__)
         self.fleet.url = self.server.url
+        self.fleet.variables = {"AZURE_STORAGE_BLOB_ENDPOINT": self.buckets.inside}
 
     # -- what a test and `python -m tests.cloud` ask ------------------------------------------------------------------
 
@@ -80,6 +83,7 @@ class AzureServer:
             "SPOTCTL_AZURE_RETAIL_PRICES_URL": f"{self.url}/api/retail/prices",
             "AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
             "SPOTCTL_AZURE": f'identity = "{IDENTITY}"\nssh_from = ["127.0.0.0/8"]',
+            **self.buckets.environment(),
         }
 
     def machines(self) -> tuple[Rented, ...]:
@@ -97,6 +101,7 @@ class AzureServer:
 
     def close(self) -> None:
         self._stack.close()
+        self.buckets.close()
         self.fleet.close()
 
     def add_group(self, name: str, location: str, tags: Mapping[str, str]) -> None:
@@ -149,7 +154,7 @@ class AzureServer:
         start = int(request.query.get(SKIP, ["0"])[0])
         end = start + self.page_limit
         query = {name: one[0] for name, one in request.query.items()} | {SKIP: str(end)}
-        link = {"nextLink": f"{self.url}{request.path}?{urlencode(query)}"} if end < len(values) else {}
+        link = {"nextLink": f"{_address(request)}{request.path}?{urlencode(query)}"} if end < len(values) else {}
         return Reply.of_json({"value": values[start:end], **link})
 
     # -- groups -------------------------------------------------------------------------------------------------------
@@ -203,7 +208,7 @@ class AzureServer:
                 self._groups.pop(group.lower(), None)
 
         threading.Thread(target=finish, daemon=True).start()
-        return Reply(202, b"", {"Location": f"{self.url}{_PREFIX}/operationresults/{uuid.uuid4()}"})
+        return Reply(202, b"", {"Location": f"{_address(request)}{_PREFIX}/operationresults/{uuid.uuid4()}"})
 
     def _list_resources(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
@@ -265,7 +270,7 @@ class AzureServer:
         holder.deployments[name.lower()] = deployment
         for one in resources:
             deployment.steps.append(self._carry_out(holder, one))
-        operation = f"{self.url}{deployment.id}/operationStatuses/{uuid.uuid4()}"
+        operation = f"{_address(request)}{deployment.id}/operationStatuses/{uuid.uuid4()}"
         return Reply.of_json(deployment.shown(), 200 if known else 201, **{"Azure-AsyncOperation": operation})
 
     def _preflight(self, request: Request, resources: list[Body]) -> None:
@@ -350,7 +355,9 @@ class AzureServer:
                 self.fleet.note(item, "delete", "Succeeded", caller)
 
         threading.Thread(target=finish, daemon=True).start()
-        operation = f"{self.url}{_PREFIX}/providers/Microsoft.Compute/locations/{item.body['location']}/operations/1"
+        operation = (
+            f"{_address(request)}{_PREFIX}/providers/Microsoft.Compute/locations/{item.body['location']}/operations/1"
+        )
         return Reply(202, b"", {"Azure-AsyncOperation": operation})
 
     def _item(self, group: str, kind: str, name: str) -> Item:
@@ -370,7 +377,9 @@ class AzureServer:
             raise Refused("OperationNotAllowed", "Boot diagnostics is not enabled.", 409)
         signature = secrets.token_urlsafe(16)
         self._signatures[signature] = vm
-        return Reply.of_json({"serialConsoleLogBlobUri": f"{self.url}/bootdiagnostics/{name}.log?sig={signature}"})
+        return Reply.of_json(
+            {"serialConsoleLogBlobUri": f"{_address(request)}/bootdiagnostics/{name}.log?sig={signature}"}
+        )
 
     def _simulate_eviction(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind)
@@ -413,3 +422,8 @@ class AzureServer:
             and event["visible"] <= now_micros()
         ]
         return self._paged(request, shown)
+
+
+def _address(request: Request) -> str:
+    """This server as the caller knows it: machines reach it at another address than this computer."""
+    return f"http://{request.headers['host']}"

@@ -16,6 +16,7 @@ from pricing_data.units import DAY, NANOS_PER_DOLLAR
 from tests.cloud import azure_metadata
 from tests.cloud.api import now_micros
 from tests.cloud.azure_state import ADDRESSES, DISKS, INTERFACES, VMS, Bill, Body, Group, Item, Refused, Vm, moment
+from tests.cloud.buckets import STORAGE_AUDIENCE
 from tests.cloud.host import MachineHost, MachineSpec, MetadataAnswer, MetadataRequest
 from tests.servers.azure import SUBSCRIPTION, AzureCloud, eviction_row, price_row, retail_item, sku
 
@@ -54,6 +55,8 @@ class Fleet:
         self.log: list[Body] = []
         self.log_delay_seconds = 0.0
         self.tokens: dict[str, str] = {}
+        self.storage_tokens: set[str] = set()
+        self.variables: dict[str, str] = {}
         self.identities = {IDENTITY.lower(): {"principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}}
         self._numbers: Counter[str] = Counter()
 
@@ -134,7 +137,9 @@ class Fleet:
         self._numbers[name] += 1
         vm.host_name = f"{name}-{self._numbers[name]}"
         data = base64.b64decode(body["properties"]["osProfile"].get("customData", ""))
-        environment = {"AZURE_RESOURCE_MANAGER_URL": f"http://{self.host.reach(int(self.url.rpartition(':')[2]))}"}
+        inside = f"http://{self.host.reach(int(self.url.rpartition(':')[2]))}"
+        addresses = ("AZURE_RESOURCE_MANAGER_URL", "SPOTCTL_AZURE_MANAGEMENT_ENDPOINT")
+        environment = {**dict.fromkeys(addresses, inside), **self.variables}
         spec = MachineSpec(vm.host_name, data, partial(self._metadata, vm), environment)
         self.machines.append(vm)
         vm.addresses = self.host.start(spec, lambda _: self._powered_off(vm))
@@ -181,9 +186,12 @@ class Fleet:
         vm.interfaces = [interface]
 
     def _metadata(self, vm: Vm, request: MetadataRequest) -> MetadataAnswer:
-        def token(principal: str) -> str:
+        def token(principal: str, resource: str) -> str:
             made = secrets.token_urlsafe(32)
-            self.tokens[made] = principal
+            if resource == STORAGE_AUDIENCE:
+                self.storage_tokens.add(made)
+            else:
+                self.tokens[made] = principal
             return made
 
         return azure_metadata.answer(vm, request, token, lambda: self.evict(vm))

@@ -11,16 +11,18 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 from tests.cloud.azure_state import Body, Vm
+from tests.cloud.buckets import STORAGE_AUDIENCE
 from tests.cloud.host import MetadataAnswer, MetadataRequest
 
 _TOKEN_SECONDS = 3600
-_RESOURCES = ("https://management.azure.com/", "https://management.azure.com", "https://management.core.windows.net/")
+_RESOURCES = ("https://management.azure.com", "https://management.core.windows.net", STORAGE_AUDIENCE)
 
 
 def answer(
-    vm: Vm, request: MetadataRequest, token: Callable[[str], str], approve: Callable[[], None]
+    vm: Vm, request: MetadataRequest, token: Callable[[str, str], str], approve: Callable[[], None]
 ) -> MetadataAnswer:
-    """The answer to a request from a machine. `token` is made for an identity; `approve` starts its eviction."""
+    """The answer to a request from a machine. `token` is made for an identity and a resource, and
+    `approve` starts its eviction."""
     if request.headers.get("metadata", "").lower() != "true" or "x-forwarded-for" in request.headers:
         return _error(400, "Bad request. Required metadata header not specified")
     if "api-version" not in request.query:
@@ -65,9 +67,9 @@ def _scheduled_events(vm: Vm, request: MetadataRequest, approve: Callable[[], No
     return MetadataAnswer()
 
 
-def _identity(vm: Vm, request: MetadataRequest, token: Callable[[str], str]) -> MetadataAnswer:
+def _identity(vm: Vm, request: MetadataRequest, token: Callable[[str, str], str]) -> MetadataAnswer:
     resource = request.query.get("resource", [""])[0]
-    if urlsplit(resource).scheme != "https" or resource not in _RESOURCES:
+    if urlsplit(resource).scheme != "https" or resource.rstrip("/") not in _RESOURCES:
         return MetadataAnswer.of_json(
             {"error": "invalid_resource", "error_description": f"AADSTS500011: {resource!r} was not found"}, 400
         )
@@ -83,7 +85,7 @@ def _identity(vm: Vm, request: MetadataRequest, token: Callable[[str], str]) -> 
     now = int(time.time())
     return MetadataAnswer.of_json(
         {
-            "access_token": token(fitting[0]["principalId"]),
+            "access_token": token(fitting[0]["principalId"], resource.rstrip("/")),
             "client_id": fitting[0]["clientId"],
             "expires_in": str(_TOKEN_SECONDS),
             "expires_on": str(now + _TOKEN_SECONDS),

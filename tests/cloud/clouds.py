@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pricing_data.units import DAY
 from tests.cloud.api import ApiServer, now_micros
-from tests.cloud.aws import AwsServer
+from tests.cloud.aws import RUNNER, AwsServer
 from tests.cloud.azure import AzureServer
+from tests.cloud.azure_fleet import IDENTITY
+from tests.cloud.buckets import ACCOUNT, RESULTS
 from tests.cloud.gcp import GcpServer
-from tests.cloud.host import LAPTOP, MachineHost
+from tests.cloud.host import LAPTOP, MachineHost, Records
 from tests.cloud.namespaces import namespaces
 
 
 @dataclass(frozen=True)
 class SimulatedCloud:
-    """A cloud with a region and a machine type whose price is known. `environment` is what a laptop needs to use it."""
+    """A cloud with a region and a machine type whose price is known. `environment` is what a laptop needs to use it.
+
+    `identity` may write to the objects in `bucket`.
+    """
 
     name: str
     server: ApiServer
     region: str
     type: str
+    identity: str
+    bucket: str
     environment: Mapping[str, str]
+
+
+EVERYTHING = os.environ.get("SPOTCTL_TEST_CLOUDS") == "all"
+"""Whether the tests that take long run as a whole, as with `make cloud-all`, or a sample of them."""
+
+
+def sampled(name: str) -> Sequence[str]:
+    """The clouds of a test that takes long: all of them, or one."""
+    return tuple(_CLOUDS) if EVERYTHING else (name,)
 
 
 @contextmanager
 def simulated(name: str) -> Iterator[SimulatedCloud]:
     """A cloud whose machines are namespaces of this computer."""
-    with namespaces() as host:
-        cloud = _CLOUDS[name](host)
-        try:
-            yield cloud
-        finally:
-            cloud.server.close()
+    with namespaces() as host, _served(name, host) as cloud:
+        yield cloud
+
+
+@contextmanager
+def recorded(name: str) -> Iterator[SimulatedCloud]:
+    """A cloud whose machines are only records, for launches that come to none."""
+    with _served(name, Records()) as cloud:
+        yield cloud
+
+
+@contextmanager
+def _served(name: str, host: MachineHost) -> Iterator[SimulatedCloud]:
+    cloud = _CLOUDS[name](host)
+    try:
+        yield cloud
+    finally:
+        cloud.server.close()
 
 
 def _aws(host: MachineHost) -> SimulatedCloud:
@@ -42,13 +71,14 @@ def _aws(host: MachineHost) -> SimulatedCloud:
     for zone in ("us-east-1a", "us-east-1b"):
         changes = server.market.spot_changes(zone, "c6i.large")
         changes[:] = [(now_micros() - days * DAY, changes[0][1]) for days in range(14, -1, -1)]
-    settings = {"SPOTCTL_AWS": 'ssh_from = ["127.0.0.1/32"]'}
-    return SimulatedCloud("aws", server, "us-east-1", "c6i.large", {**server.environment(), **settings})
+    environment = {**server.environment(), "SPOTCTL_AWS": 'ssh_from = ["127.0.0.1/32"]'}
+    return SimulatedCloud("aws", server, "us-east-1", "c6i.large", RUNNER, f"s3://{server.bucket}", environment)
 
 
 def _azure(host: MachineHost) -> SimulatedCloud:
     server = AzureServer(host)
-    return SimulatedCloud("azure", server, "eastus", "Standard_D4s_v5", server.environment())
+    bucket = f"az://{RESULTS}@{ACCOUNT}"
+    return SimulatedCloud("azure", server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, server.environment())
 
 
 def _gcp(host: MachineHost) -> SimulatedCloud:
@@ -56,7 +86,8 @@ def _gcp(host: MachineHost) -> SimulatedCloud:
     server = GcpServer(host)
     server.networks["research"] = "global/networks/research"
     settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]'}
-    return SimulatedCloud("gcp", server, "us-central1", "n2-standard-4", {**server.environment(), **settings})
+    environment = {**server.environment(), **settings}
+    return SimulatedCloud("gcp", server, "us-central1", "n2-standard-4", "default", f"gs://{RESULTS}", environment)
 
 
 _CLOUDS: Mapping[str, Callable[[MachineHost], SimulatedCloud]] = {

@@ -17,6 +17,7 @@ from google.cloud import compute_v1
 from google.protobuf.json_format import MessageToDict
 
 from tests.cloud.api import Left, Rented, now_micros
+from tests.cloud.buckets import GoogleBuckets
 from tests.cloud.gcp_fields import check_instance, check_name, checked
 from tests.cloud.gcp_filters import filter_of
 from tests.cloud.gcp_prices import prices_of
@@ -55,14 +56,17 @@ class GcpServer:
         self.page_size = 3
         self.account_may_delete = True
         self.http: LoopbackServer = self._open.enter_context(serving(self))
+        self.buckets = GoogleBuckets(host, self.project.tokens.__contains__)
         self.project.admits_ssh = self._admits_ssh
         self.project.port = int(self.http.url.rpartition(":")[2])
+        self.project.variables = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": self.buckets.inside}
 
     def environment(self) -> Mapping[str, str]:
         return {
             "SPOTCTL_GCP_PROJECT": PROJECT,
             "SPOTCTL_GCP_COMPUTE_ENDPOINT": self.http.url,
             "SPOTCTL_GCP_BILLING_ENDPOINT": self.http.url,
+            **self.buckets.environment(),
         }
 
     def machines(self) -> tuple[Rented, ...]:
@@ -99,6 +103,7 @@ class GcpServer:
 
     def close(self) -> None:
         self.project.close()
+        self.buckets.close()
         self._open.close()
 
     # The API.

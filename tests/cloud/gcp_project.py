@@ -79,6 +79,7 @@ class GcpProject:
     def __init__(self, host: MachineHost) -> None:
         self.host, self.lock = host, threading.RLock()
         self.port = 0
+        self.variables: dict[str, str] = {}
         self.admits_ssh: Callable[[compute_v1.Instance], bool] = lambda _: True
         self.held: list[Held] = []
         self.operations: dict[str, Operation] = {}
@@ -189,7 +190,8 @@ class GcpProject:
     def _boot(self, held: Held, operation: Operation) -> None:
         items = {item.key: item.value for item in held.message.metadata.items}
         endpoint = f"http://{self.host.reach(self.port)}"
-        environment = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": endpoint}
+        addresses = ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "SPOTCTL_GCP_COMPUTE_ENDPOINT")
+        environment = {**dict.fromkeys(addresses, endpoint), **self.variables}
         script = items.get("user-data", "").encode()
         firewall = partial(self.admits_ssh, held.message)
         spec = MachineSpec(held.host_name, script, held.metadata, environment, firewall)

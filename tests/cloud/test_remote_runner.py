@@ -7,10 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
-from tests.cloud.clouds import SimulatedCloud, simulated
+from tests.cloud.clouds import SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.test_launch import running
 
@@ -20,10 +19,10 @@ kind: command
 run: for i in $(seq 100000); do echo "count $i"; sleep 1; done
 workdir: work
 hours: 1h
-identity: {{aws: runner}}
-outputs: {{counts: s3://results/counting/}}
+identity: {{{cloud}: {identity}}}
+outputs: {{counts: {bucket}/counting/}}
 resources:
-  clouds: [aws]
+  clouds: [{cloud}]
   regions: [{region}]
   types: [{type}]
   reliable: {{machines: 1}}
@@ -32,21 +31,19 @@ resources:
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
 
-@pytest.fixture
-def cloud() -> Iterator[SimulatedCloud]:
-    with simulated("aws") as found:
-        access = {"aws_access_key_id": "AKIDLOOPBACK", "aws_secret_access_key": "loopback"}
-        made = {"endpoint_url": found.environment["AWS_ENDPOINT_URL"], "region_name": "us-east-1", **access}
-        boto3.client("iam", **made).create_instance_profile(InstanceProfileName="runner")  # type: ignore[call-overload]
-        boto3.client("s3", **made).create_bucket(Bucket="results")  # type: ignore[call-overload]
+@pytest.fixture(params=sampled("aws"))
+def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
+    with simulated(request.param) as found:
         yield found
 
 
 def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: SimulatedCloud, tmp_path: Path) -> None:
     """The launcher is killed and its home deleted; another computer attaches by the place alone, and stops the run."""
     first, second = (Laptop(tmp_path / name, cloud.environment) for name in ("first", "second"))
-    first.run("prices", "fetch", "--cloud", "aws", "--region", cloud.region, "--type", cloud.type)
-    job = first.job(JOB.format(region=cloud.region, type=cloud.type))
+    first.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    job = first.job(
+        JOB.format(cloud=cloud.name, identity=cloud.identity, bucket=cloud.bucket, region=cloud.region, type=cloud.type)
+    )
     with first.launched("launch", job, "--yes") as launched:
         launched.wait_for(lambda: len(running(cloud.server)) == 2)
         place = json.loads((first.home / "elsewhere" / "counting" / "place.json").read_text())
@@ -54,7 +51,8 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
     shutil.rmtree(first.home)
 
     assert second.answer("attach", place["location"])["run"] == place["run"]
-    second.wait_until(lambda: "count 3" in second.run("logs", "counting").stdout)
+    with second.launched("logs", "-f", "counting") as logs:
+        logs.read_until("count 3")
     (status,) = second.answer("status", "counting")["jobs"]
     assert (status["run"], status["state"], len(status["machines"])) == (place["run"], "running", 2)
     said = second.run("exec", "counting", "--node=1", "--", "sh", "-c", "echo here; exit 7")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.clouds import simulated
+from tests.cloud.clouds import sampled, simulated
 from tests.cloud.laptop import Laptop
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("name", ["aws"])
+@pytest.mark.parametrize("name", sampled("azure"))
 def test_a_first_launch_ends_and_leaves_nothing(tmp_path: Path, name: str) -> None:
     with simulated(name) as cloud:
         laptop = Laptop(tmp_path, cloud.environment)

@@ -5,7 +5,8 @@ Sources of the codes, in the columns of `TABLE`:
 - `client`, `action`, `server`: Amazon EC2 API Reference, "Error codes for the Amazon EC2 API": common client errors,
   those of specific actions, and server errors. Missing capacity is a server error there, with HTTP status 500.
 - `fleet`: the same page, under requests for Spot Instances and fleets.
-- `ssm`, `quotas`: the references of Systems Manager (GetParameter) and Service Quotas (ListServiceQuotas).
+- `ssm`, `quotas`, `iam`: the references of Systems Manager (GetParameter), Service Quotas (ListServiceQuotas) and
+  IAM (GetInstanceProfile).
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ TABLE: dict[str, AwsRefusal] = {
     "InvalidTagKey.Malformed": AwsRefusal(BadRequest, "action", _SETTING),
     "InvalidUserData.Malformed": AwsRefusal(BadRequest, "action", "make the payload smaller"),
     "InvalidVpcID.NotFound": AwsRefusal(BadRequest, "action", _SETTING),
+    "NoSuchEntity": AwsRefusal(BadRequest, "iam", "correct the job's identity"),
     "KmsKeyNotAccessibleFault": AwsRefusal(BadRequest, "action", _SETTING),
     "MissingInput": AwsRefusal(BadRequest, "action", "create a default subnet, or set subnets in [aws]"),
     "NonEBSInstance": AwsRefusal(BadRequest, "action", "name an image with an EBS disk"),

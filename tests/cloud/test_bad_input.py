@@ -1,0 +1,106 @@
+"""Launches that a cloud refuses: one reason, an exit code of the table, and nothing left in the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from spotctl.cli.boundary import CREDENTIALS, FAILED
+from tests.cloud.aws import AwsServer
+from tests.cloud.azure import AzureServer
+from tests.cloud.clouds import EVERYTHING, SimulatedCloud, recorded
+from tests.cloud.gcp import GcpServer
+from tests.servers.aws import AwsFault, ec2_error
+from tests.servers.loopback import Fault, Reply
+from tests.spotctl.cli import spotctl
+
+JOB = """\
+name: refused
+kind: command
+run: "true"
+workdir: .
+identity: {{{cloud}: {identity}}}
+{image}
+resources: {{clouds: [{cloud}], regions: [{region}], types: [{type}]}}
+"""
+NO_IDENTITY = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/none"
+AZURE_EXPIRED = {"error": {"code": "ExpiredAuthenticationToken", "message": "The access token expiry is past."}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is wrong, by a change of the cloud or in the job; the exit code, and what the reason contains."""
+
+    cloud: str
+    code: int
+    reason: str
+    change: Callable[[SimulatedCloud], None] = lambda _: None
+    identity: str = ""
+    image: str = ""
+
+
+def _expire_aws(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, AwsServer)
+    cloud.server.expired = True
+
+
+def _disable_region(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, AwsServer)
+    cloud.server.breaks(AwsFault("", reply=ec2_error("AuthFailure"), times=-1))
+
+
+def _expire_azure(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, AzureServer)
+    refusal = Reply.of_json(AZURE_EXPIRED, 401)
+    cloud.server.server.faults.append(Fault("/subscriptions", refusal, times=-1))
+
+
+def _no_network(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, GcpServer)
+    cloud.server.networks.clear()
+
+
+CASES = {
+    "profile that does not exist": Case("aws", FAILED, "Invalid IAM Instance Profile name", identity="unknown"),
+    "network that does not exist": Case("gcp", FAILED, "'global/networks/research'", _no_network),
+    "image that does not exist": Case(
+        "azure", FAILED, "PlatformImageNotFound", image="image: {azure: 'Canonical:none:server:latest'}"
+    ),
+    "token that has expired": Case("azure", CREDENTIALS, "the access token expiry is past", _expire_azure),
+}
+MORE = {
+    "keys that have expired": Case("aws", CREDENTIALS, "the credentials have expired", _expire_aws),
+    "region that is not enabled": Case("aws", CREDENTIALS, "enable the region for the account", _disable_region),
+    "managed identity that does not exist": Case("azure", FAILED, "FailedIdentityOperation", identity=NO_IDENTITY),
+}
+CHOSEN = {**CASES, **(MORE if EVERYTHING else {})}
+
+
+@pytest.fixture(params=CHOSEN.values(), ids=list(CHOSEN))
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture
+def cloud(case: Case) -> Iterator[SimulatedCloud]:
+    with recorded(case.cloud) as found:
+        yield found
+
+
+def test_a_refused_launch_says_why_and_leaves_nothing(case: Case, cloud: SimulatedCloud, tmp_path: Path) -> None:
+    market = ("--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    assert spotctl("prices", "fetch", *market, **cloud.environment).code == 0
+    case.change(cloud)
+    job = tmp_path / "job.yaml"
+    identity = case.identity or cloud.identity
+    job.write_text(
+        JOB.format(cloud=cloud.name, identity=identity, image=case.image, region=cloud.region, type=cloud.type)
+    )
+    ended = spotctl("launch", job, "--attached", "--yes", "--json", **cloud.environment)
+    assert (ended.code, case.reason.lower() in ended.json["message"].lower()) == (case.code, True), ended
+    assert cloud.server.machines() == ()
+    assert cloud.server.resources() == ()
