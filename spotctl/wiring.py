@@ -97,16 +97,16 @@ def _aws(settings: Settings) -> Source:
 
 def _gcp(settings: Settings) -> Source:
     from pricing_data.clouds.settings import GcpSettings
+    from pricing_data.samples import bundled_catalog
     from pricing_data.sources.gcp import GcpSource
 
-    return GcpSource(
-        _set(
-            GcpSettings(),
-            project=settings.gcp_project,
-            compute_endpoint=settings.gcp_compute_endpoint,
-            billing_endpoint=settings.gcp_billing_endpoint,
-        )
+    chosen = _set(
+        GcpSettings(),
+        project=settings.gcp_project,
+        compute_endpoint=settings.gcp_compute_endpoint,
+        billing_endpoint=settings.gcp_billing_endpoint,
     )
+    return GcpSource(chosen, bundled_catalog().types)
 
 
 def _azure(settings: Settings) -> Source:

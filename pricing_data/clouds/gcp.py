@@ -19,6 +19,7 @@ from typing import Any, Self, TypedDict
 import google.auth
 from google.api_core import exceptions
 from google.api_core.retry import Retry
+from google.auth.api_key import Credentials as ApiKey
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
@@ -157,6 +158,8 @@ class GcpSession:
     def _credentials(self, endpoint: str | None) -> Credentials:
         if is_plain_http(endpoint):
             return AnonymousCredentials()  # type: ignore[no-untyped-call]  # the SDK does not annotate it
+        if self._settings.api_key:
+            return ApiKey(self._settings.api_key)  # type: ignore[no-untyped-call]
         return self._default_identity[0]
 
     @cached_property

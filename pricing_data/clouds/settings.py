@@ -64,6 +64,12 @@ class GcpSettings:
     retry_deadline_seconds: float = 60.0
     connection_attempts: int = 3
 
+    @property
+    def api_key(self) -> str:
+        """The key with which the price list is read; empty if there is none, or if a project is set."""
+        has_project = self.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
+        return "" if has_project else os.environ.get("GOOGLE_API_KEY", "").strip()
+
 
 @dataclass(frozen=True, slots=True)
 class AzureSettings:

@@ -1,4 +1,4 @@
-"""Dated tables of public list prices other than machines: egress, disks, addresses.
+"""Dated tables of public list prices other than machines: egress, disks, addresses, savings of spot machines.
 
 Each row has the date it was read, the page it is from, and whether it is the list's own figure (`list`) or close to it
 (`approximate`). A new price is a new row with a later date; old rows stay, because past runs are billed by them.
@@ -30,6 +30,15 @@ def is_in(cloud: str, region: str, regions: str) -> bool:
     """Whether a region matches one of several globs, separated by spaces."""
     spelled = api_region(cloud, region)
     return any(fnmatchcase(spelled, glob) for glob in regions.split())
+
+
+@cache
+def saving_of(cloud: str, instance_type: str) -> tuple[float, int] | None:
+    """How far at least spot prices are below the list price, and the date of that statement; None if unknown."""
+    for row in rows_of("savings"):
+        if row["cloud"] == cloud and fnmatchcase(instance_type, row["types"]):
+            return float(row["saving"]), parse_time(row["asof"])
+    return None
 
 
 @cache

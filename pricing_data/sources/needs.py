@@ -32,6 +32,13 @@ SOURCES = (
         "`gcloud auth application-default login`; GOOGLE_CLOUD_PROJECT",
         "on-demand prices need the extra gcp-pricing",
     ),
+    SourceNeeds(
+        "gcp",
+        "spot and on-demand prices of shipped machine types",
+        "GOOGLE_API_KEY, a free key of any project",
+        "public price list; needs the extra gcp-pricing",
+    ),
+    SourceNeeds("gcp", "estimated spot prices", "", "shipped: list price less the published saving"),
     SourceNeeds("files", "histories, price lists, snapshots", "", "prices import, prices snapshot add"),
 )
 
@@ -62,6 +69,7 @@ _TASKS = {
     ("azure", "spot history"): Effort(3, 2_000, 2),
     ("azure", "machine types"): Effort(2, 1_000, 3),
     ("gcp", "spot prices and preemption rates"): Effort(150, 5_000, 3),
+    ("gcp", "public price list"): Effort(10, 3_000, 12),
     ("gcp", "machine types"): Effort(4, 200, 1),
     ("gcp", "on-demand prices"): Effort(10, 200, 12),
 }

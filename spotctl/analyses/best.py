@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf
 from typing import Any
 
@@ -12,7 +12,8 @@ from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownPrice
 from pricing_data.interruptions import Interruption
 from pricing_data.library import Library, Selection
-from pricing_data.market import LINUX, Market
+from pricing_data.list_prices import saving_of
+from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import HOUR, SECOND, to_usd
 from spotctl.errors import BadRequest
 
@@ -53,7 +54,7 @@ class RankedOffer:
 
     `eviction` is the probability of an eviction within an hour, `band` the provider's own words, `score` the chance
     that a request is filled, from 1 to 10. `lost_hours` is what an eviction costs: the work since the last checkpoint
-    and the time until another machine works.
+    and the time until another machine works. The price of a `shipped` offer is by the lists in this package.
     """
 
     market: Market
@@ -66,6 +67,7 @@ class RankedOffer:
     band: str | None
     score: float | None
     lost_hours: float
+    shipped: bool = False
 
     @property
     def usd_per_hour(self) -> float:
@@ -128,8 +130,8 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
 
 
 def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:
-    """All offers that fit the wish: every spot market with its last price, and an estimate where AWS publishes only
-    the saving against the on-demand price."""
+    """All offers that fit the wish: every spot market with its last price, an estimate where AWS publishes only the
+    saving against the on-demand price, and one by the shipped lists for a cloud of which no price is stored."""
     figures = _Figures(library.store.interruptions())
     found = [
         _offer(library.catalog, figures, (market, price, seen, False), lost_hours)
@@ -141,7 +143,12 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
         for market, price, seen in _estimates(library.catalog, figures, wish)
         if (market.cloud, market.region, market.instance_type) not in priced
     ]
-    return found
+    stored = {market.cloud for market in library.store.markets()}
+    return found + [
+        replace(_offer(library.catalog, figures, (market, price, seen, True), lost_hours), shipped=True)
+        for market, price, seen in _shipped_estimates(library.catalog, wish)
+        if market.cloud not in stored
+    ]
 
 
 def _spot(library: Library, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
@@ -167,6 +174,17 @@ def _estimates(catalog: Catalog, figures: _Figures, wish: MachineWish) -> Iterat
         price = round(on_demand.price * (1 - saving.low))
         if price > 0:
             yield market, price, saving.as_of
+
+
+def _shipped_estimates(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
+    """On-demand price x (1 - saving), by the lists that are shipped; as old as the older of the two."""
+    for on_demand in catalog.prices:
+        saving = saving_of(on_demand.cloud, on_demand.instance_type)
+        if saving is None or on_demand.os != wish.os:
+            continue
+        market = Market(on_demand.cloud, on_demand.region, NO_ZONE, on_demand.instance_type, on_demand.os)
+        if wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
+            yield market, round(on_demand.price * (1 - saving[0])), min(on_demand.as_of, saving[1])
 
 
 def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:

@@ -29,7 +29,12 @@ LostOption = Annotated[
     str,
     typer.Option(help="What an eviction costs: work since the last checkpoint, and time until another machine works."),
 ]
-MaxAgeOption = Annotated[str, typer.Option(help="Only prices that were seen within this time: 36h, 7d.")]
+MaxAgeOption = Annotated[
+    str,
+    typer.Option(
+        help="Only prices that were seen within this time: 36h.", show_default="7d, or estimates by shipped lists"
+    ),
+]
 
 
 def best(
@@ -46,14 +51,14 @@ def best(
         str, typer.Option(help="Rank by price, gpu, vcpu, useful, eviction or age.", show_default="gpu, else price")
     ] = "",
     limit: Annotated[int, typer.Option(help="Show this many offers.", min=1)] = 20,
-    max_age: MaxAgeOption = "7d",
+    max_age: MaxAgeOption = "",
     lost: LostOption = "15m",
     json_: JsonOption = False,
 ) -> None:
     """Rank the cheapest machines that fit, over all clouds, regions and zones.
 
     The price per useful hour counts what evictions destroy. A price marked as estimated is the on-demand price less the
-    saving that AWS publishes.
+    saving that the cloud publishes; for Google Cloud, until its prices are fetched, both are those of shipped lists.
 
     Example: spotctl prices best --gpu A100:8
     """
@@ -63,9 +68,9 @@ def best(
 
     session: Session = context.obj
     wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
-    now, oldest = wall_us(), parse_duration(max_age)
+    now, oldest = wall_us(), parse_duration(max_age or "7d")
     found = offers_that_fit(session.settings, wish, lost)
-    current = [offer for offer in found if offer.is_current(now, oldest)]
+    current = [offer for offer in found if offer.is_current(now, oldest) or (offer.shipped and not max_age)]
     shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]
     if len(found) > len(current):
         session.remark(

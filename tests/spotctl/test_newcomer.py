@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import NonCallableMock
 
 import pytest
+from google.auth.credentials import Credentials
 
+from pricing_data.clouds.base import ApiCall
+from pricing_data.clouds.gcp import GcpSession
+from pricing_data.clouds.settings import GcpSettings
 from pricing_data.units import DAY
 from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
+from tests.servers.gcp import Gcp, sku
+from tests.servers.loopback import serving
 from tests.spotctl.cli import spotctl
 
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
@@ -69,7 +77,9 @@ def test_from_nothing_to_the_cheapest_place_for_8_a100() -> None:
     assert announced.startswith("asks aws (1 region), azure (1 region): about ")
     for word in ("requests", "MB to download", "rows", "MB of disk", "minutes"):
         assert word in announced
-    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    every = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    offers = [one for one in every if not one["market"].startswith("gcp/")]
+    assert len(every) > len(offers), "machines of Google Cloud are estimated by shipped lists"
     assert [(one["market"], one["usd_per_hour"], one["estimated"]) for one in offers] == [
         ("azure/eastus/-/Standard_ND96asr_v4", 10.8788, False),
         ("aws/us-east-1/-/p4d.24xlarge", pytest.approx(30 * 0.38), True),
@@ -78,6 +88,49 @@ def test_from_nothing_to_the_cheapest_place_for_8_a100() -> None:
     assert offers[1]["band"] == "15-20%"
     assert offers[1]["eviction"] is not None
     assert "(estimated)" in spotctl("prices", "best", "--gpu", "A100:8").out
+
+
+def test_an_api_key_brings_google_clouds_prices_of_shipped_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    iowa = ["us-central1"]
+    rates = [
+        sku("A2 Instance Core running in Americas", 31_611_000, iowa),
+        sku("A2 Instance Ram running in Americas", 4_237_000, iowa, "GiBy.h"),
+        sku("Nvidia Tesla A100 GPU running in Americas", 2_933_908_000, iowa),
+        sku("Spot Preemptible A2 Instance Core running in Americas", 10_000_000, iowa),
+        sku("Spot Preemptible A2 Instance Ram running in Americas", 1_000_000, iowa, "GiBy.h"),
+        sku("Nvidia Tesla A100 GPU attached to Spot Preemptible VMs running in Americas", 1_000_000_000, iowa),
+    ]
+    monkeypatch.setenv("GOOGLE_API_KEY", "a-key")
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    with serving(Gcp(skus=rates)) as server:
+        monkeypatch.setenv("SPOTCTL_GCP_BILLING_ENDPOINT", server.url)
+        fetched = spotctl("prices", "fetch", "--cloud", "gcp", "--json")
+        assert (fetched.code, len(fetched.json["tasks"])) == (0, 1), fetched.err
+        assert all("a-key" not in str(request) for request in server.requests), "a key in clear"
+    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    (offer,) = offers
+    assert offer["market"] == "gcp/us-central1/-/a2-highgpu-8g"
+    assert offer["usd_per_hour"] == pytest.approx(96 * 0.01 + 680 * 0.001 + 8)
+    assert offer["on_demand"] == pytest.approx(96 * 0.031611 + 680 * 0.004237 + 8 * 2.933908)
+    assert not offer["estimated"]
+
+
+def test_the_api_key_is_sent_to_google_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the SDK's client would send, without a network."""
+    monkeypatch.setenv("GOOGLE_API_KEY", "a-key")
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    given: list[dict[str, str]] = []
+
+    def client(credentials: Credentials, **_: object) -> nullcontext[NonCallableMock]:
+        headers: dict[str, str] = {}
+        credentials.apply(headers)  # type: ignore[no-untyped-call]
+        given.append(headers)
+        return nullcontext(NonCallableMock(list_skus=lambda **_: []))
+
+    monkeypatch.setattr("google.cloud.billing_v1.CloudCatalogClient", client)
+    with GcpSession(GcpSettings()) as session:
+        assert list(session.price_list(ApiCall("price list", ""), "services/x")) == []
+    assert given == [{"x-goog-api-key": "a-key"}]
 
 
 @pytest.mark.usefixtures("azure")
@@ -112,7 +165,7 @@ def test_a_mistyped_region_is_named() -> None:
 
 def test_every_source_says_what_it_needs() -> None:
     listed = spotctl("prices", "sources", "--json").json["sources"]
-    assert {one["cloud"] for one in listed if not one["needs"]} == {"aws", "azure", "files"}
+    assert {one["cloud"] for one in listed if not one["needs"]} == {"aws", "azure", "gcp", "files"}
     assert "no account" in spotctl("prices", "sources").out
 
 

@@ -141,8 +141,20 @@ def test_a_bad_option_is_one_line(words: tuple[str, ...], message: str) -> None:
 
 
 def test_without_prices_the_synthetic_market_is_labeled() -> None:
-    assert all(offer["synthetic"] for offer in spotctl("prices", "best", "--json").json["offers"])
-    assert "no offer fits" in spotctl("prices", "best", "--gpu", "H100").err
+    assert all(offer["synthetic"] for offer in spotctl("prices", "best", "--gpu", "K80", "--json").json["offers"])
+    assert "no offer fits" in spotctl("prices", "best", "--gpu", "H200").err
+
+
+def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_lists() -> None:
+    offers = spotctl("prices", "best", "--gpu", "H100:8", "--json").json["offers"]
+    assert offers
+    for offer in offers:
+        assert offer["market"].endswith("/-/a3-highgpu-8g")
+        assert offer["estimated"]
+        assert offer["discount"] == pytest.approx(0.29)
+        assert offer["age_seconds"] > 0
+    assert "no offer fits" in spotctl("prices", "best", "--gpu", "H100:8", "--max-age", "7d").err
+    assert spotctl("prices", "watch", "--gpu", "H100:8", "--below", "99", "--no-fetch", "--for", "0").code == 3
 
 
 @pytest.mark.usefixtures("prices")

@@ -13,6 +13,9 @@ from pricing_data.market import NO_ZONE, Market
 CLOUD = "gcp"
 
 _CARD = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-mega)?(?:-\d+gb)?")
+# The API's names of the GPUs in the shipped catalog, and the local SSDs that come with a machine.
+_CARDS = {"A100": "nvidia-tesla-a100", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb", "L4": "nvidia-l4"}
+_BUNDLED_SSDS = {**{f"a2-ultragpu-{count}g": count for count in (1, 2, 4, 8)}, "a3-highgpu-8g": 16}
 # These have a fraction of one GPU, which the API counts as a whole one.
 _GPU_SHARES = {"g4-standard-6": "1/8", "g4-standard-12": "1/4", "g4-standard-24": "1/2"}
 
@@ -32,6 +35,13 @@ class GcpMachine:
     def instance_type(self) -> InstanceType:
         accelerator = card(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
         return InstanceType(CLOUD, self.name, self.vcpus, self.memory_mib / 1024, accelerator, self.gpus)
+
+
+def known_machine(known: InstanceType) -> GcpMachine:
+    """A machine type from the catalog; one with a GPU of an unknown name will have no price."""
+    gpu = _CARDS.get(known.accelerator, known.accelerator) if known.accelerator else None
+    ssds = _BUNDLED_SSDS.get(known.name, 0)
+    return GcpMachine(known.name, known.vcpus, round(known.memory_gib * 1024), gpu, known.accelerators, ssds)
 
 
 def card(gpu: str, share: str | None = None) -> str:

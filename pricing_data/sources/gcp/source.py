@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.catalog import OnDemandPrice
+from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.clouds.settings import GcpSettings
 from pricing_data.errors import BadInput, CloudError, RequestRejected
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.observed import WatchRecord
-from pricing_data.sources.base import FetchRequest, FetchTask
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
 from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_history
-from pricing_data.sources.gcp.machines import CLOUD, GcpMachine, machine_of
+from pricing_data.sources.gcp.machines import CLOUD, GcpMachine, known_machine, machine_of
 from pricing_data.sources.gcp.skus import SOURCE, Rates, quotes, rates_of, recipe
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, Span
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pricing_data.clouds.gcp import GcpSession
 
 _SPOT_PRICES = "spot prices and preemption rates"
+PUBLIC_PRICES = "public price list"
 
 LATE = 7 * DAY
 """A day's figures may be published after a fetch has passed that day, so each fetch looks back this far."""
@@ -38,17 +39,22 @@ class GcpSource:
 
     Prices and preemption rates are per region, because GCP does not price zones separately. Spot prices without a
     history, and all on-demand prices, are computed from the public price list. That list needs the extra `gcp-pricing`;
-    a machine that it prices only in part gets no price.
+    a machine that it prices only in part gets no price. Without an account, an API key is enough to read it; it then
+    prices machine types that are `known` already.
     """
 
     cloud = CLOUD
 
-    def __init__(self, settings: GcpSettings | None = None) -> None:
+    def __init__(self, settings: GcpSettings | None = None, known: Iterable[InstanceType] = ()) -> None:
         self._settings = settings or GcpSettings()
+        self._known = known
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
-        """The tasks of each region; lists the regions only if the request names none."""
+        """The tasks of each region; lists the regions only if the request names none. With an API key, only one."""
         price_list = _PriceList(self._settings)
+        if self._settings.api_key:
+            pull = partial(self._public_prices, price_list, request)
+            return [FetchTask(CLOUD, NO_REGION, PUBLIC_PRICES, pull, spot_prices=True)]
         pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
             "machine types": self._machine_types,
             _SPOT_PRICES: partial(self._spot_history, price_list),
@@ -106,16 +112,23 @@ class GcpSource:
             raise RequestRejected(problem, refusals[0].cure, refusals[0].code)
         _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
+    def _public_prices(self, price_list: _PriceList, request: FetchRequest) -> Iterator[FetchedRows]:
+        machines = [known_machine(one) for one in self._known if one.cloud == CLOUD and request.wants_type(one.name)]
+        rates = price_list.rates()
+        for region in request.regions or sorted({region for region, _, _ in rates.known}):
+            # Most machine types are not sold in most regions.
+            unsold = Rejects(f"gcp/{region}: on-demand prices")
+            on_demand = tuple(_on_demand(machines, region, rates, unsold))
+            yield FetchedRows.joined(
+                (_composed_spot(machines, region, request.until, price_list), FetchedRows(on_demand=on_demand))
+            )
+
     def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
         rates = price_list.rates()
         with _opened(self._settings) as session:
             machines = _listed(session, region, request)
-        prices = [
-            OnDemandPrice(CLOUD, region, machine.name, LINUX, quote.as_of, quote.price, SOURCE)
-            for machine, quote in quotes(machines, region, "on-demand", rates, rejects)
-        ]
-        yield FetchedRows(on_demand=tuple(prices))
+        yield FetchedRows(on_demand=tuple(_on_demand(machines, region, rates, rejects)))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
         _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
         rejects.report()
@@ -180,6 +193,11 @@ def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: 
         interruptions=interruptions(market, answer, window, rejects),
         watched={market: watched} if events else {},
     )
+
+
+def _on_demand(machines: Iterable[GcpMachine], region: str, rates: Rates, rejects: Rejects) -> Iterator[OnDemandPrice]:
+    for machine, quote in quotes(machines, region, "on-demand", rates, rejects):
+        yield OnDemandPrice(CLOUD, region, machine.name, LINUX, quote.as_of, quote.price, SOURCE)
 
 
 def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList) -> FetchedRows:
