@@ -21,6 +21,12 @@ for _name in ("COLUMNS", "LINES"):
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each processor: tests of machines and trainings mostly wait for them."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no worker is left with one of them at the end."""
