@@ -10,7 +10,7 @@ from tests.agileml.mutants import MUTANTS
 from tests.agileml.mutation import Mutant, catching
 
 SEEDS = 60
-ENOUGH = 3
+ENOUGH = 2
 """Schedules that must detect a bug: a single one might be lost with the next change of the core."""
 
 

@@ -127,7 +127,7 @@ def test_recorded_traces_are_met_and_a_third_of_the_gap_closes(
     shared_data: Path, recorded: str, least_mean: float
 ) -> None:
     traces = str(shared_data / "availability" / f"availability__1-node__{recorded}__*")
-    ended = spotctl("backtest", "deadline", "--traces", traces, "--starts", "12", "--json")
+    ended = spotctl("backtest", "deadline", "--traces", traces, "--starts", "6", "--json")
     assert ended.code == 0
     assert all(row["misses"] == 0 for row in ended.json["results"])
     closed = [one["share"] for one in ended.json["gap_closed"]]

@@ -206,7 +206,7 @@ def test_the_cost_is_the_sum_over_seconds(rule: str, regime: Callable[[int], Evi
 @pytest.mark.parametrize("regime", REGIMES)
 def test_no_strategy_is_below_the_bound_with_refunds_added_back(regime: Callable[[int], EvictionModel]) -> None:
     for rule in BILLING_RULES:
-        known = scenario(billing=billing_rule(rule), evictions=regime(5), starts=3)
+        known = scenario(billing=billing_rule(rule), evictions=regime(5), starts=2)
         results = backtest(known, [*SCHEMES, "bound"])
         least = {(one.hours, one.start): one.cost for one in results if one.scheme == "bound"}
         for one in results:

@@ -302,7 +302,7 @@ markets = st.sampled_from(
 prices = st.dictionaries(markets, st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), min_size=1, max_size=8)
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(
     prices,
     st.sampled_from(STRATEGIES),

@@ -26,12 +26,11 @@ from tests.spotctl.run.budgets import play
 from tests.spotctl.run.faults import clean
 from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, life, terms
 
-SEEDS = range(40)
+SEEDS = range(16)
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[part::4] for part in range(4)])
-def test_no_budget_is_exceeded(seeds: range) -> None:
-    ends = {play(seed).outcome for seed in seeds}
+def test_no_budget_is_exceeded() -> None:
+    ends = {play(seed).outcome for seed in SEEDS}
     assert ends >= {BUDGET, DONE}, "the runs are too much alike"
 
 
