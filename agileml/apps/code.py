@@ -52,16 +52,26 @@ def unpack(files: Mapping[str, bytes], folder: Path, target: str) -> str:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    if target.endswith(".py"):
-        return str(folder / Path(target).name)
+    file, attribute = split(target)
+    if file:
+        return str(folder / Path(file).name) + (f":{attribute}" if attribute else "")
     # Before this computer's own modules: the job's code is to be run.
     sys.path.insert(0, str(folder))
     return target
 
 
+def split(target: str) -> tuple[str, str]:
+    """The file of a target `FILE.py` or `FILE.py:NAME`, and the name; empty texts for another target."""
+    if target.endswith(".py"):
+        return target, ""
+    file, _, name = target.rpartition(":")
+    return (file, name) if file.endswith(".py") else ("", "")
+
+
 def _source(target: str) -> tuple[Path, list[Path]] | None:
     """The folder that a trainer's modules are found in, and its files."""
-    source = _file(target) if target.endswith(".py") else _module(target.partition(":")[0])
+    file, _ = split(target)
+    source = _file(file) if file else _module(target.partition(":")[0])
     if source is None:
         return None
     path, root = source

@@ -16,9 +16,10 @@ from typing import cast
 
 from agileml.apps.arguments import build
 from agileml.apps.builtin import BUILT_IN
-from agileml.apps.code import digest_of, files_of, unpack
+from agileml.apps.code import digest_of, files_of, split, unpack
 from agileml.apps.ratings_file import content_digest
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
+from agileml.extras import NEEDS_TORCH
 from agileml.trainer import Trainer
 from agileml.user_code import described
 
@@ -46,18 +47,21 @@ class TrainerSource:
         """
         if self.target in BUILT_IN:
             return cast("Trainer", build(self.target, _built_in(self.target), self.arguments))
-        if self.target.endswith(".py"):
-            return _made(_from_file(_import_file(Path(self.target)), self.target), self.target, self.arguments)
+        file, attribute = split(self.target)
+        if file:
+            module = _import_file(Path(file))
+            factory = _attribute(module, attribute, self.target) if attribute else _from_file(module, file)
+            return _made(factory, self.target, self.arguments)
         if ":" in self.target:
             return _made(_from_module(self.target), self.target, self.arguments)
         raise UnknownApp(
             f"unknown app {self.target!r}; choose one of {', '.join(BUILT_IN)},"
-            " or pass module:Class or a file that ends in .py"
+            " or pass module:Class, FILE.py or FILE.py:NAME"
         )
 
     def code(self) -> str:
         """The version of the code and its arguments, which must be the same on all nodes of a job."""
-        name = Path(self.target).name if self.target.endswith(".py") else self.target
+        name = Path(self.target).name if split(self.target)[0] else self.target
         digest = sha256(repr((name, sorted(self.arguments.items()))).encode())
         if self.target not in BUILT_IN:
             digest.update(digest_of(self.target))
@@ -168,10 +172,16 @@ def _from_module(target: str) -> Callable[..., object]:
         if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(error.__cause__.name or name):
             raise UnknownApp(f"{target}: no module {error.__cause__.name!r} on the import path") from None
         raise
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        raise UnknownApp(f"{target}: the module {name} has no {attribute}; write module:Class")
-    return factory if callable(factory) else lambda: factory
+    return _attribute(module, attribute, target)
+
+
+def _attribute(module: object, attribute: str, target: str) -> Callable[..., object]:
+    """What makes the trainer of this name in a module: a class, a function, or the trainer itself."""
+    found = getattr(module, attribute, None)
+    if found is None:
+        place = target.rpartition(":")[0]
+        raise UnknownApp(f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME")
+    return found if callable(found) else lambda: found
 
 
 def _made(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
@@ -192,6 +202,9 @@ def _executed(where: str, function: Callable[[], object]) -> object:
         raise
     except SyntaxError as error:
         raise TrainerFailed(f"{where}, line {error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        cure = f" ({NEEDS_TORCH})" if error.name == "torch" else ""
+        raise TrainerFailed(f"{where}: {described(error)}{cure}") from error
     except Exception as error:
         raise TrainerFailed(f"{where}: {described(error)}") from error
 

@@ -28,7 +28,11 @@ class CommitRule:
     def initial(self, partition: int, params: Mapping[str, Array]) -> State:
         """The state of clock 0."""
         model = self.layout.state_of(partition, params)
-        return model + [np.zeros_like(array) for array in model for _ in range(self.declared.slots)]
+        return model + [slot for array in model for slot in self._slots(array)]
+
+    def _slots(self, array: Array) -> State:
+        full = [np.zeros_like(array) for _ in range(self.declared.slots)]
+        return full + [np.zeros(len(array)) for _ in range(self.declared.row_slots)]
 
     def model(self, partition: int, state: State) -> State:
         """The part of a state that workers see."""
@@ -62,7 +66,7 @@ class CommitRule:
         after = [array.copy() for array in state]
         segments = self.layout.partitions[partition]
         update = dense(after[: len(segments)], summed)
-        count = self.declared.slots
+        count = self.declared.slots + self.declared.row_slots
         for index, segment in enumerate(segments):
             values, first = after[index], len(segments) + index * count
             where = f"{self.declared.name}, clock {clock}, parameter {segment.name!r}"

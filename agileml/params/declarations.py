@@ -24,7 +24,8 @@ class Declarations:
     `name`: its name in errors and logs. `batch`: items of a shard per clock; 0 for all. `chunk`: items per call of
     `step`. `aggregation`: `add`, `max` or `min`. `apply`: called once per clock with the summed updates, instead of
     adding them. It receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
-    of the parameter's shape that `apply` keeps between clocks; they start as zeros.
+    of the parameter's shape that `apply` keeps between clocks; they start as zeros. `row_slots`: further slots with one
+    number (float64) for each row, such as a count of steps; `apply` receives them after the others.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Declarations:
     aggregation: Aggregation
     apply: Apply | None
     slots: int
+    row_slots: int
 
     @classmethod
     def of(cls, trainer: object) -> Declarations:
@@ -45,11 +47,20 @@ class Declarations:
         apply = getattr(trainer, "apply", None)
         if apply is not None and (not callable(apply) or aggregation != ADD.name):
             raise BadTrainer(f"{name}: apply must be a method, and needs the aggregation 'add'")
-        batch, chunk, slots = (getattr(trainer, item, None) for item in ("batch", "chunk", "slots"))
-        for item, value, least in (("batch", batch, 0), ("chunk", chunk, 1), ("slots", slots, 0)):
+        numbers = {item: getattr(trainer, item, None) for item in ("batch", "chunk", "slots", "row_slots")}
+        for item, value in numbers.items():
+            least = 1 if item == "chunk" else 0
             if value is not None and (not isinstance(value, int) or value < least):
                 raise BadTrainer(f"{name}: {item} is {value!r}; it must be a whole number of at least {least}")
-        return cls(name, batch or 0, chunk, AGGREGATIONS[aggregation], apply, slots or 0)
+        return cls(
+            name,
+            numbers["batch"] or 0,
+            numbers["chunk"],
+            AGGREGATIONS[aggregation],
+            apply,
+            numbers["slots"] or 0,
+            numbers["row_slots"] or 0,
+        )
 
 
 def name_of(trainer: object) -> str:

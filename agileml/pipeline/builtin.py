@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agileml.extras import torch_module
 from agileml.pipeline.layers import Dense, Dropout, cross_entropy
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
-from agileml.pipeline.torch_layers import torch_layers, torch_module
+from agileml.pipeline.torch_layers import torch_layers
 
 CLASSES, FEATURES, WIDTH = 10, 64, 128
 TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS = 32, 16, 64, 4, 4

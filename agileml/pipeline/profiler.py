@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from agileml.checks import check_whole
+from agileml.extras import torch_module
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights
 from agileml.pipeline.profile import FORMAT, LayerCost, ModelProfile
-from agileml.pipeline.torch_layers import TorchLayer, torch_module
+from agileml.pipeline.torch_layers import TorchLayer
 from agileml.pipeline.user_model import ModelFactory
 
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agileml.errors import AgileMLError, BadArgument
+from agileml.errors import BadArgument
+from agileml.extras import torch_module
 from agileml.pipeline.model import Array, DrawKey, Stash, Weights
 
 if TYPE_CHECKING:
     import torch
-
-
-def torch_module() -> Any:  # noqa: ANN401  # a module, which may be missing
-    """PyTorch, or an error that says how to install it."""
-    try:
-        import torch
-    except ImportError:
-        raise AgileMLError("this model needs PyTorch: pip install 'spotctl[torch]'") from None
-    return torch
 
 
 class TorchLayer:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="Trainer: a Python file, module:Class, or a built-in app (mf, mlr).")],
+    file: Annotated[
+        str, typer.Argument(help="Trainer: FILE.py, FILE.py:NAME, module:Class, or a built-in app (mf, mlr).")
+    ],
     engine: Annotated[
         str,
         typer.Option(

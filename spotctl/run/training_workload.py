@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agileml.apps.code import split
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
@@ -320,7 +321,7 @@ def training_job(spec: JobSpec) -> TrainingJob:
     # On the local market, a job's times are the market's, as its prices and its deadline are.
     second = SECOND * (spec.local.speed if spec.is_local else 1.0)
     # A file is named relative to the job's folder, wherever the job is launched.
-    app = str(spec.workdir / program.app) if program.app.endswith(".py") else program.app
+    app = str(spec.workdir / program.app) if split(program.app)[0] else program.app
     return TrainingJob(
         TrainerSource(app, program.args),
         spec.resources.reliable.machines,

@@ -24,7 +24,9 @@ import sys
 from multiprocessing.connection import Connection
 descriptor, alive, folder, keep = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "keep"
 connection = Connection(descriptor)
-sys.path[:] = connection.recv()
+sys.path[:], preloaded = connection.recv()
+for name in preloaded:
+    __import__(name)
 from agileml.engines.local.fork_server import main
 main(connection, [alive, *map(int, filter(None, sys.argv[5:]))], folder, keep)
 """
@@ -32,6 +34,9 @@ main(connection, [alive, *map(int, filter(None, sys.argv[5:]))], folder, keep)
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Each node gets one processor: with more threads the nodes of a computer would slow each other down."""
+
+_PRELOADED = ("torch", "torch._dynamo")
+"""Slow to import; if this process has imported them for the trainer, the fork server does so once for all nodes."""
 
 CLOSE_SECONDS = 10.0
 """Time for the fork server to kill its processes and exit."""
@@ -81,7 +86,7 @@ class Processes:
         finally:
             theirs.close()
             os.close(alive)
-        self._connection.send(sys.path)
+        self._connection.send((sys.path, [name for name in _PRELOADED if name in sys.modules]))
 
     def start(self, name: str, role: Role) -> None:
         """Starts a process. Raises AgileMLError if the fork server is gone."""

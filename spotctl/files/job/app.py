@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agileml.apps.builtin import BUILT_IN
+from agileml.apps.code import split
 from spotctl.files.job.forms import meant
 
 _ANY = "*"
@@ -15,9 +16,11 @@ _ANY = "*"
 
 def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
     """Why there is no such app, or None. With `setup`, a module may still be installed later."""
-    if app.endswith(".py"):
-        is_there = (workdir / app).is_file()
-        return None if is_there else f"there is no file {app!r} in {workdir}; expected a path relative to workdir"
+    path, attribute = split(app)
+    if path:
+        if not (workdir / path).is_file():
+            return f"there is no file {path!r} in {workdir}; expected a path relative to workdir"
+        return _no_class(workdir / path, attribute) if attribute else None
     module, colon, name = app.partition(":")
     if not colon:
         return None if app in BUILT_IN else _no_built_in(app)
@@ -44,9 +47,8 @@ def arguments_problem(app: str, arguments: Mapping[str, object]) -> str | None:
 
 
 def _no_built_in(app: str) -> str:
-    return (
-        f"{app!r} is not a built-in app{meant(app, BUILT_IN)}; expected {', '.join(BUILT_IN)}, module:Class or FILE.py"
-    )
+    expected = f"{', '.join(BUILT_IN)}, module:Class or FILE.py:NAME"
+    return f"{app!r} is not a built-in app{meant(app, BUILT_IN)}; expected {expected}"
 
 
 def _module_file(module: str, workdir: Path) -> Path | None:

@@ -46,7 +46,7 @@ OURS = "SPOTCTL_"
 """spotctl sets the variables that begin with this on every machine."""
 _VARIABLE = rf"(?!{OURS})[A-Za-z_][A-Za-z0-9_]*"
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
-_APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py"
+_APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
 _MOST = 10**9
 AUTO = "auto"
@@ -337,7 +337,7 @@ STRATEGY = Form(
     " (pools), lookahead:12.5 (USD per hour)",
     {"anyOf": [{"enum": _COMPLETE_STRATEGIES}, {"type": "string", "pattern": f"^(?:{_STRATEGY})$"}]},
 )
-APP = _text(_APP, "a built-in app (mf), module:Class, or a Python file that ends in .py")
+APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")
 TEXT = Form(_read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(lambda written: Path(_read_text(written)), "a folder", {"type": "string", "pattern": r"\S"}, str)
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")

@@ -60,7 +60,8 @@ class Training:
 
     app: str = needed(
         forms.APP,
-        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir (module:Class, FILE.py).",
+        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir"
+        " (module:Class, FILE.py:NAME).",
         "mf",
         "apps.recsys:Recsys",
     )

@@ -1,0 +1,228 @@
+"""A PyTorch module whose trained parameters come from servers, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agileml.errors import BadTrainer, NotFinite, TrainerFailed
+from agileml.extras import torch_module
+from agileml.params.layout import Array, Params
+from agileml.user_code import beginning_of, described
+
+if TYPE_CHECKING:
+    import torch
+
+Objective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
+
+_FLOATS = ("torch.float32", "torch.float64")
+
+
+class Network:
+    """A module on one device. `trained` are the names of the parameters whose values travel.
+
+    The running statistics of normalization layers travel as well: each clock moves them by the mean over its chunks of
+    what a chunk alone would have changed. Frozen parameters and constant buffers are the same on every node and stay.
+    """
+
+    def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str) -> None:
+        self.module = module.to(device)
+        self._device = device
+        self._trained = {name: one for name, one in module.named_parameters() if name in trained}
+        self._averaged = dict(_running_statistics(module))
+        self._constant = {name: one for name, one in module.named_buffers() if name not in self._averaged}
+        self.sparse = sparse_names(module)
+
+    def arrays(self) -> Params:
+        """The values that travel, with at least one axis; statistics that are counts become floats."""
+        return {name: _array(one) for name, one in [*self._trained.items(), *self._averaged.items()]}
+
+    def assign(self, read: Callable[[str], Array]) -> None:
+        """Takes over the values of the servers."""
+        torch = torch_module()
+        for name, tensor in [*self._trained.items(), *self._averaged.items()]:
+            values = read(name)
+            if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.is_floating_point():
+                np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
+            else:
+                tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
+
+    def gradients(
+        self, objective: Objective, batch: object, weight: float, where: str
+    ) -> Iterator[tuple[str, Array | None, Array]]:
+        """Parameters with the rows (None: all) and values of `weight` times the gradient; then changes of statistics.
+
+        Parameters that the loss does not depend on are left out. No value is -0.0, so that a server can tell rows with
+        a gradient of 0 from rows without one.
+        """
+        self.module.train()
+        before = {name: one.detach().clone() for name, one in self._averaged.items()}
+        versions = {name: one._version for name, one in self._constant.items()}
+        loss = self._loss(objective, batch, where)
+        gradients = self._differentiated(loss, objective, where)
+        self._check_kept(versions, where)
+        if not isfinite(loss.item()):
+            raise NotFinite(_diverged(loss.item(), gradients, objective, where))
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                yield self._weighted(name, gradient, weight, where)
+        for name, old in before.items():
+            change = (self._averaged[name].double() - old.double()) * weight
+            yield name, None, change.cpu().numpy().reshape(old.shape or 1)
+
+    def mean_loss(self, objective: Objective, batch: object, where: str) -> float:
+        """The loss of a batch, as in use: without dropout, and with running statistics."""
+        self.module.eval()
+        with torch_module().no_grad():
+            loss = self._loss(objective, batch, where).item()
+        if not isfinite(loss):
+            gradients = self._differentiated(self._loss(objective, batch, where), objective, where)
+            raise NotFinite(_diverged(loss, gradients, objective, where))
+        return loss
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """All parameters and buffers, as plain PyTorch loads them."""
+        return {name: one.detach().cpu().clone() for name, one in self.module.state_dict().items()}
+
+    def _loss(self, objective: Objective, batch: object, where: str) -> torch.Tensor:
+        given = _moved(batch, self._device)
+        try:
+            loss: torch.Tensor = objective(self.module, given)
+        except Exception as error:
+            layer = _failing_layer(self.module, objective, given)
+            raise TrainerFailed(f"{where}{layer}: {' '.join(described(error).split())}") from error
+        if getattr(loss, "numel", int)() != 1:
+            shape = f"a tensor of shape {tuple(loss.shape)}" if hasattr(loss, "shape") else type(loss).__name__
+            raise BadTrainer(
+                f"{where}: the objective returned {shape}; return the mean loss of the batch, a tensor with one number"
+                f" ({beginning_of(objective)})"
+            )
+        return loss
+
+    def _differentiated(self, loss: torch.Tensor, objective: Objective, where: str) -> dict[str, torch.Tensor | None]:
+        if not loss.requires_grad:
+            raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
+        found = torch_module().autograd.grad(loss, list(self._trained.values()), allow_unused=True)
+        return dict(zip(self._trained, found, strict=True))
+
+    def _check_kept(self, versions: Mapping[str, int], where: str) -> None:
+        forward = beginning_of(self.module.forward)
+        now = dict(self.module.named_parameters())
+        for name, parameter in self._trained.items():
+            if now.get(name) is not parameter:
+                shapes = f"shape {tuple(parameter.shape)} became {tuple(now[name].shape) if name in now else 'nothing'}"
+                raise BadTrainer(f"{where}, parameter {name!r}: the module replaced it ({shapes}); {forward}")
+        buffers = dict(self.module.named_buffers())
+        for name, buffer in self._constant.items():
+            if buffers.get(name) is not buffer or buffer._version != versions[name]:
+                raise BadTrainer(
+                    f"{where}, buffer {name!r}: the module changed it; of what a step changes, only the running"
+                    f" statistics of normalization layers can be combined ({forward})"
+                )
+
+    def _weighted(
+        self, name: str, gradient: torch.Tensor, weight: float, where: str
+    ) -> tuple[str, Array | None, Array]:
+        if gradient.is_sparse != (name in self.sparse):
+            problem = (
+                "its gradient is sparse, but it is not the weight of an Embedding"
+                if gradient.is_sparse
+                else "the embedding has sparse=True, but its weight is used elsewhere, too, which makes its gradient"
+                " dense; use sparse=False"
+            )
+            raise BadTrainer(f"{where}, parameter {name!r}: {problem}")
+        rows = None
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
+        values = gradient.mul(weight).add_(0.0).cpu().numpy()
+        return name, rows, values.reshape(values.shape or 1)
+
+
+def checked(module: torch.nn.Module) -> torch.nn.Module:
+    """The module, if its parameters can be trained; BadTrainer names the first that cannot."""
+    torch = torch_module()
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise BadTrainer(f"parameter {name!r} has no shape yet: pass a batch through the module when you make it")
+        if parameter.requires_grad and str(parameter.dtype) not in _FLOATS:
+            raise BadTrainer(
+                f"parameter {name!r} holds {parameter.dtype}; train in float32 or float64"
+                " (torch.autocast in the objective computes in less)"
+            )
+    return module
+
+
+def sparse_names(module: torch.nn.Module) -> frozenset[str]:
+    """The parameters whose gradients are sparse."""
+    return frozenset(
+        f"{path}.weight" if path else "weight"
+        for path, one in module.named_modules(remove_duplicate=True)
+        if getattr(one, "sparse", False) is True and hasattr(one, "weight")
+    )
+
+
+def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    torch = torch_module()
+    for path, one in module.named_modules():
+        if isinstance(one, torch.nn.modules.batchnorm._NormBase):
+            for name, buffer in one.named_buffers(recurse=False):
+                yield (f"{path}.{name}" if path else name), buffer
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    detached = tensor.detach().cpu()
+    values = (detached if detached.is_floating_point() else detached.double()).numpy().copy()
+    return values.reshape(values.shape or 1)
+
+
+def _moved(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what the user's dataset and collate make it
+    """The batch with all its tensors on a device."""
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {key: _moved(value, device) for key, value in batch.items()}
+    if isinstance(batch, list):
+        return [_moved(value, device) for value in batch]
+    if type(batch) is tuple:
+        return tuple(_moved(value, device) for value in batch)
+    return batch
+
+
+def _diverged(loss: float, gradients: Mapping[str, torch.Tensor | None], objective: Objective, where: str) -> str:
+    torch = torch_module()
+    bad = [name for name, one in gradients.items() if one is not None and not torch.isfinite(_numbers(one)).all()]
+    named = f", parameter {bad[0]!r}" if bad else ""
+    return (
+        f"{where}{named}: the loss is {loss}; lower the learning rate, or look for a division by 0"
+        f" ({beginning_of(objective)})"
+    )
+
+
+def _numbers(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _failing_layer(module: torch.nn.Module, objective: Objective, batch: object) -> str:
+    """The innermost layer in which the objective fails, with its parameters' shapes: computes it once more."""
+    torch = torch_module()
+    entered: list[Any] = []
+    hooks = torch.nn.modules.module
+    handles = (
+        hooks.register_module_forward_pre_hook(lambda one, _: entered.append(one)),
+        hooks.register_module_forward_hook(lambda *_: entered.pop() and None),
+    )
+    with suppress(Exception), torch.no_grad():
+        # The same error as before, which is reported.
+        objective(module, batch)
+    for handle in handles:
+        handle.remove()
+    names = {one: name for name, one in module.named_modules()}
+    if not entered or not names.get(entered[-1]):
+        return ""
+    shapes = [f"{name} {tuple(one.shape)}" for name, one in entered[-1].named_parameters(recurse=False)]
+    return f", layer {names[entered[-1]]!r}" + (f" with parameter {', '.join(shapes)}" if shapes else "")

@@ -1,0 +1,220 @@
+"""Runs PyTorch's optimizers on servers, each of which holds some rows of the parameters and of the optimizers' state.
+
+State lives in the slots that follow a partition wherever it goes: a copy of the optimizer's state in full size, and one
+number for each row where the state is a number, such as the count of steps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agileml.errors import BadTrainer
+from agileml.extras import torch_module
+from agileml.params.layout import Array
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+Hyperparameters = dict[str, Any]
+
+_PROBE = (4, 3)
+"""Shape of the parameter on which an optimizer is tried: more than one row and more than one column."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateNames:
+    """The entries of an optimizer's state: those of the parameter's shape, and numbers."""
+
+    arrays: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
+class RowOptimizers:
+    """The optimizers of a module, by parameter. One of them updates the rows of a parameter at a time."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        optimizers: Sequence[Optimizer],
+        schedule: Callable[[Optimizer], LRScheduler] | None,
+        sparse: frozenset[str],
+    ) -> None:
+        self._sparse = sparse
+        self._groups: dict[str, tuple[int, int]] = {}
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        for number, optimizer in enumerate(optimizers):
+            for group, content in enumerate(optimizer.param_groups):
+                for parameter in content["params"]:
+                    if parameter.requires_grad and parameter in names:
+                        self._groups[names[parameter]] = number, group
+        self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
+        self._names = [self._probed(number, optimizer) for number, optimizer in enumerate(self._optimizers)]
+        self._schedule = _Schedule(optimizers, schedule)
+
+    @property
+    def trained(self) -> frozenset[str]:
+        """The parameters that some optimizer updates."""
+        return frozenset(self._groups)
+
+    @property
+    def slots(self) -> int:
+        """State arrays that a parameter needs."""
+        return max((len(names.arrays) for names in self._names), default=0)
+
+    @property
+    def row_slots(self) -> int:
+        """State numbers that a parameter needs; the first counts the steps."""
+        if not any(names.arrays or names.numbers for names in self._names):
+            return 0
+        return 1 + max(len(names.numbers) for names in self._names)
+
+    def step(self, name: str, values: Array, gradient: Array, slots: Sequence[Array], clock: int) -> None:
+        """Updates rows of a parameter and their state in place. Without a gradient they stay as they are."""
+        torch = torch_module()
+        touched = ~_is_untouched(gradient)
+        if name not in self._sparse and not touched.any():
+            return
+        number, group = self._groups[name]
+        parameter = torch.from_numpy(values)
+        parameter.grad = _sparse(gradient, touched) if name in self._sparse else torch.from_numpy(gradient.copy())
+        names = self._names[number]
+        arrays, numbers = slots[: len(names.arrays)], slots[self.slots :]
+        hyperparameters = self._schedule.at(clock)[number][group]
+        state = self._restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
+        after = _stepped(self._optimizers[number], parameter, hyperparameters, state)
+        if numbers:
+            numbers[0][:] += 1
+        for slot, key in zip(arrays, names.arrays, strict=True):
+            if key in after:
+                slot[:] = after[key].numpy()
+        for slot, key in zip(numbers[1:], names.numbers, strict=False):
+            slot[:] = float(after[key])
+
+    def _restored(self, names: StateNames, arrays: Sequence[Array], numbers: Sequence[Array]) -> dict[str, Any]:
+        torch = torch_module()
+        state: dict[str, Any] = {key: torch.from_numpy(slot) for key, slot in zip(names.arrays, arrays, strict=True)}
+        return state | {
+            key: torch.tensor(slot[0], dtype=torch.get_default_dtype())
+            for key, slot in zip(names.numbers, numbers[1:], strict=False)
+        }
+
+    def _probed(self, number: int, optimizer: Optimizer) -> StateNames:
+        """Tries an optimizer on a small parameter, whole and in two parts, which must give the same.
+
+        BadTrainer if it needs more than some rows of a parameter.
+        """
+        torch = torch_module()
+        kind = type(optimizer).__name__
+        named = {name for name, (one, _) in self._groups.items() if one == number}
+        sparse = bool(named) and named <= self._sparse
+        hyperparameters = _hyperparameters(optimizer.param_groups[0])
+        values, *gradients = (_waves(phase) for phase in range(3))
+        results = []
+        for rows in (slice(None), slice(0, 1), slice(1, None)):
+            parameter, state = torch.from_numpy(values[rows].copy()), dict[str, Any]()
+            for gradient in gradients:
+                dense = torch.from_numpy(gradient[rows].copy())
+                parameter.grad = dense.to_sparse(1) if sparse else dense
+                try:
+                    state = _stepped(optimizer, parameter, hyperparameters, state)
+                except Exception as error:
+                    raise BadTrainer(
+                        f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}"
+                    ) from error
+            results.append((parameter, state))
+        whole, state = results[0]
+        if not torch.equal(whole, torch.cat([results[1][0], results[2][0]])):
+            raise BadTrainer(
+                f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
+                " parameter; use one such as SGD, Adam or AdamW"
+            )
+        return _state_names(kind, state)
+
+
+class _Schedule:
+    """The hyperparameters of all optimizers by clock. A schedule is replayed, so that it has no state to lose."""
+
+    def __init__(self, optimizers: Sequence[Optimizer], schedule: Callable[[Optimizer], LRScheduler] | None) -> None:
+        self._optimizers = optimizers
+        self._schedulers = [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
+        for scheduler in self._schedulers:
+            if type(scheduler).__name__ == "ReduceLROnPlateau":
+                raise BadTrainer(
+                    "schedule ReduceLROnPlateau depends on losses, which servers do not know;"
+                    " use one that depends on the number of steps alone"
+                )
+        self._by_clock = [self._now()]
+
+    def at(self, clock: int) -> list[list[Hyperparameters]]:
+        """By optimizer and group."""
+        if not self._schedulers:
+            return self._by_clock[0]
+        while len(self._by_clock) < clock:
+            for optimizer, scheduler in zip(self._optimizers, self._schedulers, strict=True):
+                # No parameter has a gradient: this changes nothing, but schedulers insist on it.
+                optimizer.step()
+                scheduler.step()
+            self._by_clock.append(self._now())
+        return self._by_clock[clock - 1]
+
+    def _now(self) -> list[list[Hyperparameters]]:
+        return [[_hyperparameters(group) for group in optimizer.param_groups] for optimizer in self._optimizers]
+
+
+def _hyperparameters(group: Hyperparameters) -> Hyperparameters:
+    left = {key: value for key, value in group.items() if key not in {"params", "param_names"}}
+    return copy.deepcopy(left)
+
+
+def _stepped(
+    optimizer: Optimizer, parameter: torch.Tensor, hyperparameters: Hyperparameters, state: dict[str, Any]
+) -> dict[str, Any]:
+    """One step on one parameter, with a state from before; returns the state afterwards."""
+    optimizer.param_groups = [{**hyperparameters, "params": [parameter]}]
+    optimizer.state = defaultdict(dict, {parameter: state} if state else {})
+    optimizer.step()
+    after = dict(optimizer.state.get(parameter, {}))
+    return {key: value for key, value in after.items() if value is not None}
+
+
+def _state_names(kind: str, state: dict[str, Any]) -> StateNames:
+    arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
+    numbers = tuple(key for key, value in state.items() if key not in arrays and _is_number(value))
+    if other := [key for key in state if key not in arrays + numbers]:
+        raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another one")
+    return StateNames(arrays, numbers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) or getattr(value, "shape", None) == ()
+
+
+def _is_untouched(gradient: Array) -> Array:
+    """Rows to which no worker added a gradient: -0.0, which no sent gradient contains (see `Network.gradients`)."""
+    first = gradient.reshape(len(gradient), -1)[:, 0]
+    untouched: Array = np.signbit(first) & (first == 0)
+    return untouched
+
+
+def _sparse(gradient: Array, touched: Array) -> Any:  # noqa: ANN401
+    torch = torch_module()
+    rows = np.flatnonzero(touched)
+    values = torch.from_numpy(gradient[rows])
+    return torch.sparse_coo_tensor(
+        torch.from_numpy(rows[None, :]), values, gradient.shape, is_coalesced=True, check_invariants=False
+    )
+
+
+def _waves(phase: int) -> Array:
+    """Numbers of both signs, none of which is 0."""
+    numbers: Array = np.sin(np.arange(1, prod(_PROBE) + 1) * 1.7 + phase).astype(np.float32)
+    return numbers.reshape(_PROBE)

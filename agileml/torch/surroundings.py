@@ -1,0 +1,45 @@
+"""The global state that PyTorch code depends on: random generators and the number of threads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+import numpy as np
+
+from agileml.extras import torch_module
+
+_LOCK = RLock()
+"""The generators belong to the whole process, whose server and worker are different threads."""
+
+
+@contextmanager
+def surroundings(seed: int, threads: int) -> Iterator[None]:
+    """Seeds the generators of PyTorch, numpy and Python, and computes with a number of threads; all are restored.
+
+    0 leaves the number of threads as it is.
+    """
+    torch = torch_module()
+    with _LOCK:
+        # Not `torch.manual_seed`: without a graphics card it queues a call, with the stack, for when there is one.
+        cards = torch.cuda if torch.cuda.is_available() else None
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state(), torch.get_num_threads()
+        cards_before = cards and cards.get_rng_state_all()
+        torch.default_generator.manual_seed(seed)
+        if cards:
+            cards.manual_seed_all(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        if threads:
+            torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.set_rng_state(before[2])
+            torch.set_num_threads(before[3])
+            if cards:
+                cards.set_rng_state_all(cards_before)

@@ -1,0 +1,267 @@
+"""`TorchModule`: a trainer from a PyTorch module, a dataset, a loss and an optimizer.
+
+A clock is one batch, whose parts are computed by different nodes. Servers sum their gradients and run the optimizer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from inspect import isclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from agileml.checks import check_whole
+from agileml.errors import BadArgument, BadTrainer, NotFinite, TrainerFailed
+from agileml.extras import torch_module
+from agileml.params.declarations import call
+from agileml.params.layout import Array, Params
+from agileml.torch.batches import Batches, Numbers, Part
+from agileml.torch.network import Network, Objective, checked, sparse_names
+from agileml.torch.row_optimizers import RowOptimizers
+from agileml.torch.surroundings import surroundings
+from agileml.trainer import ParamReader, ParamView, Sample
+from agileml.user_code import beginning_of, described
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+SEED = "(seed, clock)"
+"""The array of a model that holds the seed of its samples' order and of what does not travel, and the clock."""
+
+
+@dataclass(frozen=True, eq=False)
+class TorchModule:
+    """Trains `module` on batches of `dataset`, data-parallel through the parameter server.
+
+    `module` and `dataset` are objects, or functions that make them (on every node). A dataset has a length and samples
+    by number. `objective(module, batch)` returns the mean loss over a batch, as a tensor with one number.
+    `optimizer(module)` returns an optimizer of `torch.optim` that treats all numbers of a parameter alike, or a list of
+    several; `schedule(optimizer)` returns its learning-rate schedule, in clocks.
+
+    A clock is one batch of `batch_size` samples, divided into `parts` that are computed on different nodes, and within
+    a part `microbatch` samples at a time (0: all). `state`, a state_dict or the file of one, replaces the initial
+    weights. `device` is `auto` (a graphics card if there is one), `cpu`, or a device of PyTorch. `threads` are
+    those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
+    """
+
+    module: Callable[[], torch.nn.Module] | torch.nn.Module
+    dataset: Any
+    objective: Objective
+    optimizer: Callable[[torch.nn.Module], Optimizer | Sequence[Optimizer]]
+    schedule: Callable[[Optimizer], LRScheduler] | None = None
+    batch_size: int = 64
+    parts: int = 8
+    microbatch: int = 0
+    shuffle: bool = True
+    collate: Callable[[list[Any]], Any] | None = None
+    state: Mapping[str, torch.Tensor] | PathLike[str] | str | None = None
+    device: str = "auto"
+    threads: int = 0
+    name: str = "TorchModule"
+
+    def __post_init__(self) -> None:
+        torch_module()
+        for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0)):
+            check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
+        if self.batch_size % self.parts:
+            raise BadArgument(
+                f"{self.name}: batch_size is {self.batch_size} and parts is {self.parts}; batch_size must be a multiple"
+                " of parts, because every part computes the same share of a batch"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what is computed from them.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    # -- what a trainer declares -------------------------------------------------------------------------------------
+
+    @property
+    def batch(self) -> int:
+        """Samples of a part in a clock."""
+        return self.batch_size // self.parts
+
+    @property
+    def chunk(self) -> int:
+        """Samples that are computed at a time."""
+        return self.microbatch or self.batch
+
+    @property
+    def slots(self) -> int:
+        """The optimizer's state arrays."""
+        return self._optimizers.slots
+
+    @property
+    def row_slots(self) -> int:
+        """The optimizer's state numbers."""
+        return self._optimizers.row_slots
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """The module's trained parameters, its running statistics, and the seed."""
+        seed = int(rng.integers(2**31))
+        return {SEED: np.array([[seed, 0]]), **self._network(seed).arrays()}
+
+    def shards(self) -> Sequence[Part]:
+        """The parts of every batch."""
+        return self._batches.shards()
+
+    def step(self, shard: Part, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        """Adds this chunk's share of the batch's gradient."""
+        seed = int(params.read(SEED)[0, 0])
+        chosen = self._batches.chosen(seed, clock, shard.number, lo, hi)
+        if not len(chosen):
+            return
+        where = f"{self.name}, clock {clock}, shard {shard.number}"
+        weight = len(chosen) / self._batches.length(clock)
+        network = self._loaded(seed, params)
+        with surroundings(int(rng.integers(2**62)), self.threads):
+            batch = self._fetched(chosen, where)
+            for name, rows, values in network.gradients(self.objective, batch, weight, where):
+                try:
+                    params.update(name, rows, values)
+                except NotFinite as error:
+                    raise NotFinite(f"{error} ({beginning_of(self.objective)})") from error
+
+    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
+        """Runs the optimizer on rows of a parameter."""
+        if name in self._optimizers.trained:
+            self._optimizers.step(name, values, update, slots, clock)
+        elif name == SEED:
+            values[:, 1] = clock
+        else:
+            values += update
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """Mean loss, without dropout and with running statistics."""
+        seed, clock = params.read(SEED)[0].tolist()
+        where = f"{self.name}, clock {clock}, loss"
+        total, count = 0.0, 0
+        network = self._loaded(seed, params)
+        with surroundings(seed, self.threads):
+            for piece in sample:
+                items = self._batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
+                for first in range(0, len(items), self.chunk):
+                    some = items[first : first + self.chunk]
+                    total += len(some) * network.mean_loss(self.objective, self._fetched(some, where), where)
+                    count += len(some)
+        return total / count
+
+    def state_dict(self, model: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+        """The module's state_dict with the values of a trained model, such as `agileml.train(...).model`."""
+        network = self._network(int(model[SEED][0, 0]))
+        network.assign(lambda name: model[name])
+        return network.state_dict()
+
+    # -- what is made from the arguments, once in each process -------------------------------------------------------
+
+    def _loaded(self, seed: int, params: ParamReader) -> Network:
+        """The module with the values of the servers."""
+        network = self._network(seed)
+        network.assign(params.read)
+        return network
+
+    def _network(self, seed: int) -> Network:
+        if seed not in self._networks:
+            self._networks.clear()
+            trained = self._optimizers.trained
+            self._networks[seed] = Network(self._built(seed), trained, self._device)
+        return self._networks[seed]
+
+    @cached_property
+    def _networks(self) -> dict[int, Network]:
+        """At most one, by seed."""
+        return {}
+
+    @cached_property
+    def _device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch_module().cuda.is_available() else "cpu"
+
+    def _built(self, seed: int) -> torch.nn.Module:
+        """A new module with its initial weights."""
+        torch = torch_module()
+        with surroundings(seed, self.threads):
+            if isinstance(self.module, torch.nn.Module):
+                made = copy.deepcopy(self.module)
+            else:
+                made = call(f"{self.name}: module", self.module)
+        if not isinstance(made, torch.nn.Module):
+            raise BadTrainer(f"{self.name}: module made {type(made).__name__}; it must make a torch.nn.Module")
+        if self.state is not None:
+            self._load_state(made)
+        return call(self.name, lambda: checked(made))
+
+    def _load_state(self, module: torch.nn.Module) -> None:
+        torch = torch_module()
+        try:
+            state = self.state
+            if isinstance(state, str | PathLike):
+                state = torch.load(state, map_location="cpu", weights_only=True)
+            module.load_state_dict(cast("Mapping[str, Any]", state))
+        except Exception as error:
+            raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
+
+    @cached_property
+    def _optimizers(self) -> RowOptimizers:
+        from torch.optim import Optimizer
+
+        module = self._built(0)
+
+        def made() -> RowOptimizers:
+            given = self.optimizer(module)
+            each = [given] if isinstance(given, Optimizer) else list(given)
+            return RowOptimizers(module, each, self.schedule, sparse_names(module))
+
+        optimizers = call(f"{self.name}: optimizer", made)
+        if not optimizers.trained:
+            raise BadTrainer(f"{self.name}: the optimizer has no parameter of the module that requires a gradient")
+        return optimizers
+
+    @cached_property
+    def _samples(self) -> Any:  # noqa: ANN401 - what the user's dataset is
+        torch = torch_module()
+        dataset = self.dataset
+        if isclass(dataset) or not hasattr(dataset, "__getitem__"):
+            dataset = dataset if isinstance(dataset, torch.utils.data.IterableDataset) else self._made_dataset()
+        if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
+            raise BadTrainer(
+                f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
+                " to continue on another node; use a map-style dataset, with __len__ and __getitem__"
+            )
+        return dataset
+
+    def _made_dataset(self) -> Any:  # noqa: ANN401
+        if not callable(self.dataset):
+            raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
+        with surroundings(0, self.threads):
+            return call(f"{self.name}: dataset", self.dataset)
+
+    @cached_property
+    def _batches(self) -> Batches:
+        samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
+        if samples < self.parts:
+            raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
+        return Batches(samples, self.batch_size, self.parts, self.shuffle)
+
+    def _fetched(self, numbers: Numbers, where: str) -> object:
+        """The batch of these samples."""
+        samples, collate = [], self.collate or torch_module().utils.data.default_collate
+        for number in numbers.tolist():
+            try:
+                samples.append(self._samples[number])
+            except Exception as error:
+                text = " ".join(described(error).split())
+                raise TrainerFailed(f"{where}: sample {number} of the dataset: {text}") from error
+        try:
+            return collate(samples)
+        except Exception as error:
+            text = " ".join(described(error).split())
+            first, last = numbers[0], numbers[-1]
+            raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error

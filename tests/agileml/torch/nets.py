@@ -1,0 +1,82 @@
+"""Small networks and data for the tests of `TorchModule`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from agileml.torch import TorchModule
+
+SAMPLES, BATCH = 88, 24
+
+
+class Shared(nn.Module):
+    """Tied weights, a frozen layer, an embedding, two inputs, an unused parameter, and one without an axis."""
+
+    def __init__(self, sparse: bool = False, tied: bool = True) -> None:
+        super().__init__()
+        self.words = nn.Embedding(20, 6, sparse=sparse)
+        self.first = nn.Linear(4, 6)
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.out = nn.Linear(6, 20)
+        if tied:
+            self.out.weight = self.words.weight
+        self.unused = nn.Parameter(torch.ones(3))
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.first(numbers) + self.words(words)) * self.scale
+        scores: torch.Tensor = self.out(self.frozen(hidden) + hidden)
+        return scores
+
+
+class Normalized(nn.Module):
+    """Batch normalization and dropout."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.ReLU(), nn.Linear(8, 20))
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        del words
+        scores: torch.Tensor = self.net(numbers)
+        return scores
+
+
+def data() -> TensorDataset:
+    drawn = torch.Generator().manual_seed(3)
+    words = torch.randint(20, (SAMPLES,), generator=drawn)
+    return TensorDataset(torch.randn(SAMPLES, 4, generator=drawn), words, (words * 7 + 3) % 20)
+
+
+def objective(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    numbers, words, targets = batch
+    return nn.functional.cross_entropy(net(numbers, words), targets)
+
+
+def adamw(net: nn.Module) -> torch.optim.Optimizer:
+    """Without weight decay for what has one axis, as is usual."""
+    parameters = [one for one in net.parameters() if one.requires_grad]
+    groups = [
+        {"params": [one for one in parameters if one.ndim > 1], "weight_decay": 0.1},
+        {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.02)
+
+
+def momentum(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+
+
+def trainer(
+    module: Callable[[], nn.Module] | nn.Module = Shared,
+    optimizer: Callable[[nn.Module], Any] = adamw,
+    dataset: Callable[[], Dataset[Any]] | Dataset[Any] = data,
+    loss: Callable[[nn.Module, Any], torch.Tensor] = objective,
+    **options: Any,  # noqa: ANN401
+) -> TorchModule:
+    return TorchModule(module, dataset, loss, optimizer, **{"batch_size": BATCH, "parts": 4, "threads": 1, **options})
