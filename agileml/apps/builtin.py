@@ -5,4 +5,5 @@ from __future__ import annotations
 BUILT_IN = {
     "mf": "agileml.apps.mf:MatrixFactorization",
     "mlr": "agileml.apps.mlr:LogisticRegression",
+    "lda": "agileml.apps.lda:TopicModel",
 }

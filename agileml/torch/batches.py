@@ -16,7 +16,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """A share of every batch, as a shard with one item for each of its samples in an epoch."""
 
     number: int
@@ -47,10 +47,10 @@ class Batches:
         """The number of samples in the batch of a clock."""
         return self.size if clock % self.per_epoch else self._last
 
-    def shards(self) -> list[Part]:
+    def shards(self) -> list[BatchPart]:
         """The parts. One without a sample in the last batch has an empty item there, to take part in every clock."""
         before = (self.per_epoch - 1) * self._share
-        return [Part(number, before + max(1, len(self._of_last(number)))) for number in range(self.parts)]
+        return [BatchPart(number, before + max(1, len(self._of_last(number)))) for number in range(self.parts)]
 
     def chosen(self, seed: int, clock: int, part: int, lo: int, hi: int) -> Numbers:
         """The samples of items lo..hi of a part, in the epoch of a clock."""

@@ -22,7 +22,7 @@ Objective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
 _FLOATS = ("torch.float32", "torch.float64")
 
 
-class Network:
+class TorchNetwork:
     """A module on one device. `trained` are the names of the parameters whose values travel.
 
     The running statistics of normalization layers travel as well: each clock moves them by the mean over its chunks of

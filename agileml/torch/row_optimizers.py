@@ -199,7 +199,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_untouched(gradient: Array) -> Array:
-    """Rows to which no worker added a gradient: -0.0, which no sent gradient contains (see `Network.gradients`)."""
+    """Rows to which no worker added a gradient: -0.0, which `TorchNetwork.gradients` never yields."""
     first = gradient.reshape(len(gradient), -1)[:, 0]
     untouched: Array = np.signbit(first) & (first == 0)
     return untouched

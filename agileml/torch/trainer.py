@@ -20,8 +20,8 @@ from agileml.errors import BadArgument, BadTrainer, NotFinite, TrainerFailed
 from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
-from agileml.torch.batches import Batches, Numbers, Part
-from agileml.torch.network import Network, Objective, checked, sparse_names
+from agileml.torch.batches import Batches, BatchPart, Numbers
+from agileml.torch.network import Objective, TorchNetwork, checked, sparse_names
 from agileml.torch.row_optimizers import RowOptimizers
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -107,11 +107,11 @@ class TorchModule:
         seed = int(rng.integers(2**31))
         return {SEED: np.array([[seed, 0]]), **self._network(seed).arrays()}
 
-    def shards(self) -> Sequence[Part]:
+    def shards(self) -> Sequence[BatchPart]:
         """The parts of every batch."""
         return self._batches.shards()
 
-    def step(self, shard: Part, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         """Adds this chunk's share of the batch's gradient."""
         seed = int(params.read(SEED)[0, 0])
         chosen = self._batches.chosen(seed, clock, shard.number, lo, hi)
@@ -160,21 +160,21 @@ class TorchModule:
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
 
-    def _loaded(self, seed: int, params: ParamReader) -> Network:
+    def _loaded(self, seed: int, params: ParamReader) -> TorchNetwork:
         """The module with the values of the servers."""
         network = self._network(seed)
         network.assign(params.read)
         return network
 
-    def _network(self, seed: int) -> Network:
+    def _network(self, seed: int) -> TorchNetwork:
         if seed not in self._networks:
             self._networks.clear()
             trained = self._optimizers.trained
-            self._networks[seed] = Network(self._built(seed), trained, self._device)
+            self._networks[seed] = TorchNetwork(self._built(seed), trained, self._device)
         return self._networks[seed]
 
     @cached_property
-    def _networks(self) -> dict[int, Network]:
+    def _networks(self) -> dict[int, TorchNetwork]:
         """At most one, by seed."""
         return {}
 

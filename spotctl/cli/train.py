@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def train(
     context: typer.Context,
     file: Annotated[
-        str, typer.Argument(help="Trainer: FILE.py, FILE.py:NAME, module:Class, or a built-in app (mf, mlr).")
+        str, typer.Argument(help="Trainer: FILE.py, FILE.py:NAME, module:Class, or a built-in app (mf, mlr, lda).")
     ],
     engine: Annotated[
         str,

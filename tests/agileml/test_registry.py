@@ -140,7 +140,7 @@ def test_an_incomplete_file_is_refused(job: Path, text: str, error: type[AgileML
         (
             "svm",
             UnknownApp,
-            r"unknown app 'svm'; choose one of mf, mlr, or pass module:Class, FILE\.py or FILE\.py:NAME",
+            r"unknown app 'svm'; choose one of mf, mlr, lda, or pass module:Class, FILE\.py or FILE\.py:NAME",
         ),
         ("gone.py", UnknownApp, "gone.py: no such file"),
         ("gone_module:A", UnknownApp, "no module 'gone_module' on the import path"),

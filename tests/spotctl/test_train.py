@@ -216,7 +216,7 @@ def test_slack(slack: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "unknown app 'nothing'; choose one of mf, mlr, or pass module:Class, FILE"),
+        (("nothing",), "unknown app 'nothing'; choose one of mf, mlr, lda, or pass module:Class, FILE"),
         (("none.py",), "none.py: no such file"),
         (("no.such:Class",), "no.such:Class: no module 'no' on the import path"),
         (("mf", "--arg", "rank"), "invalid argument 'rank'; write name=value"),

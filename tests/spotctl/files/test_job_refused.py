@@ -103,7 +103,7 @@ REPLACED = [
     (
         "app: mf",
         "app: mff",
-        "3: app: 'mff' is not a built-in app (did you mean mf?); expected mf, mlr, module:Class or FILE.py:NAME",
+        "3: app: 'mff' is not a built-in app (did you mean mf?); expected mf, mlr, lda, module:Class or FILE.py:NAME",
     ),
     (
         "[aws, gcp]",

@@ -1,0 +1,161 @@
+"""Topics of documents by collapsed Gibbs sampling (latent Dirichlet allocation), on generated text or that of a file.
+
+The topic of every word of every document is a row of a parameter, so that workers keep nothing. Workers read the rows
+of the words that their documents contain, and send only the rows that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.apps.arguments import number, text, whole
+from agileml.apps.corpus import Corpus, generated, read_corpus
+from agileml.errors import BadArgument
+from agileml.params.layout import Params
+from agileml.trainer import ParamReader, ParamView, Sample
+
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MOST_TOPICS = 2**15 - 1
+"""A topic is a number of 16 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Consecutive documents of a corpus."""
+
+    first: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True, slots=True)
+class TopicModel:
+    """Finds `topics` in documents. A clock draws the topic of every word again, given those of all others.
+
+    Documents of a chunk are sampled side by side: the first words of all, then the second words, and so on. The loss is
+    the mean negative log-likelihood, in nats, of words that are held out of each document. Counts are whole numbers, so
+    that their sums are exact in any order.
+    """
+
+    topics: int = whole(10, "number of topics", least=2)
+    documents: int = whole(800, "generated documents")
+    words: int = whole(500, "words of the generated language", least=2)
+    length: int = whole(60, "words in a generated document", least=2)
+    parts: int = whole(16, "shards of the input")
+    batch: int = whole(0, "documents of a shard in a clock; 0 for all", least=0)
+    spread: float = number(0.1, "how evenly documents mix topics (alpha)")
+    smoothing: float = number(0.05, "how evenly topics mix words (beta)")
+    held_out: int = whole(10, "one of this number of words is held out of a document", least=2)
+    seed: int = whole(0, "seed of the generated documents", least=0)
+    file: str = text("", "text file with a document in each line, instead of generated documents")
+
+    name = "lda"
+    chunk = 64
+    """Documents that are sampled side by side: enough for fast arithmetic on arrays."""
+
+    def __post_init__(self) -> None:
+        if self.topics > MOST_TOPICS:
+            raise BadArgument(f"lda: topics is {self.topics}; it must be at most {MOST_TOPICS}")
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """A random topic for every word, and their counts."""
+        corpus = self._corpus()
+        assigned = rng.integers(self.topics, size=len(corpus.words), dtype=np.int16)
+        counts = np.zeros((corpus.vocabulary, self.topics), np.int32)
+        np.add.at(counts, (corpus.words, assigned), 1)
+        return {"assigned": assigned, "words": counts, "totals": counts.sum(axis=0, dtype=np.int64)[None, :]}
+
+    def shards(self) -> Sequence[Documents]:
+        """The documents in equal parts."""
+        count = self._corpus().documents
+        if self.parts > count:
+            raise BadArgument(f"lda: parts is {self.parts}; it must be at most {count}, the number of documents")
+        bounds = [count * part // self.parts for part in range(self.parts + 1)]
+        return [Documents(bounds[part], bounds[part + 1] - bounds[part]) for part in range(self.parts)]
+
+    def step(self, shard: Documents, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        """Draws the topics of the words of some documents again."""
+        del clock
+        corpus = self._corpus()
+        seen = corpus.span(shard.first + lo, shard.first + hi)
+        words, which = np.unique(corpus.words[seen], return_inverse=True)
+        old = params.read("assigned", seen).astype(np.int64)
+        counts = params.read("words", words).astype(np.int64)
+        document = corpus.document[seen] - shard.first - lo
+        new = self._drawn(old, document, corpus.place[seen], which, counts, params.read("totals")[0], rng)
+        changed = np.flatnonzero(new != old)
+        moved = np.zeros_like(counts)
+        np.subtract.at(moved, (which[changed], old[changed]), 1)
+        np.add.at(moved, (which[changed], new[changed]), 1)
+        touched = moved.any(axis=1)
+        params.update("assigned", seen.start + changed, (new - old)[changed].astype(np.int16))
+        params.update("words", words[touched], moved[touched].astype(np.int32))
+        params.update("totals", None, moved.sum(axis=0)[None, :])
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """Mean over documents of the mean negative log-likelihood of their held-out words."""
+        total = sum(self._held_out_loss(params, piece.shard.first + piece.lo, len(piece)) for piece in sample)
+        return total / sum(map(len, sample))
+
+    def _held_out_loss(self, params: ParamReader, first: int, count: int) -> float:
+        corpus = self._corpus()
+        seen, held = corpus.span(first, first + count), corpus.held_span(first, first + count)
+        mixtures = np.full((count, self.topics), self.spread)
+        np.add.at(mixtures, (corpus.document[seen] - first, params.read("assigned", seen)), 1)
+        mixtures /= mixtures.sum(axis=1, keepdims=True)
+        words, which = np.unique(corpus.held_words[held], return_inverse=True)
+        share = self._shares(params.read("words", words), params.read("totals")[0])[which]
+        document = corpus.held_document[held] - first
+        logs = -np.log((mixtures[document] * share).sum(axis=1))
+        return float((np.bincount(document, logs, count) / np.bincount(document, minlength=count)).sum())
+
+    def _drawn(
+        self,
+        old: Counts,
+        document: Counts,
+        place: Counts,
+        which: Counts,
+        words: Counts,
+        totals: Counts,
+        rng: np.random.Generator,
+    ) -> Counts:
+        """New topics of words: `which` is a row of `words`, `place` the position in the document."""
+        new, words, totals = old.copy(), words.copy(), totals.astype(np.int64)
+        documents = np.zeros((int(document[-1]) + 1, self.topics), np.int64)
+        np.add.at(documents, (document, old), 1)
+        order = np.argsort(place, kind="stable")
+        for now in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
+            self._move(documents, words, totals, (document[now], which[now], new[now]), -1)
+            weight = (documents[document[now]] + self.spread) * self._shares(words[which[now]], totals)
+            below = np.cumsum(weight, axis=1)
+            draw = rng.random(len(now)) * below[:, -1]
+            new[now] = np.minimum((below <= draw[:, None]).sum(axis=1), self.topics - 1)
+            self._move(documents, words, totals, (document[now], which[now], new[now]), 1)
+        return new
+
+    def _move(
+        self, documents: Counts, words: Counts, totals: Counts, where: tuple[Counts, Counts, Counts], by: int
+    ) -> None:
+        document, which, topic = where
+        np.add.at(documents, (document, topic), by)
+        np.add.at(words, (which, topic), by)
+        np.add.at(totals, topic, by)
+
+    def _shares(self, words: Counts, totals: Counts) -> Floats:
+        """The probability of each word in each topic. With slack, counts may be behind; they are never below 0 here."""
+        whole = totals + self.smoothing * self._corpus().vocabulary
+        shares: Floats = (np.maximum(words, 0) + self.smoothing) / np.maximum(whole, self.smoothing)
+        return shares
+
+    def _corpus(self) -> Corpus:
+        if self.file:
+            return read_corpus(self.file, self.held_out)
+        return generated(self.documents, self.words, self.length, self.topics, self.held_out, self.seed)
