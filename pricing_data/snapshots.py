@@ -125,7 +125,9 @@ def read(path: Path) -> PriceSnapshot:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
     except (StoreError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise BadInput(f"{path}: is not a snapshot ({' '.join(str(error).split())[:200]})") from error
+        # The cure for a damaged store is none for a file from elsewhere.
+        why = " ".join(str(error.__cause__ or error).split())[:200]
+        raise BadInput(f"{path}: is not a snapshot ({why})") from error
 
 
 def _checked(path: Path, about: dict[str, Any], table: PriceTable, signer: str) -> PriceSnapshot:

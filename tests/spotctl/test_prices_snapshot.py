@@ -118,3 +118,4 @@ def test_bad_input_is_one_line(tmp_path: Path, words: tuple[str, ...], message: 
     ended = run(tmp_path / "two", *words)
     assert ended.code == 2
     assert message in ended.error
+    assert "move" not in ended.error, "the cure for a damaged store"
