@@ -57,6 +57,7 @@ def watch(
 
     session: Session = context.obj
     check_regions("watch", region or ())
+    _check_webhook(webhook)
     watcher = _PriceWatcher(
         session,
         wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus)),
@@ -76,6 +77,23 @@ def watch(
         if end is not None and wall_us() + pause > end:
             return FAILED if watcher.undelivered else DONE if watcher.has_held else watcher.gave_up()
         time.sleep(pause / 1e6)
+
+
+def _check_webhook(address: str) -> None:
+    """What would fail only when the price has fallen is refused now."""
+    import os
+
+    from spotctl.errors import BadRequest
+    from spotctl.files.job.forms import WEBHOOK
+
+    try:
+        if address:
+            WEBHOOK.read(address)
+    except ValueError:
+        # The address is a secret: it is all that a sender needs.
+        raise BadRequest(f"--webhook is not {WEBHOOK.expected}") from None
+    if address.startswith("$") and not os.environ.get(address[1:]):
+        raise BadRequest(f"--webhook {address}: {address[1:]} is not in the environment")
 
 
 @dataclass

@@ -94,6 +94,8 @@ def test_a_time_limit_and_a_failing_source(azure: AzureWorld) -> None:
         (("--below", "0"), "--below 0 must be above 0"),
         (("--below", "nan"), "--below nan must be above 0"),
         (("--below", "1", "--every", "0s"), "duration '0s'"),
+        (("--below", "1", "--webhook", "ftp://hook"), "--webhook is not https://HOST/..."),
+        (("--below", "1", "--webhook", "$NO_HOOK"), "NO_HOOK is not in the environment"),
         (("--below", "1", "--region", "us-est-1"), "watch: no region is named 'us-est-1'; did you mean us-"),
         (("--below", "1", "--cloud", "local"), "prices can be fetched from aws, gcp, azure"),
         (("--below", "1", "--cloud", "azure", "--region", "us-east-1"), "watch: no such region in azure"),
