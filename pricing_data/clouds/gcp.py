@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC
 from functools import cached_property
@@ -66,6 +66,14 @@ _LATER = "try again later"
 _STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
+class UnreachedScopes(NoAnswer):
+    """Some zones or regions did not answer; others did."""
+
+    def __init__(self, problem: str, scopes: Sequence[str]) -> None:
+        super().__init__(problem, _LATER)
+        self.scopes = tuple(scopes)
+
+
 class _ClientOptions(TypedDict):
     credentials: Credentials
     client_options: dict[str, str]
@@ -109,13 +117,22 @@ class GcpSession:
                 yield list(page.items)
 
     def scoped(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
-        """What a Compute Engine service lists in all zones and regions; it is an error if one of them is missing."""
+        """What a Compute Engine service lists in all zones and regions.
+
+        Raises UnreachedScopes at the end if some did not answer.
+        """
+        unreached = set[str]()
         with translated(call):
             asked = {**request, "max_results": PAGE_ROWS}
             listed = self._compute(service).aggregated_list(request=asked, **self._call_options())
             for page in listed.pages:
-                for scope in page.items.values():
-                    yield from getattr(scope, _SCOPED[service])
+                unreached.update(scope.rpartition("/")[2] for scope in page.unreachables)
+                for scope, found in page.items.items():
+                    if found.warning.code == "UNREACHABLE":
+                        unreached.add(scope.rpartition("/")[2])
+                    yield from getattr(found, _SCOPED[service])
+        if unreached:
+            raise UnreachedScopes(f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}", sorted(unreached))
 
     def price_list(self, call: ApiCall, service: str) -> Iterator[Any]:
         """The SKUs of a service in the Cloud Billing catalog, in US dollars."""

@@ -27,6 +27,7 @@ from tests.cloud.host import MachineHost
 from tests.servers.gcp import PROJECT, Refused
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 
+UNREACHABLE = compute_v1.Warning(code="UNREACHABLE", message="A given scope cannot be reached.")
 _WAIT_SECONDS = 20.0
 _ZONE = r"/zones/(?P<zone>[^/]+)"
 _PROJECT = r"/compute/v1/projects/(?P<project>[^/]+)"
@@ -36,7 +37,8 @@ class GcpServer:
     """One project on 127.0.0.1. See `tests.cloud.api.ApiServer`.
 
     `refuse` makes creations fail later, in their operation; `faults` of `http` make any call fail at once. Machines
-    younger than `listed_late_seconds` are missing in lists. `denied` are permissions that callers lack.
+    younger than `listed_late_seconds` are missing in lists, and zones that are `unreachable` do not answer lists.
+    `denied` are permissions that callers lack.
     """
 
     name = "gcp"
@@ -55,6 +57,7 @@ class GcpServer:
         self.listed_late_seconds = 0.0
         self.page_size = 3
         self.account_may_delete = True
+        self.unreachable: set[str] = set()
         self.http: LoopbackServer = self._open.enter_context(serving(self))
         self.buckets = GoogleBuckets(host, self.project.tokens.__contains__)
         self.project.admits_ssh = self._admits_ssh
@@ -220,9 +223,12 @@ class GcpServer:
         self._check(call, "compute.instances.list", caller)
         young = now_micros() - int(self.listed_late_seconds * 1e6)
         with self.project.lock:
-            rows = [(one.zone, one.message) for one in self.project.held if not one.deleted and one.started <= young]
+            living = [one for one in self.project.held if not one.deleted and one.started <= young]
+            rows = [(one.zone, one.message) for one in living if one.zone not in self.unreachable]
         scopes, token = self._page(request, call, rows)
         lists = {f"zones/{zone}": compute_v1.InstancesScopedList(instances=own) for zone, own in scopes.items()}
+        for zone in self.unreachable:
+            lists[f"zones/{zone}"] = compute_v1.InstancesScopedList(warning=UNREACHABLE)
         return compute_v1.InstanceAggregatedList(items=lists, next_page_token=token)
 
     def _list_disks(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.DiskAggregatedList:
@@ -249,12 +255,15 @@ class GcpServer:
         call = checked(compute_v1.AggregatedListGlobalOperationsRequest, request, path)
         self._check(call, "compute.globalOperations.list", caller)
         with self.project.lock:
-            rows = [(one.zone or "", one.message) for one in self.project.operations.values()]
+            every = self.project.operations.values()
+            rows = [(one.zone or "", one.message) for one in every if one.zone not in self.unreachable]
         scopes, token = self._page(request, call, rows)
         lists = {
             f"zones/{zone}" if zone else "global": compute_v1.OperationsScopedList(operations=own)
             for zone, own in scopes.items()
         }
+        for zone in self.unreachable:
+            lists[f"zones/{zone}"] = compute_v1.OperationsScopedList(warning=UNREACHABLE)
         return compute_v1.OperationAggregatedList(items=lists, next_page_token=token)
 
     def _wait_in_zone(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Operation:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
 from pricing_data.clouds.base import ApiCall
-from pricing_data.clouds.gcp import GcpSession
+from pricing_data.clouds.gcp import GcpSession, UnreachedScopes
 from pricing_data.errors import CloudError
-from spotctl.machines.base import NotFound, Unanswered
-from spotctl.machines.gcp import methods, refusals
+from spotctl.machines.base import NotFound, PartlyListed, Unanswered
+from spotctl.machines.gcp import methods, names, refusals
 from spotctl.machines.gcp.history import failure_of, is_pending
 from spotctl.machines.gcp.methods import Method
 
@@ -44,15 +44,25 @@ class GcpCalls:
             return None
 
     def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
-        """All items that match a filter, in all zones and regions: all pages, or an error."""
-        request = {"project": self.project, "filter": chosen}
-        pages = self._session.scoped if method.name == "aggregated_list" else self._global
+        """All items that match a filter: all pages, or an error."""
         with _refused():
-            return list(pages(_described(method, what), method.service, request))
+            pages = self._session.pages(_described(method, what), method.service, self._chosen(chosen))
+            return [one for page in pages for one in page]
 
-    def _global(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
-        for page in self._session.pages(call, service, request):
-            yield from page
+    def listed_everywhere(self, method: Method, what: str, chosen: str) -> list[Any]:
+        """All items that match a filter, in all zones and regions. PartlyListed: some of these did not answer."""
+        found: list[Any] = []
+        with _refused():
+            try:
+                for one in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
+                    found.append(one)  # noqa: PERF402 - what was found before an error is kept
+            except UnreachedScopes as error:
+                parts = [names.machine_id(scope, "") for scope in error.scopes]
+                raise PartlyListed(Unanswered(str(error)), found, parts) from error
+        return found
+
+    def _chosen(self, chosen: str) -> dict[str, object]:
+        return {"project": self.project, "filter": chosen}
 
     def awaited(self, operation: str, what: str, zone: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
         """An operation once it has ended, whether or not it failed. Unanswered: it takes too long."""

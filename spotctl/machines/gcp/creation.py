@@ -26,6 +26,7 @@ from spotctl.machines.base import (
     ProviderError,
     QuotaReached,
     TokenTaken,
+    Unanswered,
 )
 from spotctl.machines.gcp import bodies, methods, names, refusals
 from spotctl.machines.gcp.bodies import GcpHardware
@@ -34,7 +35,7 @@ from spotctl.machines.gcp.history import OperationFailure, Past, failure_of, pas
 from spotctl.machines.gcp.labels import REQUEST_LABEL
 from spotctl.machines.gcp.listing import gone_machine, last_part, machine_of
 from spotctl.machines.gcp.refusals import NameTaken
-from spotctl.machines.requests import fingerprint
+from spotctl.machines.requests import as_far_as_listed, fingerprint
 from spotctl.machines.tags import INTENT_TAG
 
 _REFUSED = (NoCapacity, QuotaReached, NotPermitted, BadRequest)
@@ -65,7 +66,14 @@ class Creation:
     def _tried(self) -> dict[tuple[str, str], Past]:
         """What earlier attempts did with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        tried = pasts(self._calls.listed(methods.LIST_OPERATIONS, "list of operations", chosen))
+        found, failure = as_far_as_listed(
+            lambda: self._calls.listed_everywhere(methods.LIST_OPERATIONS, "list of operations", chosen)
+        )
+        region = f"{names.CLOUD}:{self._request.market.region}"
+        if failure is not None and any(part.startswith(region) for part in failure.parts):
+            # An attempt in a zone that does not answer may have succeeded.
+            raise Unanswered(str(failure)) from failure
+        tried = pasts(found)
         for _, name in tried:
             known = names.parsed(name)
             if known is not None and known[0] != self._order:

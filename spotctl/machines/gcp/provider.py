@@ -23,6 +23,7 @@ from spotctl.machines.base import (
     MachineState,
     MachineSupplies,
     NotFound,
+    PartlyListed,
     Resource,
 )
 from spotctl.machines.gcp import bodies, methods, names, refusals
@@ -34,7 +35,7 @@ from spotctl.machines.gcp.listing import gone_machine, has_tags, last_part, mach
 from spotctl.machines.holdings import holdings_of
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
-from spotctl.machines.requests import each
+from spotctl.machines.requests import as_far_as_listed, each
 from spotctl.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -74,15 +75,30 @@ class GcpProvider(WallClock):
         return machines
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """See `CloudProvider`. The bids of machines that Google has deleted are no longer known."""
-        living = self._calls.listed(methods.LIST_INSTANCES, "list of machines", selection(tags))
+        """See `CloudProvider`. The bids of machines that Google has deleted are no longer known.
+
+        Machines in a zone that does not answer are not looked for: their operations do not say whether they have ended.
+        """
+        living, failure = self._listed(methods.LIST_INSTANCES, "list of machines", selection(tags))
         told = f".*/instances/{names.names_of_machines(tags)}"
-        operations = self._calls.listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{told}"')
-        past = pasts(operations)
+        operations, unknown = self._listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{told}"')
+        past, failure = pasts(operations), failure or unknown
         listed = {(last_part(one.zone), one.name): self._machine(one, past) for one in living}
-        missing = [one for place, one in past.items() if place not in listed and one.failure is None]
+        parts = () if failure is None else failure.parts
+        missing = [
+            one
+            for place, one in past.items()
+            if place not in listed and one.failure is None and not names.machine_id(*place).startswith(parts)
+        ]
         found = [one for one in listed.values() if one is not None]
-        return tuple(sorted([*found, *self._missing(missing, tags, found)], key=lambda one: (one.started, one.id)))
+        machines = sorted([*found, *self._missing(missing, tags, found)], key=lambda one: (one.started, one.id))
+        if failure is not None:
+            raise PartlyListed(failure, machines, parts)
+        return tuple(machines)
+
+    def _listed(self, method: methods.Method, what: str, chosen: str) -> tuple[tuple[Any, ...], PartlyListed | None]:
+        """What is listed in all zones and regions, and why it is not all; None if it is."""
+        return as_far_as_listed(lambda: self._calls.listed_everywhere(method, what, chosen))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
@@ -113,16 +129,19 @@ class GcpProvider(WallClock):
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels
-        machines = self._calls.listed(methods.LIST_INSTANCES, "list of machines", chosen)
-        disks = self._calls.listed(methods.LIST_DISKS, "list of disks", chosen)
-        addresses = self._calls.listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
-        return (
+        machines, no_machines = self._listed(methods.LIST_INSTANCES, "list of machines", chosen)
+        disks, no_disks = self._listed(methods.LIST_DISKS, "list of disks", chosen)
+        addresses, no_addresses = self._listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
+        found = (
             *(resource_of("machine", one, mandatory, one.status.lower()) for one in machines),
             # The disk of a machine goes with it.
             *(resource_of("disk", one, mandatory, f"{one.size_gb} GiB") for one in disks if not one.users),
             *(resource_of("address", one, mandatory, one.address) for one in addresses),
             *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
         )
+        if (failure := no_machines or no_disks or no_addresses) is not None:
+            raise PartlyListed(failure, found, failure.parts)
+        return found
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""

@@ -11,6 +11,7 @@ from spotctl.machines.base import (
     MachineState,
     MachineSupplies,
     NotFound,
+    PartlyListed,
     Prepares,
     ProviderError,
     Unanswered,
@@ -18,7 +19,7 @@ from spotctl.machines.base import (
 from spotctl.machines.tags import INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault
-from tests.spotctl.machines.gcp.world import N2, RUN, B, StandIn, World, ended, held, order, the
+from tests.spotctl.machines.gcp.world import N2, RUN, A, B, StandIn, World, ended, held, order, the
 from tests.waiting import eventually
 
 
@@ -46,6 +47,24 @@ def test_a_deletion_that_google_accepted_and_that_failed_is_repeated(made: World
     with pytest.raises(ProviderError, match="not ready"):
         provider.terminate([other.id])
     assert len([one for one in made.server.machines() if one.ended is None]) == 1
+
+
+def test_machines_in_a_zone_that_does_not_answer_are_not_known_to_have_ended(made: World) -> None:
+    provider = made.provider()
+    (here,) = provider.create(order(machines=1))
+    (there,) = provider.create(replace(order("t2", 1), market=replace(N2, zone=A)))
+    made.server.unreachable = {B}
+    with pytest.raises(PartlyListed, match=f"no answer from {B}") as listed:
+        provider.list(RUN)
+    assert ([one.id for one in listed.value.found], listed.value.parts) == ([there.id], (f"gcp:{B}:",))
+    assert here.id.startswith(listed.value.parts)
+    with pytest.raises(PartlyListed, match=f"no answer from {B}"):
+        provider.resources(RUN)
+    with pytest.raises(Unanswered, match=f"no answer from {B}"):
+        made.provider().create(order(machines=1))
+    made.server.unreachable = set()
+    assert {one.id for one in provider.list(RUN)} == {here.id, there.id}
+    assert [one.id for one in made.provider().create(order(machines=1))] == [here.id]
 
 
 @pytest.mark.parametrize("warning", [None, 0.2])
