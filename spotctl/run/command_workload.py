@@ -7,12 +7,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, SECOND
+from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.errors import AgentError
+from spotctl.agent.iterator import SAVED_AND_ENDED
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
@@ -22,6 +24,7 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.gang import PREPARE, GangShape, GangStep, next_step, rest_name, run_name
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
+from spotctl.run.retries import SETUP, allowed
 from spotctl.run.workload import WorkReport
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import DONE, FAILED
@@ -33,12 +36,6 @@ LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 10.0
 
 GRACE = 20.0
 """Seconds for a program to write its checkpoint, and for the agent to copy it, when its machine is returned."""
-
-MOST_FAILED_SETUPS = 3
-"""Machines on which the setup may fail; then the job fails."""
-
-MOST_MOVES = 5
-"""How often in a row a program may exit to be moved although no eviction was announced."""
 
 PEER_SECONDS = 5.0
 """How long a failed node of a gang waits for the news that one of its peers was evicted."""
@@ -93,7 +90,7 @@ class CommandWorkload:
         checkpoints = tuple(self._new_checkpoints(state))
         if state.stopping is not None:
             return WorkReport(events=checkpoints)
-        step = next_step(state, machines, self._shape, now)
+        step = self._tried_again(state, next_step(state, machines, self._shape, now))
         self._assign_work(state, machines, step)
         failed_setups = tuple(
             ev.SetupFailed(one.machine, one.code, last_lines(self._environment, one.machine)) for one in step.unprepared
@@ -190,6 +187,20 @@ class CommandWorkload:
             LONGEST_INTERVAL / second,
         )
 
+    def _tried_again(self, state: RunState, step: GangStep) -> GangStep:
+        """Stops an attempt that has failed, if the job may be tried again after this failure."""
+        if step.failed is None:
+            self._failing_since = None
+            return step
+        code = step.failed.code
+        tried, most = state.work.failures.get(code, 0), allowed(self._command.retries, code)
+        if tried >= most or not self._is_final():
+            return step
+        self._failing_since = None
+        output = last_lines(self._environment, step.failed.machine)
+        reason = f"{step.failed.machine} exited with status {code}: {output}; retry {tried + 1} of {most}"
+        return replace(step, stop=reason)
+
     # -- how it goes --------------------------------------------------------------------------------------------------
 
     def _attempt_events(self, state: RunState, step: GangStep, now: int) -> Iterator[ev.Event]:
@@ -204,7 +215,8 @@ class CommandWorkload:
             attempt = work.attempt
             assert attempt is not None
             if step.stop:
-                yield ev.AttemptStopped(attempt.attempt, step.stop, step.moved)
+                code = None if step.failed is None else step.failed.code
+                yield ev.AttemptStopped(attempt.attempt, step.stop, step.moved, code)
             left = tuple(ev.Moment(machine, now) for machine in attempt.machines)
             redone = (ev.Stretch(work.since, min(work.since + work.lost, now)),) if work.lost else ()
             yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=redone)
@@ -212,21 +224,22 @@ class CommandWorkload:
     def _outcome(
         self, state: RunState, step: GangStep, failed_setups: Sequence[ev.SetupFailed]
     ) -> tuple[str | None, str]:
-        if state.work.setups_failed + len(failed_setups) >= MOST_FAILED_SETUPS and failed_setups:
+        retries, failed = self._command.retries, state.work.setups_failed + len(failed_setups)
+        if failed_setups and failed > allowed(retries, SETUP):
             last = failed_setups[-1]
-            return FAILED, f"setup failed on {MOST_FAILED_SETUPS} machines, last with status {last.code}: {last.tail}"
+            return FAILED, f"setup failed on {counted(failed, 'machine')}, last with status {last.code}: {last.tail}"
         if step.done:
             if self._command.checkpoint is not None:
                 note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
             return DONE, "the command exited with status 0"
-        if step.moved and state.work.moves + 1 >= MOST_MOVES:
-            return FAILED, f"the command exited to be moved {MOST_MOVES} times in a row without an eviction warning"
-        if step.failed is None:
-            self._failing_since = None
-        elif self._is_final():
+        if step.moved and state.work.moves >= allowed(retries, SAVED_AND_ENDED):
+            times = counted(state.work.moves + 1, "time")
+            return FAILED, f"the command exited to be moved {times} in a row without an eviction warning"
+        if step.failed is not None and not step.stop and self._is_final():
             code, machine = step.failed.code, step.failed.machine
-            output = last_lines(self._environment, machine)
-            return FAILED, f"the command exited with status {code} on {machine}: {output}"
+            output, again = last_lines(self._environment, machine), state.work.failures.get(code, 0)
+            after = f" (retried {counted(again, 'time')})" if again else ""
+            return FAILED, f"the command exited with status {code} on {machine}{after}: {output}"
         return None, ""
 
     def _is_final(self) -> bool:

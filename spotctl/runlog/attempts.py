@@ -6,7 +6,7 @@ Work is counted in time. What was done before the newest checkpoint is safe; wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spotctl.runlog import events as ev
@@ -27,7 +27,7 @@ class CommandWork:
 
     `safe` is the working time, in microseconds of the provider's clock, that checkpoints hold; `base` is what they held
     when the attempt began, and `lost` what had been done beyond that. `checkpoint` is the newest of the first node.
-    `moves` counts stops in a row that the program itself asked for.
+    `moves` counts stops in a row that the program itself asked for, `failures` those after it had failed, by status.
     """
 
     attempt: ev.AttemptBegan | None = None
@@ -41,6 +41,7 @@ class CommandWork:
     spells: tuple[AttemptSpan, ...] = ()
     setups_failed: int = 0
     moves: int = 0
+    failures: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def runs(self) -> bool:
@@ -64,7 +65,11 @@ def _began(work: CommandWork, event: ev.AttemptBegan, at: int) -> CommandWork:
 
 def _stopped(work: CommandWork, event: ev.AttemptStopped, at: int) -> CommandWork:
     spells = (*work.spells, AttemptSpan(work.since, at, work.safe - work.base))
-    return replace(work, stopped=event, stopped_at=at, spells=spells, moves=work.moves + 1 if event.by_program else 0)
+    moves = work.moves + 1 if event.by_program else 0
+    failures = work.failures
+    if event.code is not None:
+        failures = {**failures, event.code: failures.get(event.code, 0) + 1}
+    return replace(work, stopped=event, stopped_at=at, spells=spells, moves=moves, failures=failures)
 
 
 def _checkpointed(work: CommandWork, event: ev.Checkpointed, at: int) -> CommandWork:

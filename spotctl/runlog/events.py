@@ -288,11 +288,15 @@ class AttemptBegan:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStopped:
-    """All nodes of an attempt are asked to stop, or the program had exited to be moved (`by_program`)."""
+    """All nodes of an attempt are asked to stop, or the program had exited to be moved (`by_program`).
+
+    `code` is the status with which the program failed, if it is tried again.
+    """
 
     attempt: int
     reason: str
     by_program: bool = False
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

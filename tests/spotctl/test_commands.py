@@ -176,10 +176,31 @@ def test_a_failing_setup_is_reported_in_one_line(tmp_path: Path, home: Path) -> 
     path = job(tmp_path, COUNT, "setup: echo no such package; exit 9", "strategy: on-demand")
     ended = spotctl("launch", path, "--yes", "--json")
     assert ended.code == 1
-    assert ended.json["message"] == "setup failed on 3 machines, last with status 9: no such package"
+    assert ended.json["message"] == "setup failed on 2 machines, last with status 9: no such package"
     failed = [event for event in events_of(home) if isinstance(event, ev.SetupFailed)]
-    assert len({event.id for event in failed}) == len(failed) == 3
+    assert len({event.id for event in failed}) == len(failed) == 2
     assert not any(isinstance(event, ev.AttemptBegan) for event in events_of(home))
+
+
+def test_a_command_is_tried_again_after_the_failures_that_its_job_names(tmp_path: Path, home: Path) -> None:
+    """It is killed once, which may be repeated, and then its program is missing, which may not."""
+    ran = tmp_path / "ran"
+    program = f"""
+import pathlib, subprocess, sys
+if not pathlib.Path({str(ran)!r}).exists():
+    pathlib.Path({str(ran)!r}).touch()
+    print("out of memory")
+    sys.exit(137)
+sys.exit(subprocess.run("no-such-program", shell=True).returncode)
+"""
+    path = job(tmp_path, program, "retries: {137: 2, setup: 0}", "strategy: on-demand")
+    ended = spotctl("launch", path, "--yes", "--json")
+    assert ended.code == 1
+    assert "the command exited with status 127 on" in ended.json["message"]
+    assert "no-such-program" in ended.json["message"]
+    (stopped,) = (event for event in events_of(home) if isinstance(event, ev.AttemptStopped))
+    assert (stopped.code, "out of memory; retry 1 of 2" in stopped.reason) == (137, True)
+    assert len([event for event in events_of(home) if isinstance(event, ev.RentIntended)]) == 1
 
 
 @pytest.mark.slow

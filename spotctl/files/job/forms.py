@@ -82,6 +82,17 @@ def meant(given: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
+_FAILURE = r"setup|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5]"
+
+
+def _read_failure(written: object) -> str:
+    """YAML reads the status as a number."""
+    text = str(written)
+    if isinstance(written, bool) or not re.fullmatch(_FAILURE, text):
+        raise ValueError("is no such failure")
+    return text
+
+
 def _read_text(written: object) -> str:
     if not isinstance(written, str):
         raise ValueError("is not text")
@@ -357,6 +368,8 @@ ARGUMENT = Form(
 )
 WEBHOOK = _text(_WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable")
 NODES = _whole(1, 10_000)
+FAILURE = _text(_FAILURE, "setup, or the status (1 to 255) with which the command exits", _read_failure)
+RETRIES = _whole(0, 1000)
 DISK = _whole(8, 65_536)
 MACHINES = _whole(0, 10_000)
 CLOCKS = _whole(1, _MOST)

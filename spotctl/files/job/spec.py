@@ -97,6 +97,14 @@ class Command:
     checkpoint: Checkpoint | None = key(
         Checkpoint, "For a command: where its checkpoint is.", {"path": "s3://bucket/ckpt/", "every": "auto"}
     )
+    retries: Mapping[str, int] = key(
+        MapOf(forms.FAILURE, forms.RETRIES),
+        "For a command: how often it is tried again, by its exit status (137: killed, often for lack of memory), or"
+        " after a failed setup. If left out, a setup once on another machine, and a command that exits with 75 to be"
+        " moved 4 times in a row.",
+        {"137": 2, "setup": 1},
+        default={},
+    )
 
 
 _KIND = Key(

@@ -18,7 +18,7 @@ from spotctl.files.job.checks import UNSUPPORTED
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import Command, JobSpec
 from spotctl.machines.base import MachineRequest
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
@@ -27,6 +27,7 @@ from spotctl.notify.webhook import Delivery
 from spotctl.paths import Paths
 from spotctl.run.environment import environment_of
 from spotctl.run.execute import request_of
+from spotctl.run.retries import SETUP, allowed
 from spotctl.run.training_workload import TrainingWorkload, training_job
 from spotctl.runlog.events import RentIntended
 from spotctl.wiring import local_provider
@@ -246,8 +247,20 @@ def keys(part: dict[str, Any], root: dict[str, Any], above: str = "") -> Iterato
             yield f"{above}{name}"
 
 
+def test_what_is_tried_again_reads_the_retries() -> None:
+    given = [loads(f"{COMMAND}{line}", Path("job.yaml")) for line in ("", "retries: {137: 2, setup: 0}\n")]
+    programs = [spec.program for spec in given if isinstance(spec.program, Command)]
+    assert [[allowed(one.retries, what) for what in (137, 127, 75, SETUP)] for one in programs] == [
+        [0, 0, 4, 1],
+        [2, 0, 4, 0],
+    ]
+    assert restored(written(given[1]), Path()).program == programs[1]
+    with pytest.raises(BadRequest, match=r"retries\.256"):
+        loads(f"{COMMAND}retries: {{256: 1}}\n", Path("job.yaml"))
+
+
 def test_every_key_of_the_schema_has_a_consumer() -> None:
-    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, "secrets", "notify.heartbeat"]
+    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, "secrets", "notify.heartbeat", "retries"]
     assert len(consumed) == len(set(consumed))
     found = schema()
     assert sorted(keys(found, found)) == sorted(consumed)

@@ -1,0 +1,16 @@
+"""How often a command job is tried again, by the class of its failure. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spotctl.agent.iterator import SAVED_AND_ENDED
+
+SETUP = "setup"
+_USUAL = {SETUP: 1, str(SAVED_AND_ENDED): 4}
+"""A setup may fail because of one machine, not of two. Exiting to be moved is no failure unless it goes on and on."""
+
+
+def allowed(retries: Mapping[str, int], failure: str | int) -> int:
+    """How often a job is tried again after this failure: `setup`, or the status with which the command exited."""
+    return retries.get(str(failure), _USUAL.get(str(failure), 0))
