@@ -274,7 +274,8 @@ class SegmentFile:
 
 
 def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped
-    values: Ints = column.to_numpy()
+    # Not by to_numpy, for which pyarrow loads pandas.
+    values: Ints = np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
     if all(one.stop == following.start for one, following in pairwise(ranges)):
         return values[ranges[0].start : ranges[-1].stop] * unit
     return np.concatenate([values[part] for part in ranges]) * unit
