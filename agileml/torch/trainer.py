@@ -63,7 +63,7 @@ class TorchModule:
     collate: Callable[[list[Any]], Any] | None = None
     state: Mapping[str, torch.Tensor] | PathLike[str] | str | None = None
     device: str = "auto"
-    threads: int = 0
+    threads: int = 1
     name: str = "TorchModule"
 
     def __post_init__(self) -> None:

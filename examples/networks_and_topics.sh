@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Trainings of one's own on machines that are evicted: an image classifier, a language model, and topics of documents.
+# Each draws its loss and its machines over time; --engine local (the default) does the same with real processes.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+step() { printf '\n$ %s\n' "$*"; "$@"; }
+
+chaos="at clock 6 kill 1; at clock 12 join 2; at clock 16 evict half warn 5s"
+elastic=(--engine sim --nodes 1+3 --deterministic --chaos "$chaos")
+
+step spotctl train examples/trainers/digits.py --clocks 20 "${elastic[@]}" --plot "$folder/digits.png"
+step spotctl train examples/trainers/language_model.py --clocks 20 "${elastic[@]}" --plot "$folder/text.png"
+
+# The documents are the longer paragraphs of Python's own documentation.
+python3 - "$folder/paragraphs.txt" <<'PYTHON'
+import sys
+from pathlib import Path
+from pydoc_data.topics import topics
+
+paragraphs = [" ".join(one.split()) for topic in topics.values() for one in topic.split("\n\n")]
+Path(sys.argv[1]).write_text("\n".join(one for one in paragraphs if len(one) > 300))
+PYTHON
+step spotctl train lda --arg file="$folder/paragraphs.txt" --arg topics=8 --clocks 20 "${elastic[@]}" \
+  --plot "$folder/topics.png" --out "$folder/topics.npz"
+
+printf '\nThe words that are most typical of each topic:\n'
+python3 - "$folder" <<'PYTHON'
+import sys
+
+import numpy as np
+
+from agileml.apps.corpus import read_corpus
+
+counts = np.load(f"{sys.argv[1]}/topics.npz")["words"] + 0.5
+typical = (counts / counts.sum(axis=0)) / (counts / counts.sum(axis=0)).sum(axis=1, keepdims=True) * np.log(counts)
+names = read_corpus(f"{sys.argv[1]}/paragraphs.txt", 10).names
+for topic in range(counts.shape[1]):
+    print(" ", *(names[word] for word in np.argsort(-typical[:, topic])[:8]))
+PYTHON
