@@ -27,7 +27,7 @@ _LONGEST_QUOTE = 300
 
 
 def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[str]:
-    """The output of a job's latest run, machine by machine; with `follow` until the run has ended."""
+    """The output of a job's latest run, machine by machine, the oldest first; with `follow` until the run has ended."""
     paths = Paths(settings.home)
     read, ended = dict[str, int](), set[str]()
     with EventLog(paths.log) as log:
@@ -37,7 +37,8 @@ def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[str]
         spec = restored(state.began.spec, paths.home)
         read_from = _reader(provider_of(settings, spec)) if spec.is_local else KeptOutput(paths.output(state.run)).read
         while True:
-            for machine, held in state.machines.items():
+            for held in sorted(state.machines.values(), key=lambda held: held.started):
+                machine = held.id
                 if machine in ended:
                     continue
                 text = read_from(machine, read.get(machine, 0))

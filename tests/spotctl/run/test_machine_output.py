@@ -48,3 +48,15 @@ def test_machines_that_are_gone_are_asked_for_once_and_those_that_boot_again(
     lines = machine_output.output_lines("far", Settings(home=tmp_path), follow=True)
     assert list(islice(lines, 1)) == ["boots: hello\n"]
     assert asked == ["gone", *["boots"] * 4]
+
+
+def test_the_oldest_machine_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_output, "printed", lambda _, machine, after: b"" if after else machine.encode())
+    monkeypatch.setattr(machine_output, "provider_of", lambda *_: None)
+    with EventLog(Paths(tmp_path).log) as log:
+        log.append("far-1", 0, ev.RunBegan("far", "local", written(loads(JOB, tmp_path / "job.yaml")), "", 0))
+        for number, name in enumerate(("first", "second", "third"), 1):
+            log.append("far-1", number, ev.RentIntended(number, MARKETS[0], 1, None, 100, 1.0, False, 0))
+            log.append("far-1", number, ev.Rented(number, (ev.Granted(name, number),)))
+    lines = machine_output.output_lines("far", Settings(home=tmp_path), follow=False)
+    assert list(lines) == ["first: first\n", "second: second\n", "third: third\n"]
