@@ -12,6 +12,7 @@ from spotctl.agent.blobs.identity import StoreIdentity
 from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
+from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.spec import Command, JobSpec
 from spotctl.machines.owner_only import made_once
 from spotctl.machines.remote.home import public_key
@@ -60,19 +61,28 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
     location = location.rstrip("/")
     try:
         store = store_at(location, who)
-        about = json.loads(b"".join(store.get(_ABOUT)))
-        place = RunPlace(about["job"], about["run"], location)
+        place, installation = _published(b"".join(store.get(_ABOUT)), location)
         home = Paths(settings.home).elsewhere(place.job)
         known = known_place(place.job, settings)
         if known is not None and known.run != place.run:
             raise BadRequest(f"job {place.job} has a run {known.run} here; end it first: spotctl down {place.job}")
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made_once(home / "installation", about["installation"].encode())
+        made_once(home / "installation", installation.encode())
         keys.ask(store, public_key(home / "machines"))
     except (OSError, UnreadableBlob) as error:
         raise BadRequest(f"{location}: no run is there that this computer can reach: {error}") from None
     keep(place, settings)
     return place
+
+
+def _published(content: bytes, location: str) -> tuple[RunPlace, str]:
+    """What `publish` wrote. A job's name becomes that of a folder, so no other text is taken for one."""
+    try:
+        about = json.loads(content)
+        job, run, installation = (str(about[key]) for key in ("job", "run", "installation"))
+        return RunPlace(JOB_NAME.read(job), run, location), installation
+    except (ValueError, KeyError, TypeError):
+        raise BadRequest(f"{location}/{_ABOUT}: this is not what spotctl writes about a run") from None
 
 
 def keep(place: RunPlace, settings: Settings) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from spotctl import config
+from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.blobs.locations import store_at
 from spotctl.cloud_settings import GcpMachineSettings
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads
@@ -15,6 +17,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.remote_runner.homes import config_text, new_home
 from spotctl.remote_runner.place import (
     all_places,
+    attach,
     check_movable,
     keep,
     known_place,
@@ -75,6 +78,18 @@ def test_it_says_what_is_missing(old: str, new: str, missing: str, tmp_path: Pat
         check_movable(spec(tmp_path, (old, new)), settings)
     assert missing in str(refused.value)
     assert "--attached" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "about", ["{", "[]", '{"job": "line"}', '{"job": "../../.ssh", "run": "line-1", "installation": "i-1"}']
+)
+def test_only_what_was_published_is_attached(about: str, tmp_path: Path, settings: config.Settings) -> None:
+    folder = tmp_path / "store"
+    store_at(str(folder)).put("run", [about.encode()])
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BadRequest, match="not what spotctl writes"):
+        attach(str(folder), settings, MACHINE)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_identities_in_the_settings_count(tmp_path: Path, settings: config.Settings) -> None:
