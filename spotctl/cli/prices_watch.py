@@ -129,7 +129,9 @@ class _PriceWatcher:
         """Whether the condition holds now; reports it if it did not hold before."""
         now = wall_us()
         offers = offers_that_fit(self.session.settings, self.wish, self.lost)
-        met = self.condition.met_by(offer for offer in offers if offer.is_current(now, self.max_age))
+        # Synthetic prices buy nothing, and waiting does not change them.
+        real = [offer for offer in offers if not offer.market.is_synthetic]
+        met = self.condition.met_by(offer for offer in real if offer.is_current(now, self.max_age))
         if met and not self._holds:
             self._report(met, now)
         self._holds = bool(met)

@@ -105,3 +105,9 @@ def test_a_bad_request_is_one_line(words: tuple[str, ...], message: str, tmp_pat
     ended = spotctl("prices", "watch", *words, SPOTCTL_HOME=str(tmp_path))
     assert ended.code == 2
     assert message in ended.error
+
+
+def test_synthetic_prices_meet_no_condition() -> None:
+    assert spotctl("prices", "best", "--json").json["offers"] != []
+    ended = spotctl("prices", "watch", "--below", "1000", "--no-fetch", "--for", "0s", "--json")
+    assert (ended.code, ended.json["holds"]) == (3, False)
