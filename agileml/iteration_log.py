@@ -31,7 +31,8 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
         "events": list(iteration.events),
         "accepted": [list(cover) for cover in iteration.accepted],
     }
-    return line | ({"stragglers": straggler_fields([iteration])} if sums.helped_items or sums.moved_bytes else {})
+    acted = sums.helped_items or sums.moved_bytes or sums.waited_for
+    return line | ({"stragglers": straggler_fields([iteration])} if acted else {})
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
@@ -52,11 +53,16 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """What measures against slow machines did: items done by others than their owners, bytes that moved, the times."""
+    """What measures against slow machines did: items done by others than their owners, bytes that moved, the times.
+
+    `waited_for` has the number of workers that each clock waited for, in jobs with backup workers.
+    """
     return {
         "reassigned_items": sum(one.sums.helped_items for one in iterations),
         "helped_ms": round(1000 * sum(one.sums.helped_seconds for one in iterations), 3),
         "moved_bytes": sum(one.sums.moved_bytes for one in iterations),
+        "waited_for": [one.sums.waited_for for one in iterations if one.sums.waited_for],
+        "dropped_chunks": sum(one.sums.dropped_chunks for one in iterations),
         "suspended_seconds": round(sum(one.sums.suspended_seconds for one in iterations), 6),
     }
 

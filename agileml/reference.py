@@ -15,7 +15,7 @@ import numpy as np
 from agileml.errors import BadArgument
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
-from agileml.params.deltas import Delta, accumulate
+from agileml.params.deltas import Delta, accumulate, scaled
 from agileml.params.layout import Array, Layout, Params, State
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.trainer import (
@@ -30,6 +30,7 @@ from agileml.trainer import (
     sample_of,
     shards_of,
 )
+from agileml.work.covers import Accepted
 from agileml.work.plan import WorkPlan
 
 ClockDeltas = dict[int, Delta]
@@ -45,6 +46,12 @@ class ReferenceClock:
     loss: float
 
 
+def replay(trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int = 1) -> Params:
+    """The model of a deterministic job with these decisions about its clocks, as its iteration log has them."""
+    iterations = iterate(trainer, seed, True, partitions, accepted={one.clock: one for one in log})
+    return next(islice(iterations, len(log), None)).params
+
+
 def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int = 1) -> Params:
     """The model after a number of clocks."""
     if clocks < 0:
@@ -54,9 +61,16 @@ def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, pa
 
 
 def iterate(
-    trainer: Trainer, seed: int, deterministic: bool = True, partitions: int = 1, sample_items: int = SAMPLE_ITEMS
+    trainer: Trainer,
+    seed: int,
+    deterministic: bool = True,
+    partitions: int = 1,
+    sample_items: int = SAMPLE_ITEMS,
+    accepted: Mapping[int, Accepted] | None = None,
 ) -> Iterator[ReferenceClock]:
     """Yields clock 0, the initial model, and then one clock after another without end.
+
+    A clock is made up of its `accepted` chunks, by default all.
 
     Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates are aggregated
     immediately, as a worker does.
@@ -70,8 +84,13 @@ def iterate(
         worker.fill(states, clock)
         yield ReferenceClock(clock, worker.cache.arrays, worker.loss(clock, sample_items))
         clock += 1
-        summed = worker.summed(clock) if deterministic else worker.aggregated(clock)
-        states = [rule.advance(number, state, summed.get(number), clock)[0] for number, state in enumerate(states)]
+        counted = (accepted or {}).get(clock) or worker.plan.accept_all(clock)
+        summed = worker.summed(counted) if deterministic else worker.aggregated(counted)
+        scale = worker.plan.scale(counted)
+        states = [
+            rule.advance(number, state, scaled(summed.get(number), scale), clock)[0]
+            for number, state in enumerate(states)
+        ]
 
 
 class _Worker:
@@ -99,20 +118,21 @@ class _Worker:
         total = sum(loss_of(self.trainer, self.reader, [piece], clock) * len(piece) for piece in pieces)
         return total / sum(map(len, pieces))
 
-    def summed(self, clock: int) -> ClockDeltas:
+    def summed(self, accepted: Accepted) -> ClockDeltas:
         totals: ClockDeltas = {}
-        for _ in self._chunks(clock):
+        for _ in self._chunks(accepted):
             for partition, delta in self.view.take().items():
                 totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
         return totals
 
-    def aggregated(self, clock: int) -> ClockDeltas:
-        for _ in self._chunks(clock):
-            self.write_back.collect(clock, self.view)
-        return self.write_back.take(clock)
+    def aggregated(self, accepted: Accepted) -> ClockDeltas:
+        for _ in self._chunks(accepted):
+            self.write_back.collect(accepted.clock, self.view)
+        return self.write_back.take(accepted.clock)
 
-    def _chunks(self, clock: int) -> Iterator[None]:
-        for number, first, last in self.plan.accept_all(clock).covers:
+    def _chunks(self, accepted: Accepted) -> Iterator[None]:
+        clock = accepted.clock
+        for number, first, last in accepted.covers:
             for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
                 run_chunk(self.trainer, Piece(self.shards[number], lo, hi), number, self.view, clock, self.seed)

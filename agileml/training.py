@@ -47,7 +47,7 @@ class TrainOptions(TypedDict, total=False):
     loss_sample: int
     keeps: int
     frame_bytes: int
-    stragglers: Stragglers | str
+    stragglers: Stragglers | str | Mapping[str, Any]
     thresholds: Thresholds
     heartbeat_timeout: float
     hang_timeout: float
@@ -74,8 +74,9 @@ def train(
     `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
     `output` is called with what nodes print; by default it goes to standard error, with the name of the node.
     `stage` is `auto`, the number of a stage, or a policy. `stragglers` names measures against slow machines, separated
-    by commas: with `reassign`, workers that fall behind lend work to faster ones; with `balance`, partitions leave slow
-    servers. Invalid arguments raise BadArgument before anything starts.
+    by commas: with `reassign`, workers that fall behind lend work to faster ones; with `backup-workers`, clocks end
+    without the slowest workers; with `balance`, partitions leave slow servers. A mapping such as `{"reassign": True,
+    "backup_workers": "auto"}` says the same. Invalid arguments raise BadArgument before anything starts.
     """
     reliable, transient = parse_nodes(nodes)
     given = _plain(cast("Mapping[str, Any]", options))
@@ -157,8 +158,8 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     if isinstance(plain.get("converged"), Real) and not isinstance(plain["converged"], bool):
         plain["converged"] = Convergence(plain["converged"])
-    if isinstance(plain.get("stragglers"), str):
-        plain["stragglers"] = Stragglers.parse(plain["stragglers"])
+    if isinstance(plain.get("stragglers"), str | Mapping):
+        plain["stragglers"] = Stragglers.of(plain["stragglers"])
     if plain.get("stage") is not None:
         plain["stage"] = stage_policy(plain["stage"])
     return plain

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agileml.core.deciding import Decisions
 from agileml.core.events import ClockRepeated, Iteration
 from agileml.core.progress import VersionLedger
 from agileml.work.covers import Accepted
-from agileml.work.plan import WorkPlan
 
 
 @dataclass(slots=True)
 class ClockLog:
     """The clocks that were logged: the last one and its time, and what has happened since."""
 
-    plan: WorkPlan
+    decisions: Decisions
     ledger: VersionLedger
     logged: int = 0
     logged_at: float | None = None
@@ -47,19 +47,17 @@ class ClockLog:
         assert self.logged_at is not None
         if self.logged >= self.ledger.reached:
             return None
-        accepted = self._accept(self.logged + 1)
+        accepted = self.decisions.accepted(self.logged + 1)
         if not self._reported(accepted, limit):
             return None
         self.logged += 1
         sums, redone = self.ledger.close_clock(accepted)
+        sums.waited_for = self.decisions.waited_for(self.logged)
+        sums.dropped_chunks = self.decisions.dropped(self.logged)
         took, events = now - self.logged_at, tuple(self._events)
         self.logged_at = now
         self._events.clear()
         return Iteration(self.logged, took, stage, *nodes, sums, redone, events, accepted.covers)
-
-    def _accept(self, clock: int) -> Accepted:
-        """Decides which chunks make up a clock: all of them, as no policy leaves work out yet."""
-        return self.plan.accept_all(clock)
 
     def _reported(self, accepted: Accepted, limit: int) -> bool:
         """Whether every worker has reported its part of a clock, or never will."""

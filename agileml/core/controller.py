@@ -16,25 +16,19 @@ from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.core.senders import may_send
-from agileml.core.training_progress import TrainingProgress
+from agileml.core.training_progress import Progress, TrainingProgress
 from agileml.errors import InvalidTransition
 from agileml.protocol.messages import (
     Adopted,
     Broken,
-    Collected,
     Drained,
-    Evaluated,
     Heartbeat,
     Hello,
-    Helped,
     Leave,
-    PartitionProgress,
     Ready,
     Recover,
     Restored,
     Routed,
-    Saved,
-    ServerTimed,
     Taken,
     Warned,
     WorkDone,
@@ -62,6 +56,7 @@ class Controller(TrainingProgress):
             if not self._stale(event, now):
                 self._process(event, now)
                 self._current_footprint()
+                self._decide(now)
                 self._log(now)
                 self._finish()
         except InvalidTransition as error:
@@ -107,7 +102,7 @@ class Controller(TrainingProgress):
                 self._lost([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
-            case PartitionProgress() | WorkDone() | Saved() | Collected() | Evaluated() | Helped() | ServerTimed():
+            case _ if isinstance(event, Progress):
                 self._progress(event)
             case Taken() | Adopted():
                 self._moved(event, now)
@@ -271,6 +266,7 @@ class Controller(TrainingProgress):
         self.checkpoints.roll_back(clock)
         self._collecting = False
         self._clock_log.roll_back(clock)
+        self._decisions.roll_back()
         self._groups.clear()
         self.mode = Mode.RECOVERING
         self._note(f"epoch {self.epoch} from version {clock}")
@@ -278,7 +274,8 @@ class Controller(TrainingProgress):
         for name in self._restoring:
             self.members[name].routed = self.table.version
         self._broadcast(
-            Recover(self.epoch, clock, self.table, sources, self.limit), (NodePhase.ACTIVE, NodePhase.LEAVING)
+            Recover(self.epoch, clock, self.table, sources, self.limit, self._decisions.after(clock)),
+            (NodePhase.ACTIVE, NodePhase.LEAVING),
         )
 
     # -- after a restart ---------------------------------------------------------------------------------------------

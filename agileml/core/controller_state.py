@@ -10,6 +10,7 @@ from typing import Any, Self
 from agileml.core.assignment import Assignment
 from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.clock_log import ClockLog
+from agileml.core.deciding import Decisions
 from agileml.core.evaluation import FinalLoss
 from agileml.core.events import ControllerSettings, Instruction, Remember
 from agileml.core.members import IN_EPOCH, Members, NodePhase
@@ -57,6 +58,7 @@ class ControllerState:
     checkpoints: CheckpointSchedule = field(init=False)
     _ledger: VersionLedger = field(init=False)
     _clock_log: ClockLog = field(init=False)
+    _decisions: Decisions = field(init=False)
     _policy: TrainingPolicy = field(init=False)
     _footprint: Footprint = field(init=False)
     _footprint_at: int = 0
@@ -90,7 +92,8 @@ class ControllerState:
         self.checkpoints = CheckpointSchedule(self.partitions, self.settings.checkpoint_every)
         self._ledger = VersionLedger(self.partitions)
         self._final_loss = FinalLoss.of(self.plan.lengths, self.settings.loss_sample)
-        self._clock_log = ClockLog(self.plan, self._ledger)
+        self._decisions = Decisions(self.plan, self.settings.stragglers.wait_policy)
+        self._clock_log = ClockLog(self._decisions, self._ledger)
         self._policy = self.settings.policy
         self._update_footprint()
 
@@ -187,6 +190,7 @@ class ControllerState:
         controller._rolled_back = record["gone_back"], ("",) * controller.partitions
         controller._clock_log.logged, controller._clock_log.logged_at = record["logged"], now
         controller._policy = controller._policy.restored(record["learned"])
+        controller._decisions.restore(record.get("accepted", ()))
         controller._update_footprint()
         if settings.stragglers.balance_servers:
             controller._placed = tuple(owners)

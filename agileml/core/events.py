@@ -66,11 +66,15 @@ class ClockRepeated:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The job is done; the versions are its model, by partition, and `loss` is that of this model."""
+    """The job is done; the versions are its model, by partition, and `loss` is that of this model.
+
+    `tally` is the number and the fingerprint of the chunks that every partition must contain.
+    """
 
     clock: int
     versions: tuple[Version, ...]
     loss: float | None = None
+    tally: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,14 @@ class RememberCheckpoint:
     clock: int
 
 
-Instruction = Remember | RememberCheckpoint | Send | Iteration | ClockRepeated | Finished | Failed
+@dataclass(frozen=True, slots=True)
+class RememberDecision:
+    """Add this line to the decisions in the record, before any other instruction is carried out."""
+
+    line: list[Any]
+
+
+Instruction = Remember | RememberCheckpoint | RememberDecision | Send | Iteration | ClockRepeated | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ class PlannedChanges(ControllerState):
         for node in self.members.names(NodePhase.READY):
             self.members.set_phase(node, NodePhase.ACTIVE)
             self.members[node].routed = self.table.version
-            self._send(node, Enter(self.epoch, self.table, self.limit, self.stable))
+            decided = self._decisions.after(self.stable)
+            self._send(node, Enter(self.epoch, self.table, self.limit, self.stable, decided))
             self._changed = True
         footprint = self._current_footprint()
         if footprint.reliable or footprint.transient:

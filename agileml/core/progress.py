@@ -58,14 +58,15 @@ class VersionLedger:
         sums.moved_bytes += moved
         sums.suspended_seconds += seconds
 
-    def add_work(self, done: WorkDone) -> None:
-        """Records that a worker finished its part of a clock."""
-        sums = self.clocks.setdefault(done.clock, ClockSums())
-        sums.chunks += done.chunks
-        sums.seconds += done.seconds
-        sums.pushed += done.pushed_bytes
-        sums.loss_sum += done.loss_sum
-        sums.loss_count += done.loss_count
+    def add_work(self, done: WorkDone, *, counts: bool = True) -> None:
+        """Records that a worker finished its part of a clock; it does not count if that was too late."""
+        if counts:
+            sums = self.clocks.setdefault(done.clock, ClockSums())
+            sums.chunks += done.chunks
+            sums.seconds += done.seconds
+            sums.pushed += done.pushed_bytes
+            sums.loss_sum += done.loss_sum
+            sums.loss_count += done.loss_count
         if done.node in self.underway:
             self.underway[done.node] = max(0, self.underway[done.node] - done.chunks)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.core.controller_state import Mode
-from agileml.core.events import Failed, Finished, Iteration, RememberCheckpoint
+from agileml.core.events import Failed, Finished, Iteration, RememberCheckpoint, RememberDecision
 from agileml.core.members import IN_EPOCH, NodePhase
 from agileml.core.planned_changes import PlannedChanges
 from agileml.policies.policy import ClockFinished
 from agileml.protocol.messages import (
+    Accept,
     Collect,
     Collected,
+    Contributed,
     Evaluate,
     Evaluated,
     Helped,
@@ -24,19 +26,23 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 
+Progress = PartitionProgress | WorkDone | Contributed | Saved | Collected | Evaluated | Helped | ServerTimed
+"""What nodes report about their work and their partitions."""
+
 
 @dataclass(slots=True)
 class TrainingProgress(PlannedChanges):
     """The part of the controller that follows the clocks to the last one."""
 
-    def _progress(
-        self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated | Helped | ServerTimed
-    ) -> None:
+    def _progress(self, event: Progress) -> None:
         match event:
             case WorkDone():
-                self._ledger.add_work(event)
+                self._ledger.add_work(event, counts=not self._decisions.is_late(event, self.epoch))
+            case Contributed():
+                self._decisions.contributed(event)
             case PartitionProgress():
                 self._ledger.add_progress(event)
+                self._decisions.summed(event, self.partitions)
                 self._advance_stable()
             case Collected():
                 self._collected[event.partition] = event.version
@@ -49,6 +55,19 @@ class TrainingProgress(PlannedChanges):
             case Saved():
                 if self.checkpoints.add(event.clock, event.partition):
                     self._out.append(RememberCheckpoint(event.clock))
+
+    def _decide(self, now: float) -> None:
+        """Decides which chunks make up the next clock, once enough workers are done."""
+        if self._decisions.policy is None or self.mode is not Mode.RUNNING:
+            return
+        decided = self._decisions.next(self._ledger.reached, self.table.workers, now)
+        if self._decisions.reason:
+            self._note(f"backup workers {self._decisions.reason}")
+            self._decisions.reason = ""
+        if decided is not None:
+            self._out.append(RememberDecision(decided.line()))
+            accept = Accept(self.epoch, decided.accepted.clock, decided.accepted.covers)
+            self._broadcast(accept, IN_EPOCH)
 
     def _advance_stable(self) -> None:
         # At most the last clock: its versions are the result of the job.
@@ -116,7 +135,8 @@ class TrainingProgress(PlannedChanges):
         if len(self._collected) == self.partitions and (self._interrupted or self._final_loss.complete):
             self.mode = Mode.OVER
             versions = tuple(self._collected[partition] for partition in range(self.partitions))
-            self._out.append(Finished(self.limit, versions, self._final_loss.loss))
+            tally = self._decisions.tally(self.limit)
+            self._out.append(Finished(self.limit, versions, self._final_loss.loss, tally))
             self._broadcast(Leave("the job is done"), (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH))
 
     def _fail(self, why: str) -> None:

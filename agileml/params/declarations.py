@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from agileml.errors import BadInput, BadTrainer, TrainerFailed
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
-from agileml.params.layout import Array
+from agileml.params.layout import Array, Layout
 from agileml.user_code import described, raised_at
 
 T = TypeVar("T")
@@ -61,6 +63,17 @@ class Declarations:
             numbers["slots"] or 0,
             numbers["row_slots"] or 0,
         )
+
+    def check_mean(self, layout: Layout) -> None:
+        """BadTrainer unless a part of the updates, multiplied, can stand for all: sums of numbers with fractions."""
+        if self.aggregation is not ADD:
+            raise BadTrainer(f"{self.name}: backup workers need updates that are added, not '{self.aggregation.name}'")
+        for spec in layout.specs:
+            if np.dtype(spec.dtype).kind != "f":
+                raise BadTrainer(
+                    f"{self.name}, parameter {spec.name!r}: backup workers need floating-point parameters, not"
+                    f" {np.dtype(spec.dtype)}: the updates of the workers that were awaited stand for all"
+                )
 
 
 def name_of(trainer: object) -> str:

@@ -111,6 +111,20 @@ def dense(state: State, delta: Delta | None, by: Aggregation = ADD) -> State:
     return [_dense(array, part, by) for array, part in zip(state, parts, strict=True)]
 
 
+def scaled(delta: Delta | None, by: float) -> Delta | None:
+    """A delta times a factor, in the type of its numbers; the same delta for the factor 1."""
+    if delta is None or by == 1:
+        return delta
+    return [None if part is None else RowDelta(part.rows, part.values * part.values.dtype.type(by)) for part in delta]
+
+
+def square(delta: Delta | None) -> float:
+    """The squared norm of all numbers."""
+    flat = (part.values.ravel() for part in delta or () if part is not None)
+    with np.errstate(over="ignore"):
+        return sum(float(np.dot(numbers, numbers)) for numbers in flat)
+
+
 def nbytes(delta: Delta | None) -> int:
     """Bytes of a delta's numbers."""
     return sum([part.nbytes for part in delta or () if part is not None])

@@ -16,7 +16,8 @@ class ClockSums:
     """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
 
     `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes` of partitions
-    changed their server, during `suspended_seconds` in which a partition was under way.
+    changed their server, during `suspended_seconds` in which a partition was under way. `waited_for` workers were
+    awaited (0: all), and `dropped_chunks` of the others left out.
     """
 
     chunks: int = 0
@@ -30,6 +31,8 @@ class ClockSums:
     helped_seconds: float = 0.0
     moved_bytes: int = 0
     suspended_seconds: float = 0.0
+    waited_for: int = 0
+    dropped_chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

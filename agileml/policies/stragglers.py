@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from agileml.checks import check_flag
 from agileml.errors import BadArgument
+from agileml.policies.dbw import DBW, FixedWait, WaitPolicy
 
-WORDS = {"reassign": "reassign", "balance": "balance_servers"}
+WORDS = {"reassign": "reassign", "backup-workers": "backup_workers", "balance": "balance_servers"}
 """What a command line calls the settings."""
 
 
@@ -15,21 +18,58 @@ WORDS = {"reassign": "reassign", "balance": "balance_servers"}
 class Stragglers:
     """`reassign`: workers that fall behind lend work to faster ones (FlexRR).
 
+    `backup_workers`: clocks end without the slowest workers (DBW). Their number is chosen for each clock, with `auto`
+    only while that clearly pays; a number fixes it.
     `balance_servers`: partitions move away from servers that are slow (PSLD).
     """
 
     reassign: bool = False
     balance_servers: bool = False
+    backup_workers: bool | int | Literal["auto"] | WaitPolicy = False
 
     def __post_init__(self) -> None:
+        given = self.backup_workers
+        known = isinstance(given, int) and given >= 0
+        if not (known or given == "auto" or callable(getattr(given, "observe", None))):
+            raise BadArgument(
+                f"stragglers: backup_workers is {given!r}; choose true, false, auto or a number of workers"
+            )
         check_flag("stragglers: reassign", self.reassign)
         check_flag("stragglers: balance_servers", self.balance_servers)
 
+    @property
+    def wait_policy(self) -> WaitPolicy | None:
+        """The policy that chooses how many workers each clock waits for; None to wait for all."""
+        match self.backup_workers:
+            case False | 0:
+                return None
+            case True | "auto" as given:
+                return DBW(auto=given == "auto")
+            case int(backups):
+                return FixedWait(backups)
+            case policy:
+                return policy
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, Any]) -> Stragglers:
+        """Settings from a text (see `parse`), or from their names and values."""
+        if isinstance(given, str):
+            return cls.parse(given)
+        for name in given:
+            if name not in WORDS.values():
+                known = ", ".join(WORDS.values())
+                raise BadArgument(f"stragglers: unknown setting {name!r}; choose from {known}")
+        return cls(**given)
+
     @classmethod
     def parse(cls, text: str) -> Stragglers:
-        """Parses words separated by commas, such as `reassign`; an empty text turns everything off."""
-        words = [word.strip() for word in text.split(",")] if text.strip() else []
-        for word in words:
-            if word not in WORDS:
-                raise BadArgument(f"stragglers is {text!r}: unknown word {word!r}; choose from {', '.join(WORDS)}")
-        return cls(**{WORDS[word]: True for word in words})
+        """Parses words such as `reassign,backup-workers=auto`; an empty text turns everything off."""
+        settings: dict[str, Any] = {}
+        for word in text.split(",") if text.strip() else []:
+            name, has_value, value = word.strip().partition("=")
+            if name not in WORDS:
+                raise BadArgument(f"stragglers is {text!r}: unknown word {name!r}; choose from {', '.join(WORDS)}")
+            if has_value and name != "backup-workers":
+                raise BadArgument(f"stragglers is {text!r}: {name} takes no value")
+            settings[WORDS[name]] = (int(value) if value.isdecimal() else value) if has_value else True
+        return cls(**settings)

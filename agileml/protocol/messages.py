@@ -9,6 +9,7 @@ Version c of a partition is its state after clock c; version 0 is the initial mo
 from __future__ import annotations
 
 from agileml.protocol.balancing import Answering, ServerTimed
+from agileml.protocol.deciding import Accept, Contributed, GradientSums
 from agileml.protocol.helping import (
     BegunHelping,
     CancelHelp,
@@ -74,6 +75,7 @@ from agileml.protocol.updates import (
 
 __all__ = [
     "UNKNOWN_STEP",
+    "Accept",
     "Adopted",
     "Answering",
     "BegunHelping",
@@ -81,6 +83,7 @@ __all__ = [
     "CancelHelp",
     "Collect",
     "Collected",
+    "Contributed",
     "DoThis",
     "Drain",
     "Drained",
@@ -90,6 +93,7 @@ __all__ = [
     "Evaluate",
     "Evaluated",
     "GiveShard",
+    "GradientSums",
     "Handover",
     "Heartbeat",
     "Hello",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agileml.work.counted import Decision
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -19,7 +21,8 @@ class Table:
 class Recover:
     """Start a new epoch: return to version `clock` and continue with this table. A job starts with one, too.
 
-    `sources` says where that version of each partition is: on a node, `init` or `checkpoint`.
+    `sources` says where that version of each partition is: on a node, `init` or `checkpoint`. `decided`: the chunks of
+    later clocks about which the controller has decided.
     """
 
     epoch: int
@@ -27,6 +30,7 @@ class Recover:
     table: Table
     sources: tuple[str, ...]
     limit: int
+    decided: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Enter:
     table: Table
     limit: int
     stable: int
+    decided: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

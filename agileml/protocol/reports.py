@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agileml.protocol.deciding import GradientSums
 from agileml.protocol.partitions import Version
 
 
@@ -62,7 +63,10 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """A partition has a new version on this node; bytes were sent for it to workers and its backup since the last."""
+    """A partition has a new version on this node; bytes were sent for it to workers and its backup since the last.
+
+    `sums` are those of its contributions, in a job with backup workers.
+    """
 
     node: str
     epoch: int
@@ -71,6 +75,7 @@ class PartitionProgress:
     backup: bool
     pulled_bytes: int = 0
     backup_bytes: int = 0
+    sums: GradientSums | None = None
 
 
 @dataclass(frozen=True, slots=True)

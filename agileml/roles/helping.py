@@ -22,8 +22,8 @@ from agileml.protocol.helping import (
     ProgressReport,
 )
 from agileml.roles.remaining import HeldShards, Remaining
+from agileml.work.counted import CountedWork
 from agileml.work.covers import Cover, covers_of
-from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
 
 HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | HelpEnded
@@ -77,7 +77,7 @@ class Helping:
     """The loans and errands of one worker. `running` returns the chunk that is being computed."""
 
     node: str
-    plan: WorkPlan
+    work: CountedWork
     shards: HeldShards
     out: list[Action]
     timer: Callable[[], float]
@@ -131,7 +131,10 @@ class Helping:
         self._lend(proposals)
 
     def _go_on(self, message: BegunHelping) -> None:
-        loan = self.loans[message.number]
+        loan = self.loans.get(message.number)
+        if loan is None:
+            # Its clock has been decided without it.
+            return
         loan.begun = True
         if not loan.cancelled and loan.clock == self.pace.clock:
             self.policy, proposals = self.policy.observe(OtherBegan(message.worker))
@@ -143,12 +146,17 @@ class Helping:
             if not chunks or proposal.to == self.node:
                 continue
             for shard, chunk in chunks:
-                self.shards[shard] = self.shards[shard].after(chunk, shard, self.plan)
+                self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
             self._numbers += 1
             covers = _covers(chunks)
             self.loans[self._numbers] = Loan(proposal.to, self.pace.clock, covers)
             self.pace.left -= len(chunks)
             self.out.append(Send(proposal.to, DoThis(self.epoch, self.node, self._numbers, self.pace.clock, covers)))
+
+    def abandon(self, clock: int) -> None:
+        """A clock has been decided: what is still lent or borrowed of it came too late, and both sides drop it."""
+        self.loans = {number: loan for number, loan in self.loans.items() if loan.clock != clock}
+        self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _from_the_end(self, count: int) -> list[tuple[int, int]]:
         """The chunks that this worker would do last, but for the one in progress."""
@@ -164,6 +172,8 @@ class Helping:
 
     def _accept(self, message: DoThis) -> None:
         """Does it once its own part of that clock is done. One that is behind, or has no work, declines."""
+        if self.work.left_out(message.clock, message.covers):
+            return
         behind = self.shards.first()
         if behind is None or behind[0].clock < message.clock:
             self.out.append(Send(message.worker, HelpEnded(self.epoch, self.node, message.number, message.covers)))
@@ -178,7 +188,9 @@ class Helping:
                 return
 
     def _take_back(self, message: HelpEnded) -> None:
-        loan = self.loans.pop(message.number)
+        loan = self.loans.pop(message.number, None)
+        if loan is None:
+            return
         late: deque[tuple[int, int]] = deque()
         for shard, first, last in message.left:
             left = self.shards.get(shard)
@@ -294,7 +306,7 @@ class Helping:
             pace.left = 0
             self._report()
         current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
-        total = sum(self.plan.chunks(shard, clock) for shard in self.shards)
+        total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
         self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
 
     def recount(self) -> None:

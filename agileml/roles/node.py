@@ -16,6 +16,7 @@ from agileml.params.view import ParamCache
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
+    Accept,
     Answering,
     Collect,
     Drain,
@@ -55,6 +56,7 @@ from agileml.roles.server_times import ServerTimes
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
 from agileml.transport import FrameLimits
+from agileml.work.counted import CountedWork
 from agileml.work.plan import WorkPlan
 
 MOST_PARTITIONS = 100_000
@@ -125,15 +127,20 @@ class Node:
             ordered=settings.deterministic,
             sample=settings.loss_sample,
         )
-        self.worker = Worker(name, plan, self.chunk_runner, settings.slack, settings.keeps, self._out)
+        awaits = settings.stragglers.wait_policy is not None
+        if awaits:
+            declared.check_mean(layout)
+        self.worker = Worker(
+            name, CountedWork(plan, awaits), self.chunk_runner, settings.slack, settings.keeps, self._out
+        )
         self.worker.frame_bytes = settings.frame_bytes
         if settings.stragglers.reassign:
-            self.worker.helping = Helping(name, plan, self.worker.shards, self._out, timer)
+            self.worker.helping = Helping(name, self.worker.work, self.worker.shards, self._out, timer)
         if settings.stragglers.balance_servers:
             self.worker.times = ServerTimes(name, self._out, timer)
         self.server = Server(
             name,
-            plan,
+            CountedWork(plan, awaits),
             rule,
             self._initial.version,
             settings.deterministic,
@@ -157,6 +164,7 @@ class Node:
             Push: server.push,
             Pull: server.pull,
             Reads: server.set_reads,
+            Accept: self._accept,
             Patch: server.patch,
             NeedVersion: server.provide,
             Handover: server.take_over,
@@ -170,6 +178,10 @@ class Node:
             Answering: self._time,
             **dict.fromkeys(get_args(HelpMessage), worker.receive),
         }
+
+    def _accept(self, message: Accept) -> None:
+        self.server.accept(message)
+        self.worker.receive(message)
 
     def _time(self, message: Answering) -> None:
         if self.worker.times is not None:
@@ -230,6 +242,7 @@ class Node:
     def _enter(self, message: Enter) -> None:
         self._begin_epoch(message.epoch, message.table)
         self.server.epoch, self.server.stable = message.epoch, message.stable
+        self.server.work.reset(message.stable, message.decided)
         self._initial.forget()
         self.worker.table = message.table
         self.worker.receive(message)

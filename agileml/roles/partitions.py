@@ -10,27 +10,41 @@ from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
-from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate
+from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, scaled, square
 from agileml.params.layout import State
 from agileml.params.reads import Wanted
-from agileml.protocol.messages import Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
+from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
+from agileml.work.counted import CountedWork
 from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, covers_fingerprint
 
 
 @dataclass(slots=True)
 class PendingClock:
-    """Contributions to one clock. In deterministic mode they are kept separate until they can be summed in order."""
+    """Contributions to one clock. In deterministic mode they are kept separate until they can be summed in order.
+
+    With `awaits`, all contributions are kept separate until it is decided which of them count.
+    """
 
     ordered: bool
     by: Aggregation = ADD
+    awaits: bool = False
+    undecided: list[tuple[tuple[Cover, ...], tuple[UpdateEntry, ...]]] = field(default_factory=list)
     coverage: Coverage = field(default_factory=Coverage)
     entries: list[UpdateEntry] = field(default_factory=list)
     total: Delta | None = None
+    chunks: int = 0
     fingerprint: int = 0
 
     def add(self, covers: Sequence[Cover], entries: Sequence[UpdateEntry], clock: int) -> None:
         """Adds a contribution whose covers do not clash."""
         self.coverage.add(covers)
+        if self.awaits:
+            self.undecided.append((tuple(covers), tuple(entries)))
+            return
+        self._sum(covers, entries, clock)
+
+    def _sum(self, covers: Sequence[Cover], entries: Sequence[UpdateEntry], clock: int) -> None:
+        self.chunks += sum(last - first for _, first, last in covers)
         self.fingerprint += covers_fingerprint(clock, tuple(covers))
         if self.ordered:
             self.entries.extend(entries)
@@ -45,12 +59,26 @@ class PendingClock:
         in_order = sorted(self.entries, key=lambda entry: (entry.shard, entry.chunk))
         return aggregate([entry.delta for entry in in_order], self.by)
 
-    def handed_over(self, clock: int) -> PendingPush:
-        """All contributions as one."""
+    def choose(self, work: CountedWork, accepted: Accepted) -> GradientSums:
+        """Sums the accepted contributions and drops the others; returns what they are like."""
+        weighted, count = 0.0, 0
+        for covers, entries in self.undecided:
+            if work.left_out(accepted.clock, covers):
+                continue
+            self._sum(covers, entries, accepted.clock)
+            own = entries[0].delta if len(entries) == 1 else aggregate([entry.delta for entry in entries], self.by)
+            items = work.plan.cover_items(accepted.clock, covers)
+            weighted, count = weighted + square(own) / max(1, items), count + (items > 0)
+        return GradientSums(count, weighted, square(self.summed()))
+
+    def handed_over(self, clock: int) -> tuple[PendingPush, ...]:
+        """All contributions: as one, unless some of them may not count."""
+        if self.awaits:
+            return tuple(PendingPush("", clock, covers, entries) for covers, entries in self.undecided)
         entries = tuple(self.entries)
         if not self.ordered and self.total is not None:
             entries = (UpdateEntry(-1, -1, self.total),)
-        return PendingPush("", clock, self.coverage.covers(), entries)
+        return (PendingPush("", clock, self.coverage.covers(), entries),)
 
 
 @dataclass(slots=True)
@@ -63,12 +91,15 @@ class ServedPartition:
     partition: int
     ordered: bool
     by: Aggregation
+    work: CountedWork
     versions: dict[int, Version]
     clock: int
     backup: str = ""
     stamped: int = -1
     pending: dict[int, PendingClock] = field(default_factory=dict)
     reads: dict[str, Wanted | None] = field(default_factory=dict)
+    sums: GradientSums | None = None
+    """What the contributions to the latest version were like, if some of them could be left out."""
     _waiting: dict[int, list[Waiting]] = field(default_factory=dict)
 
     @property
@@ -77,28 +108,36 @@ class ServedPartition:
         return self.versions[self.clock]
 
     def contribute(self, clock: int, covers: Sequence[Cover], entries: Sequence[UpdateEntry]) -> None:
-        """Adds a contribution; InvalidTransition if a chunk of it is there already, as it would be applied twice."""
+        """Adds a contribution, unless it was left out of its clock.
+
+        InvalidTransition if a chunk of it is there already, as it would be applied twice.
+        """
+        if self.work.left_out(clock, covers):
+            return
         if clock <= self.clock:
             raise InvalidTransition(
                 f"partition {self.partition} is at version {self.clock};"
                 f" chunks {list(covers)} of clock {clock} arrived again"
             )
-        pending = self.pending.setdefault(clock, PendingClock(self.ordered, self.by))
+        pending = self.pending.setdefault(clock, PendingClock(self.ordered, self.by, self.work.awaits))
         clash = pending.coverage.clash(covers)
         if clash is not None:
             raise InvalidTransition(f"partition {self.partition}, clock {clock}: chunks {clash} arrived twice")
         pending.add(covers, entries, clock)
 
-    def commit(self, accepted: Accepted, rule: CommitRule) -> Delta | None:
+    def commit(self, rule: CommitRule) -> Delta | None:
         """Commits the next version if all accepted chunks are there; returns the changed values then, else None."""
-        clock = accepted.clock
-        pending = self.pending.get(clock)
-        if pending is None or not pending.coverage.complete(accepted):
+        clock = self.clock + 1
+        accepted, pending = self.work.accepted(clock), self.pending.get(clock)
+        if accepted is None or pending is None or not pending.coverage.complete(accepted):
             return None
         before = self.latest
-        state, changed = rule.advance(self.partition, before.state, pending.summed(), clock)
+        if self.work.awaits:
+            self.sums = pending.choose(self.work, accepted)
+        update = scaled(pending.summed(), self.work.plan.scale(accepted)) if self.work.awaits else pending.summed()
+        state, changed = rule.advance(self.partition, before.state, update, clock)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
-        tally = Tally(before.tally.chunks + pending.coverage.chunks, fingerprint)
+        tally = Tally(before.tally.chunks + pending.chunks, fingerprint)
         self.versions[clock] = Version(clock, tally, state)
         self.clock = clock
         del self.pending[clock]

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from agileml.protocol.messages import UpdateEntry
+from agileml.work.counted import CountedWork
 from agileml.work.covers import Cover
 from agileml.work.plan import WorkPlan
-from agileml.work.ranges import Ranges
+from agileml.work.ranges import Ranges, Span
+
+Plan = WorkPlan | CountedWork
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,29 +28,35 @@ class Position:
 class Remaining:
     """The chunks of a shard that are left to compute in its current clock; never empty.
 
-    A chunk leaves the set when it is done: one that was abandoned or missed rows is computed again. A shard changes
-    hands with this set (`TakeShard`). A policy that lends a part of it to another worker uses the same message.
+    A chunk leaves the set when it is done: one that missed rows is computed again. A shard changes hands with this set
+    (`TakeShard`).
     """
 
     clock: int
     chunks: Ranges
 
     @classmethod
-    def at(cls, position: Position, shard: int, plan: WorkPlan) -> Remaining:
-        """What is left from a position on."""
-        return cls(position.clock, Ranges.of((position.chunk, plan.chunks(shard, position.clock))))
+    def at(cls, position: Position, shard: int, plan: Plan) -> Remaining:
+        """What is left from a position on, in the first clock in which anything is."""
+        left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in _spans_from(position, shard, plan)))
+        return cls(position.clock, left) if left else cls.at(Position(position.clock + 1, 0), shard, plan)
 
     @property
     def position(self) -> Position:
         """The chunk to compute next."""
         return Position(self.clock, self.chunks.first)
 
-    def after(self, chunk: int, shard: int, plan: WorkPlan) -> Remaining:
+    def after(self, chunk: int, shard: int, plan: Plan) -> Remaining:
         """What is left once a chunk is done: after the last one, the whole of the next clock."""
         left = self.chunks.without(chunk)
-        return Remaining(self.clock, left) if left else Remaining(self.clock + 1, plan.ranges(shard, self.clock + 1))
+        return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
-    def whole(self, shard: int, plan: WorkPlan) -> bool:
+    def counted(self, shard: int, plan: Plan) -> Remaining:
+        """What is left of it that counts, or else the next clock."""
+        left = self.chunks & plan.ranges(shard, self.clock)
+        return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
+
+    def whole(self, shard: int, plan: Plan) -> bool:
         """Whether no chunk of the clock is done."""
         return self.chunks == plan.ranges(shard, self.clock)
 
@@ -91,7 +100,7 @@ class Contribution:
 
 
 def reusable(
-    plan: WorkPlan, kept: list[Contribution], mine: set[int], clock: int
+    plan: Plan, kept: list[Contribution], mine: set[int], clock: int
 ) -> tuple[list[Contribution], dict[int, Position]]:
     """The contributions that can be sent again after a rollback to a version, and where each shard continues.
 
@@ -117,10 +126,13 @@ def _spans(kept: list[Contribution]) -> Mapping[int, Mapping[Position, int]]:
     return spans
 
 
-def _walk(plan: WorkPlan, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
-    """The first chunk of a shard after a version that is not among these."""
-    at = Position(clock + 1, 0)
+def _walk(plan: Plan, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
+    """The first chunk of a shard after a version that counts and is not among these."""
+    at = Remaining.at(Position(clock + 1, 0), shard, plan).position
     while at in spans:
-        last = spans[at]
-        at = Position(at.clock, last) if last < plan.chunks(shard, at.clock) else Position(at.clock + 1, 0)
+        at = Remaining.at(Position(at.clock, spans[at]), shard, plan).position
     return at
+
+
+def _spans_from(position: Position, shard: int, plan: Plan) -> list[Span]:
+    return [span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk]

@@ -15,12 +15,14 @@ from agileml.params.layout import State
 from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Fetch, Save, Send
 from agileml.protocol.messages import (
+    Accept,
     Answering,
     Collect,
     Collected,
     Handover,
     Move,
     NeedVersion,
+    PartitionProgress,
     PartitionUpdate,
     Patch,
     Pull,
@@ -83,6 +85,12 @@ class Server(ServerState):
             served.wait(Waiting(message.worker, message.at_least, whole=True))
             self._answer(served)
 
+    def accept(self, message: Accept) -> None:
+        """From now on it is known what makes up a clock, which may be complete with that."""
+        self.work.decide([(message.clock, message.covers)])
+        for served in self.served.values():
+            self._advance(served)
+
     def set_reads(self, message: Reads) -> None:
         """From now on the worker is sent only the rows it reads, unless it requests the whole partition."""
         served = self.served.get(message.partition)
@@ -100,10 +108,13 @@ class Server(ServerState):
         self._pushed.pop(worker, None)
 
     def _advance(self, served: ServedPartition) -> None:
-        while (changed := served.commit(self._accept(served.clock + 1), self.rule)) is not None:
+        while (changed := served.commit(self.rule)) is not None:
             sent = self._patch(served, changed) if served.backup else 0
             pulled = self._pulled.pop(served.partition, 0)
-            self._report(served.partition, served.clock, backup=False, pulled=pulled, patched=sent)
+            progress = PartitionProgress(
+                self.node, self.epoch, served.partition, served.clock, False, pulled, sent, served.sums
+            )
+            self.out.append(Send(CONTROLLER, progress))
             if not served.backup:
                 keep_from(served.versions, self.stable)
         self._answer(served)
@@ -163,6 +174,7 @@ class Server(ServerState):
     def set_stable(self, message: Stable) -> None:
         """Forgets the versions before this one, and saves a checkpoint of it if the message says so."""
         self.stable = max(self.stable, message.clock)
+        self.work.forget_until(self.stable)
         self.former.clear()
         for holder in self._holders():
             if message.checkpoint and self._saves(holder) and message.clock in holder.versions:
@@ -194,7 +206,7 @@ class Server(ServerState):
             served.partition,
             served.clock,
             () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
-            tuple(pending.handed_over(clock) for clock, pending in sorted(served.pending.items())),
+            tuple(one for clock, pending in sorted(served.pending.items()) for one in pending.handed_over(clock)),
             served.waiters(),
             message.backup,
             served.clock if message.backup == self.node else served.stamped,
@@ -223,6 +235,7 @@ class Server(ServerState):
             message.partition,
             self.ordered,
             self.rule.declared.aggregation,
+            self.work,
             versions,
             message.clock,
             message.backup,
@@ -269,6 +282,7 @@ class Server(ServerState):
     def recover(self, message: Recover) -> None:
         """Starts an epoch: installs its version of the partitions that the table assigns to this node."""
         self.epoch, self.stable = message.epoch, message.clock
+        self.work.reset(message.clock, message.decided)
         held: dict[int, ServedPartition | BackupPartition] = {**self.copies, **self.shadows, **self.served}
         self.served, self.copies, self.shadows, self.forward, self.awaited = {}, {}, {}, {}, set()
         self.dismissed.clear()
@@ -334,7 +348,9 @@ class Server(ServerState):
             for held in (clock, *self.copies[partition].apply_early(assigned)):
                 self._report(partition, held, backup=True)
             return
-        served = ServedPartition(partition, self.ordered, self.rule.declared.aggregation, {clock: version}, clock)
+        served = ServedPartition(
+            partition, self.ordered, self.rule.declared.aggregation, self.work, {clock: version}, clock
+        )
         # Every backup of the new table has this version or requests it, so that patches can start from it.
         served.backup, served.stamped = table.backups[partition], clock
         self.served[partition] = served

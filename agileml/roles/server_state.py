@@ -10,8 +10,7 @@ from agileml.params.commit import CommitRule
 from agileml.protocol.actions import CONTROLLER, Action, Send
 from agileml.protocol.messages import Handover, PartitionProgress, Pull, Push, Reads, Version
 from agileml.roles.partitions import BackupPartition, ServedPartition
-from agileml.work.covers import Accepted
-from agileml.work.plan import WorkPlan
+from agileml.work.counted import CountedWork
 
 
 @dataclass(slots=True)
@@ -24,7 +23,7 @@ class ServerState:
     """
 
     node: str
-    plan: WorkPlan
+    work: CountedWork
     rule: CommitRule
     initial: Callable[[int], Version]
     ordered: bool
@@ -47,7 +46,6 @@ class ServerState:
     _pushed: dict[str, float] = field(default_factory=dict)
     """By worker, when its last request came with a push."""
     _pulled: dict[int, int] = field(default_factory=dict)
-    _accepted: dict[int, Accepted] = field(default_factory=dict)
 
     def _awaits(self, partition: int) -> bool:
         """Whether a partition is to be served here but has not arrived."""
@@ -60,13 +58,6 @@ class ServerState:
             )
         return self.forward[partition]
 
-    def _accept(self, clock: int) -> Accepted:
-        """The controller's decision about a clock; see `WorkPlan.accept_all`."""
-        if clock not in self._accepted:
-            recent = {at: decision for at, decision in self._accepted.items() if at >= clock - 2}
-            self._accepted = recent | {clock: self.plan.accept_all(clock)}
-        return self._accepted[clock]
-
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
         held = {(partition, version.clock) for partition, version in self.former.items()}
@@ -76,6 +67,5 @@ class ServerState:
     def _holders(self) -> list[ServedPartition | BackupPartition]:
         return [*self.served.values(), *self.copies.values(), *self.shadows.values()]
 
-    def _report(self, partition: int, clock: int, *, backup: bool, pulled: int = 0, patched: int = 0) -> None:
-        progress = PartitionProgress(self.node, self.epoch, partition, clock, backup, pulled, patched)
-        self.out.append(Send(CONTROLLER, progress))
+    def _report(self, partition: int, clock: int, *, backup: bool) -> None:
+        self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, partition, clock, backup)))

@@ -17,7 +17,9 @@ from agileml.params.reads import Wanted
 from agileml.params.view import NEVER
 from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Evaluation, Send
 from agileml.protocol.messages import (
+    Accept,
     Adopted,
+    Contributed,
     Enter,
     Evaluate,
     Evaluated,
@@ -39,13 +41,13 @@ from agileml.roles.helping import Helping, HelpMessage
 from agileml.roles.remaining import Contribution, HeldShards, Remaining, reusable
 from agileml.roles.server_times import ServerTimes
 from agileml.transport import FrameLimits
+from agileml.work.counted import CountedWork
 from agileml.work.covers import covers_of
-from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
 
 NO_OWNER = ""
 
-Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | HelpMessage
+Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
 """Messages that a worker processes."""
 
 
@@ -65,7 +67,7 @@ class Worker:
     """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has seen; None: no limit."""
 
     node: str
-    plan: WorkPlan
+    work: CountedWork
     chunk_runner: ChunkRunner
     slack: int | None
     keeps: int
@@ -142,7 +144,7 @@ class Worker:
             self._continue()
             return
         tally.own = True
-        self.shards[chunk.shard] = self.shards[chunk.shard].after(chunk.chunk, chunk.shard, self.plan)
+        self.shards[chunk.shard] = self.shards[chunk.shard].after(chunk.chunk, chunk.shard, self.work)
         self._continue(chunk.shard)
 
     def _request_missed(self, partitions: Iterable[int]) -> None:
@@ -159,14 +161,14 @@ class Worker:
             self._obey(self._inbox.popleft())
         if self.helping is not None:
             self._settle(self.helping)
-        elif advanced in self._promised and self.shards[advanced].whole(advanced, self.plan):
+        elif advanced in self._promised and self.shards[advanced].whole(advanced, self.work):
             self._release(advanced, self._promised[advanced])
         self._flush()
         self._begin()
 
     def _settle(self, helping: Helping) -> None:
         """Gives away what was promised, as far as nothing of it is lent; then sees to what is lent and borrowed."""
-        over = [(shard, to) for shard, to in self._promised.items() if self.shards[shard].whole(shard, self.plan)]
+        over = [(shard, to) for shard, to in self._promised.items() if self.shards[shard].whole(shard, self.work)]
         for shard, to in [*self._due.items(), *over]:
             if not helping.outstanding(shard):
                 self._release(shard, to)
@@ -176,26 +178,33 @@ class Worker:
         match order:
             case Snapshot():
                 self._take_snapshot(order)
-            case TakeShard():
-                self._take(order)
-            case GiveShard():
-                self._give(order)
+            case TakeShard() | GiveShard():
+                self._hand_over(order)
             case Limit():
                 self.limit = order.clock
             case Evaluate():
                 self._final = order.clock
             case Stable():
                 self._forget(order.clock)
+            case Accept():
+                self._abandon(order)
             case Enter():
                 self.epoch, self.limit = order.epoch, order.limit
+                self.work.reset(order.stable, order.decided)
                 self._reset_helping()
             case Recover():
                 self._roll_back(order)
             case _ if self.helping is not None:
                 self.helping.receive(order)
 
+    def _hand_over(self, order: TakeShard | GiveShard) -> None:
+        if isinstance(order, GiveShard):
+            self._give(order)
+        else:
+            self._take(order)
+
     def _take(self, order: TakeShard) -> None:
-        self.shards[order.shard] = Remaining(order.clock, order.chunks)
+        self.shards[order.shard] = Remaining(order.clock, order.chunks).counted(order.shard, self.work)
         if self.helping is not None:
             self.helping.recount()
         self.out.append(Send(CONTROLLER, Adopted(self.node, self.epoch, order.shard)))
@@ -238,12 +247,15 @@ class Worker:
         if self._awaited:
             return
         if self.slack == 0 and max(self.chunk_runner.cache.clocks) >= clock:
+            if self.work.awaits:
+                # The clock was decided without this chunk; the decision comes over another link than its version.
+                return
             raise InvalidTransition(
                 f"{self.node}: chunk {number} of shard {shard} belongs to clock {clock},"
                 f" but the node has seen version {max(self.chunk_runner.cache.clocks)}"
             )
         self._busy = True
-        low, high = self.plan.bounds(shard, clock, number)
+        low, high = self.work.plan.bounds(shard, clock, number)
         chunk = Chunk(self.epoch, clock, shard, number, low, high)
         if self.helping is not None:
             self.helping.begins(chunk)
@@ -340,10 +352,32 @@ class Worker:
             for some in _within(parts, self.frame_bytes):
                 push = Push(self.epoch, self.node, contribution.clock, contribution.covers, some, requested)
                 self.out.append(Send(owner, push))
+        if self.work.awaits and self.work.accepted(contribution.clock) is None:
+            contributed = Contributed(self.node, self.epoch, contribution.clock, contribution.covers)
+            self.out.append(Send(CONTROLLER, contributed))
 
     def _forget(self, stable: int) -> None:
+        self.work.forget_until(stable)
         if self.kept and self.kept[0].clock <= stable:
             self.kept = [one for one in self.kept if one.clock > stable]
+
+    def _abandon(self, order: Accept) -> None:
+        """Goes on with the next clock: what is not done of this one, or not sent, came too late."""
+        self.work.decide([(order.clock, order.covers)])
+        tally = self._open.pop(order.clock, None)
+        if tally is not None:
+            self.chunk_runner.take(order.clock)
+            self.unreported -= sum(map(len, tally.chunks.values()))
+        self.kept = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
+        for shard, left in list(self.shards.items()):
+            if left.clock == order.clock:
+                self.shards[shard] = left.counted(shard, self.work)
+        if self.helping is not None:
+            self.helping.abandon(order.clock)
+            return
+        for shard, to in list(self._promised.items()):
+            if self.shards[shard].whole(shard, self.work):
+                self._release(shard, to)
 
     # -- shards that change hands ------------------------------------------------------------------------------------
 
@@ -353,7 +387,7 @@ class Worker:
                 # The order crossed with the shard, which had been promised before.
                 return
             raise InvalidTransition(f"{self.node} is to give shard {order.shard} to {order.to}, but does not have it")
-        ready = order.now or self.shards[order.shard].whole(order.shard, self.plan)
+        ready = order.now or self.shards[order.shard].whole(order.shard, self.work)
         if self.helping is not None:
             self.helping.kept_back.add(order.shard)
             # Until nothing of it is lent; see `_settle`.
@@ -379,6 +413,7 @@ class Worker:
         for clock in sorted(self._open):
             self._close(clock)
         self.epoch, self.limit = order.epoch, order.limit
+        self.work.reset(order.clock, order.decided)
         # While the worker was busy, its node may have received later routes than these.
         if order.table.version > self.table.version:
             self.table = order.table
@@ -391,9 +426,10 @@ class Worker:
         self._due.clear()
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
-        self.kept, positions = reusable(self.plan, self.kept, mine, order.clock)
+        counting = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
+        self.kept, positions = reusable(self.work, counting, mine, order.clock)
         self.shards = HeldShards()
-        self.shards.update({shard: Remaining.at(at, shard, self.plan) for shard, at in positions.items()})
+        self.shards.update({shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()})
         self._reset_helping()
         for contribution in self.kept:
             self._send(contribution, NEVER)

@@ -75,7 +75,7 @@ class ControllerClient:
             return None
         versions = tuple(version for _, version in sorted(self._parts.items()))
         ended = self._ended
-        return Result(ended.clock, versions, ended.evictions, ended.failures, ended.loss)
+        return Result(ended.clock, versions, ended.evictions, ended.failures, ended.loss, ended.tally)
 
     def listen(self, longest: float) -> Iterator[Iteration]:
         """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""

@@ -21,6 +21,7 @@ from agileml.core.events import (
     NodeLost,
     Remember,
     RememberCheckpoint,
+    RememberDecision,
     Tick,
 )
 from agileml.core.senders import heartbeat_name, is_heartbeat_process, node_of
@@ -61,6 +62,8 @@ class Memory:
 
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None
+        self.decided: list[Any] = []
+        """The decisions about all clocks, in a job with backup workers."""
         self.history: list[Observation] = []
         self.iterations: list[Iteration] = []
         """Finished clocks that the job loop has not acknowledged."""
@@ -82,6 +85,8 @@ class Memory:
         elif "checkpoint" in entry:
             assert self.record is not None
             self.record["checkpoint"] = entry["checkpoint"]
+        elif "decided" in entry:
+            self.decided.append(entry["decided"])
         elif "observed" in entry:
             self.history.append(Observation(**entry["observed"]))
         elif "heard" in entry:
@@ -103,6 +108,7 @@ class Memory:
         with part.open("wb") as file:
             file.writelines(_line({"observed": asdict(observation)}) for observation in self.history)
             file.writelines(_line({"iteration": asdict(iteration)}) for iteration in self.iterations)
+            file.writelines(_line({"decided": line}) for line in self.decided)
             file.write(_line({"joined": self.instances}))
             if self.record is not None:
                 file.write(_line({"record": self.record}))
@@ -123,6 +129,11 @@ class Memory:
         assert self.record is not None
         self.record["checkpoint"] = clock
         self._write({"checkpoint": clock})
+
+    def remember_decision(self, line: list[Any]) -> None:
+        """Adds a decision about a clock."""
+        self.decided.append(line)
+        self._write({"decided": line})
 
     def sync(self) -> None:
         """Returns once everything that was written is on disk. May be called from another thread."""
@@ -216,6 +227,7 @@ class ControllerProcess:
         role, record = self._role, self._memory.record
         if record is None:
             return Controller(role.plan, role.partition_bytes, settings)
+        record = record | {"accepted": self._memory.decided}
         return Controller.resume(role.plan, role.partition_bytes, settings, record, time.monotonic())
 
     def _stops(self, iteration: Iteration) -> bool:
@@ -310,6 +322,8 @@ class ControllerProcess:
         match instruction:
             case Remember():
                 self._memory.remember(instruction.record)
+            case RememberDecision():
+                self._memory.remember_decision(instruction.line)
             case RememberCheckpoint():
                 self._memory.remember_checkpoint(instruction.clock)
                 self._cleaning.keep_from(instruction.clock)
@@ -327,8 +341,8 @@ class ControllerProcess:
                 self._over = "the job is over"
                 for partition, version in enumerate(instruction.versions):
                     self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
-                controller = self._controller
-                ended = JobEnded(instruction.clock, controller.evictions, controller.failures, instruction.loss)
+                controller, rest = self._controller, (instruction.loss, instruction.tally)
+                ended = JobEnded(instruction.clock, controller.evictions, controller.failures, *rest)
                 self._mailbox.send(JOB_LOOP, ended)
                 # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
                 # is on its way, and without them nothing is left if this process is killed.

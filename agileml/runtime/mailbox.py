@@ -88,6 +88,7 @@ class JobEnded:
     evictions: int
     failures: int
     loss: float | None = None
+    tally: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class PreparedJob:
 
     def trained(self, result: Result) -> Trained:
         """The result of the whole job."""
-        counters = counted(self.shape.plan, result.clock, result.versions)
+        counters = counted(result.tally, result.versions)
         model = model_of(self.shape.layout, result.versions)
         return Trained(
             result.clock,

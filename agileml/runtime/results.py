@@ -10,19 +10,18 @@ from agileml.job import Counters, Listener
 from agileml.params.layout import Layout, Params
 from agileml.protocol.messages import Version
 from agileml.stopping import Observation
-from agileml.work.covers import FINGERPRINT_MASK
-from agileml.work.plan import WorkPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a job ended, as its controller reports it."""
+    """How a job ended, as its controller reports it; `tally` counts the chunks that every version must contain."""
 
     clock: int
     versions: tuple[Version, ...]
     evictions: int
     failures: int
     loss: float | None = None
+    tally: tuple[int, int] = (0, 0)
     interrupted: bool = False
 
 
@@ -61,17 +60,12 @@ def model_of(layout: Layout, versions: Sequence[Version]) -> Params:
     return model
 
 
-def counted(plan: WorkPlan, clocks: int, versions: Sequence[Version]) -> Counters:
+def counted(tally: tuple[int, int], versions: Sequence[Version]) -> Counters:
     """Counts missing and doubled chunks by the versions' tallies.
 
     If a tally has the right number of chunks but a wrong fingerprint, one chunk is missing and another is doubled.
     """
-    expected = fingerprint = 0
-    for clock in range(1, clocks + 1):
-        accepted = plan.accept_all(clock)
-        expected += accepted.chunks
-        fingerprint += accepted.fingerprint
-    fingerprint &= FINGERPRINT_MASK
+    expected, fingerprint = tally
     lost = doubled = 0
     for version in versions:
         surplus = version.tally.chunks - expected

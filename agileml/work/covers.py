@@ -61,6 +61,10 @@ class Accepted:
         """The sum of the fingerprints of the accepted chunks, modulo 2^61."""
         return covers_fingerprint(self.clock, self.covers)
 
+    def of_shard(self, shard: int) -> Ranges:
+        """The accepted chunks of a shard."""
+        return Ranges.of(*((first, last) for one, first, last in self.covers if one == shard))
+
 
 class Coverage:
     """The chunks of one clock that have arrived. Most shards arrive as one cover, which is kept as it came."""

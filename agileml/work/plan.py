@@ -5,9 +5,10 @@ Chunk boundaries depend on the job and never on the nodes, so that the contribut
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agileml.work.covers import Accepted
+from agileml.work.covers import Accepted, Cover
 from agileml.work.ranges import Ranges
 
 
@@ -54,9 +55,19 @@ class WorkPlan:
         return first, min(high, first + self.chunk_items)
 
     def accept_all(self, clock: int) -> Accepted:
-        """The decision that leaves out no chunk.
-
-        It is the only one so far, and known in advance: servers and the controller read it from the plan, and no
-        message carries it. A policy that leaves late work out has the controller decide and send `Accepted` instead.
-        """
+        """The decision that leaves out no chunk: the only one, and known in advance, without backup workers."""
         return Accepted(clock, tuple((shard, 0, self.chunks(shard, clock)) for shard in range(len(self.lengths))))
+
+    def cover_items(self, clock: int, covers: Iterable[Cover]) -> int:
+        """Number of items in these chunks of a clock."""
+        return sum(
+            max(0, self.bounds(shard, clock, last - 1)[1] - self.bounds(shard, clock, first)[0])
+            for shard, first, last in covers
+        )
+
+    def scale(self, accepted: Accepted) -> float:
+        """By what the sum of the accepted updates is multiplied, so that a step stays one of a whole clock."""
+        if accepted.chunks == self.accept_all(accepted.clock).chunks:
+            return 1.0
+        whole = sum(high - low for low, high in (self.items(s, accepted.clock) for s in range(len(self.lengths))))
+        return whole / self.cover_items(accepted.clock, accepted.covers)

@@ -47,6 +47,10 @@ class Ranges:
     def __or__(self, other: Ranges) -> Ranges:
         return Ranges.of(*self.spans, *other.spans)
 
+    def __and__(self, other: Ranges) -> Ranges:
+        common = [(max(a, c), min(b, d)) for a, b in self.spans for c, d in other.spans]
+        return Ranges.of(*common)
+
     def without(self, number: int) -> Ranges:
         """The set less one number; the same set if it does not contain the number."""
         spans: list[Span] = []

@@ -37,7 +37,8 @@ def train(
     stragglers: Annotated[
         str,
         typer.Option(
-            help="Against slow machines: reassign (slow workers lend work), balance (partitions leave slow servers)."
+            help="Against slow machines: reassign (slow workers lend work), backup-workers (clocks end without the"
+            " slowest; =auto: only while that pays, =2: always 2), balance (partitions leave slow servers)."
         ),
     ] = "",
     clocks: Annotated[

@@ -63,7 +63,16 @@ NEVER_SENT = {
 }
 
 STRAGGLERS = {
-    kind.__name__ for kind in (*get_args(HelpMessage), messages.Helped, messages.Answering, messages.ServerTimed)
+    kind.__name__
+    for kind in (
+        *get_args(HelpMessage),
+        messages.Helped,
+        messages.Answering,
+        messages.ServerTimed,
+        messages.Accept,
+        messages.Contributed,
+        messages.GradientSums,
+    )
 }
 """Sent only by jobs that take measures against stragglers, which have schedules of their own."""
 

@@ -37,10 +37,12 @@ class Trigger:
 class Watch:
     """Checks the invariants after each delivery and fires triggers.
 
-    `model` returns the reference run's model after a clock, if the job's must be bit-equal to it.
+    `model` returns the reference run's model after a clock, if the job's must be bit-equal to it. A version that is
+    computed again after a rollback may have to be the same.
     """
 
     model: Callable[[int], Params] | None = None
+    same_in_all_epochs: bool = False
     triggers: list[Trigger] = field(default_factory=list)
     kinds: set[tuple[int, str]] = field(default_factory=set)
     digest: str = ""
@@ -142,7 +144,7 @@ class Watch:
 
     def _state(self, simulation: Simulation, node: Node, partition: int, version: Version) -> State:
         """The expected state: that of the reference run, or else of the first node that had it."""
-        key = (0 if self.model else node.epoch, partition, version.clock)
+        key = (0 if self.same_in_all_epochs else node.epoch, partition, version.clock)
         if key not in self._expected:
             seen = version.state
             self._expected[key] = (

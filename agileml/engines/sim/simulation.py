@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from agileml.core.events import (
     NodeLost,
     Remember,
     RememberCheckpoint,
+    RememberDecision,
     StopJob,
     Tick,
 )
@@ -111,6 +113,7 @@ class Simulation:
         self._loaded: set[str] = set()
         self._remembered: str | None = None
         self._remembered_checkpoint: int | None = None
+        self._decided: list[Any] = []
         self.away = False
         """Whether the controller is gone and no new one has taken over yet."""
         self.warned: set[str] = set()
@@ -197,7 +200,7 @@ class Simulation:
         if self._remembered is None:
             self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
         else:
-            record = json.loads(self._remembered)
+            record = json.loads(self._remembered) | {"accepted": self._decided}
             if self._remembered_checkpoint is not None:
                 record["checkpoint"] = self._remembered_checkpoint
             self.controller = Controller.resume(self.plan, self.layout.partition_bytes(), settings, record, self.now)
@@ -240,7 +243,7 @@ class Simulation:
         done, controller = self._finished, self.controller
         if done is None:
             return None
-        return Result(done.clock, done.versions, controller.evictions, controller.failures, done.loss)
+        return Result(done.clock, done.versions, controller.evictions, controller.failures, done.loss, done.tally)
 
     def advance(self) -> None:
         """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
@@ -291,6 +294,8 @@ class Simulation:
                 self.messages.send(CONTROLLER, instruction.to, instruction.message)
             case RememberCheckpoint():
                 self._remembered_checkpoint = instruction.clock
+            case RememberDecision():
+                self._decided.append(json.loads(json.dumps(instruction.line)))
             case Iteration():
                 self._progress_at = self.now
                 if not self.log:

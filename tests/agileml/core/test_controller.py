@@ -189,7 +189,12 @@ def test_the_last_clock_is_collected() -> None:
     versions = tuple(Version(2, Tally(16, 0), []) for _ in range(2))
     assert handle(control, Collected("r", 1, 0, versions[0])) == []
     done = handle(control, Collected("r", 1, 1, versions[1]))
-    assert done == [Finished(2, versions), Send("r", Leave("the job is done")), Send("t", Leave("the job is done"))]
+    last = Finished(2, versions, tally=control._decisions.tally(2))
+    assert done == [
+        last,
+        Send("r", Leave("the job is done")),
+        Send("t", Leave("the job is done")),
+    ]
     assert handle(control, NodeLost("r", "gone"), Tick()) == []
 
 
@@ -215,7 +220,9 @@ def test_a_job_that_is_interrupted_ends_with_its_last_stable_version() -> None:
     assert [one for one in handle(control, StopJob()) if isinstance(one, Send)] == []
     versions = tuple(Version(1, Tally(8, 0), []) for _ in range(2))
     handle(control, Collected("r", 1, 0, versions[0]))
-    assert handle(control, Collected("r", 1, 1, versions[1]))[0] == Finished(1, versions)
+    assert handle(control, Collected("r", 1, 1, versions[1]))[0] == Finished(
+        1, versions, tally=control._decisions.tally(1)
+    )
 
 
 def test_a_job_that_is_interrupted_before_it_runs_ends_with_the_initial_model() -> None:

@@ -26,6 +26,7 @@ from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.helping import Helping
 from agileml.roles.worker import Worker
 from agileml.trainer import initial_model, plan_of
+from agileml.work.counted import CountedWork
 from tests.agileml.toys import Scripted
 
 CHUNKS = 4
@@ -60,12 +61,12 @@ class Pair:
     def _worker(name: str) -> Worker:
         trainer = Scripted(shards=lambda: [range(CHUNKS)] * 2, init=lambda _: {"w": np.zeros(1)})
         trainer.chunk = 1  # type: ignore[attr-defined]
-        plan, out = plan_of(trainer, trainer.shards()), list[Action]()
+        work, out = CountedWork(plan_of(trainer, trainer.shards())), list[Action]()
         cache = ParamCache(Layout.cut(initial_model(trainer, 0), 1))
         worker = Worker(
-            name, plan, ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0), 0, 8, out
+            name, work, ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0), 0, 8, out
         )
-        worker.helping = Helping(name, plan, worker.shards, out, lambda: 0.0)
+        worker.helping = Helping(name, work, worker.shards, out, lambda: 0.0)
         return worker
 
     def choices(self) -> list[str]:

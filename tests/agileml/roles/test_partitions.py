@@ -13,9 +13,10 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import ADD, RowDelta, assigned
 from agileml.params.layout import Layout, State
-from agileml.protocol.messages import Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
+from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
 from agileml.roles.partitions import BackupPartition, PendingClock, ServedPartition, keep_from
-from agileml.work.covers import Accepted
+from agileml.work.counted import CountedWork
+from agileml.work.plan import WorkPlan
 from tests.agileml.toys import Decades
 
 RULE = CommitRule(Layout.cut({"w": np.zeros(3, np.float32)}, 1), Declarations.of(Decades()))
@@ -26,21 +27,39 @@ def entry(shard: int, chunk: int, *values: float) -> UpdateEntry:
     return UpdateEntry(shard, chunk, [RowDelta(None, np.array(values, np.float32))])
 
 
-def served(ordered: bool = True) -> ServedPartition:
-    return ServedPartition(0, ordered, ADD, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
+def served(ordered: bool = True, lengths: tuple[int, ...] = (2,), *, awaits: bool = False) -> ServedPartition:
+    work = CountedWork(WorkPlan(lengths, 0, 1), awaits)
+    return ServedPartition(0, ordered, ADD, work, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
 
 
 def test_a_clock_is_committed_when_all_accepted_chunks_have_arrived() -> None:
-    part = served()
-    whole = Accepted(1, ((0, 0, 2), (1, 0, 1)))
+    part = served(lengths=(2, 1))
     part.contribute(1, [(0, 0, 2)], [entry(0, 0, 1, 1, 1), entry(0, 1, 1, 2, 3)])
-    assert part.commit(whole, RULE) is None
+    assert part.commit(RULE) is None
     part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 0, 0)])
-    changed = part.commit(whole, RULE)
+    changed = part.commit(RULE)
     assert changed is not None
     assert part.latest.state[0].tolist() == [3, 3, 4]
     assert (part.clock, part.latest.tally.chunks, part.pending) == (1, 3, {})
     assert part.versions[0].state[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_late_contributions_are_left_out_and_the_others_weigh_more(ordered: bool) -> None:
+    part = served(ordered, lengths=(1, 1, 2), awaits=True)
+    part.contribute(1, [(0, 0, 1)], [entry(0, 0, 1, 1, 1)])
+    part.contribute(1, [(2, 0, 2)], [entry(2, 0, 9, 9, 9)])
+    part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
+    assert part.commit(RULE) is None
+    part.work.decide([(1, ((0, 0, 1), (1, 0, 1)))])
+    part.contribute(1, [(2, 0, 2)], [entry(2, 0, 9, 9, 9)])
+    assert part.commit(RULE) is not None
+    assert part.latest.state[0].tolist() == [4, 6, 8]
+    assert part.latest.tally.chunks == 2
+    assert part.sums == GradientSums(2, 3 + 14, 4 + 9 + 16)
+    part.contribute(1, [(2, 0, 2)], [entry(2, 0, 9, 9, 9)])
+    with pytest.raises(InvalidTransition, match="arrived again"):
+        part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
 
 
 def test_the_sum_does_not_depend_on_the_order_of_arrival() -> None:
@@ -68,7 +87,7 @@ def test_a_repeated_chunk_is_refused(cover: tuple[int, int, int]) -> None:
 def test_a_chunk_of_a_committed_clock_is_refused() -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
-    part.commit(Accepted(1, ((0, 0, 2),)), RULE)
+    part.commit(RULE)
     with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 arrived again"):
         part.contribute(1, [(0, 0, 1)], [])
 
@@ -78,7 +97,7 @@ def test_contributions_to_later_clocks_are_handed_over(ordered: bool) -> None:
     part, other = served(ordered), served(ordered)
     entries = [entry(0, 0, 1, 2, 3), entry(0, 1, 3, 2, 1)] if ordered else [entry(-1, -1, 4, 4, 4)]
     part.contribute(2, [(0, 0, 2)], entries)
-    moved = part.pending[2].handed_over(2)
+    (moved,) = part.pending[2].handed_over(2)
     assert isinstance(moved, PendingPush)
     assert (moved.clock, moved.covers, len(moved.entries)) == (2, ((0, 0, 2),), len(entries))
     other.contribute(moved.clock, moved.covers, moved.entries)
@@ -92,12 +111,12 @@ def test_contributions_to_later_clocks_are_handed_over(ordered: bool) -> None:
 
 
 def test_waiters_are_answered_once_by_version() -> None:
-    part = served()
+    part = served(lengths=(1,))
     for worker, at_least in [("a", 1), ("b", 0), ("c", 1), ("a", 2)]:
         part.wait(Waiting(worker, at_least, whole=True))
     assert part.answerable() == [("b", None)]
     part.contribute(1, [(0, 0, 1)], [])
-    part.commit(Accepted(1, ((0, 0, 1),)), RULE)
+    part.commit(RULE)
     assert part.answerable() == [("a", None), ("c", None)]
     assert part.waiters() == (Waiting("a", 2, whole=True),)
 

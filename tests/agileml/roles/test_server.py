@@ -37,6 +37,7 @@ from agileml.protocol.messages import (
     Waiting,
 )
 from agileml.roles.server import Server
+from agileml.work.counted import CountedWork
 from agileml.work.plan import WorkPlan
 from tests.agileml.toys import Decades
 
@@ -54,7 +55,7 @@ class Harness:
 
     def __init__(self, name: str = "s") -> None:
         self.out: list[Action] = []
-        self.server = Server(name, PLAN, RULE, initial, ordered=True, fresh=False, out=self.out)
+        self.server = Server(name, CountedWork(PLAN), RULE, initial, ordered=True, fresh=False, out=self.out)
 
     def actions(self) -> list[Action]:
         actions = list(self.out)
@@ -168,7 +169,7 @@ def test_a_worker_receives_the_rows_it_reads_or_the_whole_partition_on_request()
     rule = CommitRule(layout, RULE.declared)
     out: list[Action] = []
     start = Version(0, Tally(0, 0), [np.arange(12, dtype=np.float32).reshape(6, 2)])
-    server = Server("s", PLAN, rule, lambda _: start, ordered=True, fresh=False, out=out)
+    server = Server("s", CountedWork(PLAN), rule, lambda _: start, ordered=True, fresh=False, out=out)
     server.recover(Recover(1, 0, Table(1, ("s",), ("",), ("w", "w")), ("init",), 9))
     rows: Wanted = [np.array([1, 4], np.int32)]
     server.set_reads(Reads(1, "w", 0, rows))

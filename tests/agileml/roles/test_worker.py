@@ -33,6 +33,7 @@ from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.remaining import Contribution, Position, reusable
 from agileml.roles.worker import Worker
 from agileml.trainer import initial_model, plan_of
+from agileml.work.counted import CountedWork
 from agileml.work.covers import Cover
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
@@ -57,7 +58,7 @@ class Harness:
         self.out: list[Action] = []
         cache = ParamCache(Layout.cut(initial_model(trainer, 0), 2))
         chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
-        self.worker = Worker("w", plan_of(trainer, trainer.shards()), chunk_runner, slack, keeps, self.out)
+        self.worker = Worker("w", CountedWork(plan_of(trainer, trainer.shards())), chunk_runner, slack, keeps, self.out)
 
     def receive(self, *orders: Any) -> list[Action]:  # noqa: ANN401
         for order in orders:

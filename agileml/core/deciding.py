@@ -1,0 +1,184 @@
+"""Which contributions make up a clock: all, or those that had arrived when enough workers were done.
+
+Every decision is final and recorded: a clock that is repeated after a rollback is made of the same chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
+from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
+from agileml.work.counted import Decision
+from agileml.work.covers import FINGERPRINT_MASK, Accepted, Coverage
+from agileml.work.plan import WorkPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ClockDecision:
+    """The chunks of a clock, and how many workers were awaited for it."""
+
+    accepted: Accepted
+    waited_for: int
+
+    def line(self) -> list[Any]:
+        """As plain JSON, for the controller that takes over."""
+        return [self.accepted.clock, self.waited_for, self.accepted.covers]
+
+    @classmethod
+    def of(cls, line: Sequence[Any]) -> ClockDecision:
+        """The decision of a line, which may have been through JSON."""
+        clock, waited_for, covers = line
+        return cls(Accepted(clock, tuple((shard, first, last) for shard, first, last in covers)), waited_for)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """The decisions so far, and what has arrived of the next clock. Without a policy every chunk counts."""
+
+    plan: WorkPlan
+    policy: WaitPolicy | None
+    decided: dict[int, ClockDecision] = field(default_factory=dict)
+    repeated: int = 0
+    """The last clock that was decided when the epoch began."""
+    reason: str = ""
+    """What the policy had to say about the last clock that began."""
+    _arrived: Coverage = field(default_factory=Coverage)
+    _missing: dict[int, int] = field(default_factory=dict)
+    """Chunks of the next clock that have not arrived, by shard."""
+    _wait_for: int = 0
+    """Workers to wait for in the next clock; 0: it has not begun."""
+    _began: float | None = None
+    _seen: int = 0
+    """Workers whose arrival the policy has seen."""
+    _waited: int = 0
+    _workers: int = 1
+    _sums: dict[int, dict[int, GradientSums]] = field(default_factory=dict)
+    """By clock and partition."""
+
+    @property
+    def clock(self) -> int:
+        """The next clock to decide."""
+        return len(self.decided) + 1
+
+    def accepted(self, clock: int) -> Accepted:
+        """The chunks of a clock."""
+        return self.plan.accept_all(clock) if self.policy is None else self.decided[clock].accepted
+
+    def waited_for(self, clock: int) -> int:
+        """How many workers were awaited; 0 without a policy."""
+        return 0 if self.policy is None else self.decided[clock].waited_for
+
+    def dropped(self, clock: int) -> int:
+        """Number of chunks of a clock that were left out."""
+        return 0 if self.policy is None else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
+
+    def after(self, clock: int) -> tuple[Decision, ...]:
+        """The decisions about later clocks, for nodes that repeat them or join."""
+        return tuple((at, self.decided[at].accepted.covers) for at in range(clock + 1, self.clock))
+
+    def tally(self, clock: int) -> tuple[int, int]:
+        """Number and fingerprint of all chunks up to a clock, by which versions are checked."""
+        counted = [self.accepted(at) for at in range(1, clock + 1)]
+        return sum(one.chunks for one in counted), sum(one.fingerprint for one in counted) & FINGERPRINT_MASK
+
+    def restore(self, lines: Iterable[Sequence[Any]]) -> None:
+        """Takes over the decisions of an earlier controller."""
+        self.decided = {one.accepted.clock: one for one in map(ClockDecision.of, lines)}
+        self.roll_back()
+
+    def roll_back(self) -> None:
+        """Workers will say again what they have done of the clock that is not decided."""
+        self.repeated = len(self.decided)
+        self._sums.clear()
+        self._turn()
+
+    def _turn(self) -> None:
+        self._arrived, self._wait_for, self._began, self._seen = Coverage(), 0, None, 0
+        self._missing = {shard: self.plan.chunks(shard, self.clock) for shard in range(len(self.plan.lengths))}
+
+    def is_late(self, done: WorkDone, epoch: int) -> bool:
+        """Whether work was reported when its clock had been decided without it."""
+        return self.policy is not None and done.epoch == epoch and self.repeated < done.clock < self.clock
+
+    def contributed(self, message: Contributed) -> None:
+        """Chunks are on their way to the servers."""
+        if message.clock == self.clock:
+            self._arrived.add(message.covers)
+            for shard, first, last in message.covers:
+                self._missing[shard] -= last - first
+                if not self._missing[shard]:
+                    del self._missing[shard]
+
+    def summed(self, progress: PartitionProgress, partitions: int) -> None:
+        """A partition of the next version is complete; the policy sees those of all partitions together."""
+        clock, sums = progress.clock, progress.sums
+        if self.policy is None or sums is None or clock <= self.repeated:
+            return
+        parts = self._sums.setdefault(clock, {})
+        parts[progress.partition] = sums
+        if len(parts) < partitions:
+            return
+        del self._sums[clock]
+        decided = self.decided[clock].accepted
+        seen = measured(self.plan, decided, list(parts.values()), self._workers)
+        if seen is not None:
+            self.policy = self.policy.observe(seen)[0]
+
+    def next(self, reached: int, workers: Sequence[str], now: float) -> ClockDecision | None:
+        """Decides the next clock, if enough has arrived. `reached` is the last version of all partitions."""
+        if self.policy is None or reached < self.clock - 1:
+            return None
+        names = set(workers)
+        if not self._wait_for:
+            self._begin(len(names), now)
+        late = {workers[shard] for shard in self._missing}
+        self._measure(len(names) - len(late), now)
+        enough = len(names) - len(late) >= min(self._wait_for, len(names))
+        covers = self._arrived.covers()
+        if not enough or (self._missing and not self.plan.cover_items(self.clock, covers)):
+            return None
+        decided = ClockDecision(Accepted(self.clock, covers), min(self._wait_for, len(names)))
+        self._waited = decided.waited_for
+        self.decided[self.clock] = decided
+        self._turn()
+        return decided
+
+    def _begin(self, workers: int, now: float) -> None:
+        assert self.policy is not None
+        # Of work that was done before a rollback, the times say nothing.
+        self._began = None if self._arrived.chunks else now
+        self._workers = workers
+        self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers))
+        for proposal in proposals:
+            self._wait_for, self.reason = max(1, proposal.gradients), proposal.reason
+
+    def _measure(self, arrived: int, now: float) -> None:
+        assert self.policy is not None
+        for number in range(self._seen + 1, arrived + 1):
+            if self._began is not None and self._waited:
+                self.policy = self.policy.observe(GradientArrived(self._waited, number, now - self._began))[0]
+        self._seen = max(self._seen, arrived)
+
+
+def measured(plan: WorkPlan, accepted: Accepted, parts: Sequence[GradientSums], workers: int) -> GradientsSummed | None:
+    """The size of the mean gradient of a clock, and the spread of one worker's, from the sums of all partitions.
+
+    Contributions may be of different sizes: each one is an estimate of the gradient whose variance is inverse to its
+    items. All figures are in the unit of updates.
+    """
+    contributions = parts[0].contributions
+    items = plan.cover_items(accepted.clock, accepted.covers)
+    whole = plan.cover_items(accepted.clock, plan.accept_all(accepted.clock).covers)
+    weighted = sum(part.weighted_squares for part in parts)
+    if not items or not isfinite(weighted):
+        return None
+    square = sum(part.square for part in parts) / items**2
+    gradients = items * workers / whole
+    spread = None
+    if contributions > 1:
+        spread = max(0.0, weighted - square * items) / (contributions - 1) * workers / whole
+    return GradientsSummed(gradients, square, spread)

@@ -1,0 +1,221 @@
+"""How many gradients of a clock to wait for (dynamic backup workers, DBW).
+
+Waiting for the fastest k of n workers makes a clock shorter and its step less certain. Before each clock, the policy
+estimates how much the loss falls with each k, from the spread of the last gradients, and how long each k takes, from
+the times of the last clocks, and chooses the k with the largest fall per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+AVERAGED = 5
+"""Clocks over which the spread and the size of gradients are averaged (the paper's D)."""
+
+KEPT = 16
+"""Times that are kept for each k and each number awaited before."""
+
+RECENT = 64
+"""Clocks after which a time is forgotten: then a k that was not chosen for long is tried again."""
+
+PAYS = 1.1
+"""The fall of the loss per second, relative to that of waiting for all, at which `auto` begins to leave work out."""
+
+NO_LONGER_PAYS = 1.02
+"""The same for giving that up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockBegins:
+    """A clock begins on this number of workers."""
+
+    clock: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientArrived:
+    """The `number`-th gradient of this clock arrived after `seconds`; `waited` were awaited in the clock before."""
+
+    waited: int
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GradientsSummed:
+    """The gradients of a clock: how many, counting parts as fractions, in how many contributions.
+
+    `square` is the squared norm of their mean; `spread` the variance of one of them, or None if it is unknown.
+    """
+
+    gradients: float
+    square: float
+    spread: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Wait for this many gradients. `reason` is empty unless it is worth logging."""
+
+    gradients: int
+    reason: str = ""
+
+
+Report = ClockBegins | GradientArrived | GradientsSummed
+
+
+class WaitPolicy(Protocol):
+    """An immutable policy; only `ClockBegins` is answered with a proposal."""
+
+    def observe(self, report: Report) -> tuple[WaitPolicy, tuple[WaitFor, ...]]:
+        """The policy that has seen this report, and what it proposes now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWait:
+    """Leaves out the same number of gradients in every clock."""
+
+    backups: int
+
+    def observe(self, report: Report) -> tuple[FixedWait, tuple[WaitFor, ...]]:
+        """Learns nothing."""
+        if not isinstance(report, ClockBegins):
+            return self, ()
+        return self, (WaitFor(max(1, report.workers - self.backups)),)
+
+
+@dataclass(frozen=True, slots=True)
+class DBW:
+    """Estimates of gain and time. With `blind` the gain is k; `auto`: all are awaited until another k clearly pays."""
+
+    auto: bool = False
+    blind: bool = False
+    clock: int = 0
+    workers: int = 0
+    squares: tuple[float, ...] = ()
+    """|grad F|^2 of the last clocks."""
+    spreads: tuple[float, ...] = ()
+    times: Mapping[tuple[int, int], tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """By number awaited before and number of the gradient: clock and seconds."""
+    waited: int = 0
+    """The number that was awaited last."""
+    leaves_out: bool = False
+    """Whether `auto` found that it pays."""
+    favorable: int = 0
+    """Clocks in a row that spoke for changing that."""
+
+    def observe(self, report: Report) -> tuple[DBW, tuple[WaitFor, ...]]:
+        """The policy that has seen this report, and what it proposes now."""
+        match report:
+            case GradientArrived():
+                return self._timed(report), ()
+            case GradientsSummed():
+                return self._summed(report), ()
+            case ClockBegins():
+                return self._begin(report)
+
+    def _timed(self, report: GradientArrived) -> DBW:
+        key = report.waited, report.number
+        kept = (*self.times.get(key, ()), (self.clock, report.seconds))[-KEPT:]
+        return replace(self, times={**self.times, key: kept})
+
+    def _summed(self, report: GradientsSummed) -> DBW:
+        spreads = self.spreads
+        if report.spread is not None:
+            spreads = (*spreads, report.spread)[-AVERAGED:]
+        if not spreads:
+            return self
+        last = report.spread if report.spread is not None else sum(spreads) / len(spreads)
+        square = max(report.square - last / max(report.gradients, 1e-12), 0.0)
+        return replace(self, spreads=spreads, squares=(*self.squares, square)[-AVERAGED:])
+
+    def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
+        count = report.workers
+        # Times of the k-th of another number of workers say little.
+        times = {} if count != self.workers else _recent(self.times, report.clock)
+        policy = replace(self, clock=report.clock, workers=count, times=times)
+        speeds = policy._speeds()
+        best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
+        if speeds and speeds[best - 1] <= 0:
+            best = count
+        reason = ""
+        if self.auto:
+            policy, best, reason = policy._weighed(best, speeds)
+        return replace(policy, waited=best), (WaitFor(best, reason),)
+
+    def _speeds(self) -> list[float]:
+        """By k, from 1 on, the expected fall of the loss per second, up to a factor; empty if that is unknown."""
+        count = self.workers
+        seconds = expected_seconds(self.times, self.waited, count)
+        if not seconds or (not self.blind and len(self.squares) < AVERAGED):
+            return []
+        if self.blind:
+            return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
+        square, spread = sum(self.squares) / len(self.squares), sum(self.spreads) / len(self.spreads)
+        return [(square - spread / k) / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
+
+    def _weighed(self, best: int, speeds: Sequence[float]) -> tuple[DBW, int, str]:
+        """What `auto` makes of it: the policy, the number to wait for, and what is to be logged."""
+        count = self.workers
+        if not speeds or speeds[-1] <= 0:
+            return replace(self, favorable=0), count, ""
+        ratio = speeds[best - 1] / speeds[-1]
+        changes = ratio < NO_LONGER_PAYS if self.leaves_out else ratio > PAYS
+        streak = self.favorable + 1 if changes else 0
+        if streak < AVERAGED:
+            return replace(self, favorable=streak), best if self.leaves_out else count, ""
+        times = f"lowers the loss {ratio:.2f} times as fast as waiting for all"
+        if self.leaves_out:
+            return replace(self, leaves_out=False, favorable=0), count, f"no longer pay: no other number {times}"
+        return replace(self, leaves_out=True, favorable=0), best, f"pay: waiting for {best} of {count} workers {times}"
+
+
+def expected_seconds(
+    times: Mapping[tuple[int, int], Sequence[tuple[int, float]]], waited: int, count: int
+) -> list[float]:
+    """The time to each gradient if `waited` were awaited before, which grows with its number; empty if unknown.
+
+    Where that was not seen, the times after any other number stand in. A number never seen is taken to follow the one
+    before it at once, so that it is tried.
+    """
+    means: list[float] = []
+    weights: list[int] = []
+    for number in range(1, count + 1):
+        seen = times.get((waited, number), ()) or [one for (_, k), kept in times.items() if k == number for one in kept]
+        if seen:
+            means.append(sum(seconds for _, seconds in seen) / len(seen))
+        elif means:
+            means.append(means[-1])
+        else:
+            return []
+        weights.append(len(seen))
+    return isotonic(means, weights)
+
+
+def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
+    """The nondecreasing sequence that is nearest in weighted least squares: neighbors in the wrong order are pooled.
+
+    A value without weight takes that of its neighbor.
+    """
+    pools: list[tuple[float, int, int]] = []
+    for value, weight in zip(values, weights, strict=True):
+        pool = (value, weight, 1)
+        while pools and (pools[-1][0] > pool[0] or not pool[1]):
+            before = pools.pop()
+            total = before[1] + pool[1]
+            mean = (before[0] * before[1] + pool[0] * pool[1]) / max(1, total)
+            pool = (mean, total, before[2] + pool[2])
+        pools.append(pool)
+    return [mean for mean, _, length in pools for _ in range(length)]
+
+
+def _recent(
+    times: Mapping[tuple[int, int], tuple[tuple[int, float], ...]], clock: int
+) -> dict[tuple[int, int], tuple[tuple[int, float], ...]]:
+    """Without times that are too old to say how long it takes now."""
+    kept = {key: tuple(one for one in seen if one[0] > clock - RECENT) for key, seen in times.items()}
+    return {key: seen for key, seen in kept.items() if seen}

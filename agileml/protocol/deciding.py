@@ -1,0 +1,38 @@
+"""Messages by which late work is left out of a clock, in jobs with backup workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agileml.work.covers import Cover
+
+
+@dataclass(frozen=True, slots=True)
+class Contributed:
+    """To the controller: these chunks of a clock that is not decided yet are on their way to the servers."""
+
+    node: str
+    epoch: int
+    clock: int
+    covers: tuple[Cover, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """From the controller: these chunks make up the clock. Workers abandon the others, and servers drop them."""
+
+    epoch: int
+    clock: int
+    covers: tuple[Cover, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSums:
+    """What a partition's server saw of the contributions to a clock.
+
+    `weighted_squares`: the squared norm of each, divided by its items; `square`: the squared norm of their sum.
+    """
+
+    contributions: int
+    weighted_squares: float
+    square: float

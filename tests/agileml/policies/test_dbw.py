@@ -1,0 +1,117 @@
+"""How many workers DBW waits for, by cases solved by hand, and the isotonic regression of its times."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from agileml.policies.dbw import (
+    AVERAGED,
+    DBW,
+    RECENT,
+    ClockBegins,
+    FixedWait,
+    GradientArrived,
+    GradientsSummed,
+    WaitFor,
+    expected_seconds,
+    isotonic,
+)
+
+
+def played(policy: DBW, clocks: int, square: float, spread: float, seconds: list[float]) -> list[WaitFor]:
+    """What the policy proposes in each clock; `square` is that of the true gradient."""
+    proposals: list[WaitFor] = []
+    waited = len(seconds)
+    for clock in range(1, clocks + 1):
+        policy, (proposal,) = policy.observe(ClockBegins(clock, len(seconds)))
+        proposals.append(proposal)
+        for number in range(1, proposal.gradients + 1):
+            policy = policy.observe(GradientArrived(waited, number, seconds[number - 1]))[0]
+        waited = proposal.gradients
+        seen = GradientsSummed(waited, square + spread / waited, spread if waited > 1 else None)
+        policy = policy.observe(seen)[0]
+    return proposals
+
+
+@pytest.mark.parametrize(
+    ("spread", "expected"),
+    [
+        # Gains per second of waiting for 1, 2, 3, 4: 10, 10 / 2, 10 / 3, 10 / 8.
+        (0.0, 1),
+        # 10 - 8 / k: 2, 6, 7.33, 8 in 1, 2, 3, 8 s.
+        (8.0, 2),
+        # 10 - 18 / k: -8, 1, 4, 5.5.
+        (18.0, 3),
+        # No gain is positive.
+        (50.0, 4),
+    ],
+)
+def test_it_waits_for_the_number_with_the_largest_gain_per_second(spread: float, expected: int) -> None:
+    proposals = played(DBW(), 12, 10.0, spread, [1.0, 2.0, 3.0, 8.0])
+    assert proposals[:AVERAGED] == [WaitFor(4)] * AVERAGED
+    assert proposals[AVERAGED:] == [WaitFor(expected)] * (12 - AVERAGED)
+
+
+def test_workers_that_are_equally_fast_are_all_awaited() -> None:
+    assert set(played(DBW(), 12, 10.0, 1.0, [1.0] * 4)) == {WaitFor(4)}
+
+
+def test_the_blind_variant_weighs_time_alone() -> None:
+    # 1 / 1, 2 / 1.5, 3 / 4, 4 / 8.
+    assert played(DBW(blind=True), 4, 0.0, 0.0, [1.0, 1.5, 4.0, 8.0])[1:] == [WaitFor(2)] * 3
+
+
+def test_a_number_that_was_not_chosen_for_long_is_tried_again() -> None:
+    proposals = played(DBW(), 2 * RECENT, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
+    again = [clock for clock, one in enumerate(proposals, 1) if one == WaitFor(4)]
+    assert again[:AVERAGED] == list(range(1, AVERAGED + 1))
+    assert len(again) > AVERAGED
+    assert proposals.count(WaitFor(2)) > RECENT
+
+
+def test_auto_waits_for_all_until_less_pays_and_says_so() -> None:
+    proposals = played(DBW(auto=True), 16, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
+    first = next(number for number, one in enumerate(proposals) if one.reason)
+    assert set(proposals[:first]) == {WaitFor(4)}
+    assert proposals[first].gradients == 2
+    assert "waiting for 2 of 4 workers lowers the loss 3.00 times as fast" in proposals[first].reason
+    assert set(proposals[first + 1 :]) == {WaitFor(2)}
+    assert set(played(DBW(auto=True), 16, 10.0, 8.0, [1.0, 1.0, 1.0, 1.05])) == {WaitFor(4)}
+
+
+def test_auto_gives_up_what_no_longer_pays() -> None:
+    policy = DBW(auto=True, leaves_out=True, workers=2)
+    proposals = played(policy, 16, 10.0, 15.0, [1.0, 1.5])
+    (said,) = [one for one in proposals if one.reason]
+    assert said.gradients == 2
+    assert "no longer pay" in said.reason
+
+
+def test_a_fixed_number_is_left_out_but_never_all() -> None:
+    assert FixedWait(3).observe(ClockBegins(1, 8))[1] == (WaitFor(5),)
+    assert FixedWait(3).observe(ClockBegins(1, 2))[1] == (WaitFor(1),)
+
+
+def test_times_that_were_not_seen_after_the_last_number_come_from_the_others() -> None:
+    times = {(3, 1): [(1, 1.0)], (3, 2): [(1, 4.0)], (3, 3): [(1, 6.0)], (2, 1): [(2, 2.0), (3, 4.0)]}
+    assert expected_seconds(times, 2, 3) == [3.0, 4.0, 6.0]
+    assert expected_seconds(times, 3, 4) == [1.0, 4.0, 6.0, 6.0]
+    assert expected_seconds({}, 3, 4) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_isotonic_regression_is_the_nearest_nondecreasing_sequence(seed: int) -> None:
+    """The oracle: the value at i is the maximum over a of the minimum over b of the mean of a..b, with a <= i <= b."""
+    chance = random.Random(seed)
+    count = chance.randint(1, 6)
+    values = [chance.uniform(0, 10) for _ in range(count)]
+    weights = [chance.randint(1, 4) for _ in range(count)]
+
+    def mean(low: int, high: int) -> float:
+        part = range(low, high + 1)
+        return sum(values[at] * weights[at] for at in part) / sum(weights[at] for at in part)
+
+    expected = [max(min(mean(a, b) for b in range(i, count)) for a in range(i + 1)) for i in range(count)]
+    assert isotonic(values, weights) == pytest.approx(expected)
