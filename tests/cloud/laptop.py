@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -108,6 +107,13 @@ class Laptop:
         (self.folder / name).write_text(text)
         return self.folder / name
 
+    def wait_until(self, happened: Callable[[], bool]) -> None:
+        """Waits for something that no process of this computer does."""
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        while not happened():
+            assert time.monotonic() < give_up, "it never happened"
+            time.sleep(1.0)
+
     def clock(self, job: str) -> int:
         """The last clock of a job's latest run that is in the log."""
         (found,) = self.answer("status", job)["jobs"]
@@ -124,16 +130,6 @@ class Launched:
         """Exit code, output and errors, once it has ended."""
         out, err = self.process.communicate(timeout=_PATIENCE_SECONDS)
         return self.process.returncode, out, err
-
-    def read_until(self, text: str) -> None:
-        """Reads what it prints until that contains a text; fails if it ends before that."""
-        assert self.process.stdout is not None
-        watchdog = threading.Timer(_PATIENCE_SECONDS, self.process.kill)
-        watchdog.start()
-        try:
-            assert any(text in line for line in self.process.stdout), self.process.communicate()
-        finally:
-            watchdog.cancel()
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -51,8 +51,7 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
     shutil.rmtree(first.home)
 
     assert second.answer("attach", place["location"])["run"] == place["run"]
-    with second.launched("logs", "-f", "counting") as logs:
-        logs.read_until("count 3")
+    second.wait_until(lambda: "count 3" in second.run("logs", "counting").stdout)
     (status,) = second.answer("status", "counting")["jobs"]
     assert (status["run"], status["state"], len(status["machines"])) == (place["run"], "running", 2)
     said = second.run("exec", "counting", "--node=1", "--", "sh", "-c", "echo here; exit 7")
