@@ -66,6 +66,7 @@ class EgressPrice:
 
 
 FREE = EgressPrice(((0.0, 0.0),), EARLIEST, "nothing leaves the place")
+LOCAL = EgressPrice(((0.0, 0.02),), EARLIEST, "the distance between regions of the local market")
 
 
 def egress(origin: Location, target: Location | None, at: int | None = None) -> EgressPrice:
@@ -77,8 +78,10 @@ def egress(origin: Location, target: Location | None, at: int | None = None) -> 
     if origin.cloud not in CLOUDS:
         raise BadInput(f"egress from {origin.cloud}: not one of {', '.join(CLOUDS)}")
     kinds = _kinds(origin, target)
-    if not kinds or origin.cloud == "local":
+    if not kinds or (origin.cloud == "local" and "region" not in kinds):
         return FREE
+    if origin.cloud == "local":
+        return LOCAL
     origins = ("*", area_of(origin.cloud, origin.region), api_region(origin.cloud, origin.region))
     fitting = [
         row

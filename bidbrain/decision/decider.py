@@ -16,9 +16,11 @@ from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits, Room
 from bidbrain.decision.on_demand_fallback import fallback_end, left_failing_spot, reason_to_leave_spot
+from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy, described, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
+from bidbrain.strategies.names import REGIONS
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE
 
@@ -38,7 +40,7 @@ class Decider:
 
     `deadline` is None if the job has none, or if its length is unknown. `worth` is the value of slack; without it a
     deadline only has its safety net. `look` is the longest time to the next decision while slack runs out. `speed` is
-    the part of the machines' speed that checkpoints leave.
+    the part of the machines' speed that checkpoints leave. A gang with `roaming` may move between regions.
     """
 
     offers: tuple[Offer, ...]
@@ -54,11 +56,12 @@ class Decider:
     worth: DeadlineStrategy | None = None
     look: int = LOOK_AGAIN
     speed: float = 1.0
+    roaming: Roaming | None = None
 
     @property
     def name(self) -> str:
-        """The strategy's name."""
-        return self.strategy.name
+        """The name of the strategy, or of what decides in its place."""
+        return self.strategy.name if self.roaming is None else REGIONS
 
     def decide(self, situation: Situation) -> Decision:
         """What to rent and return now. Buys nothing whose first lease costs more than what is left of the budget."""
@@ -70,8 +73,19 @@ class Decider:
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
         if self.deadline is not None and isfinite(situation.work_left):
-            return self._within(self._in_time(situation, self.deadline), situation)
+            decider = self
+            if self.roaming is not None:
+                decider = replace(self, baseline=self.roaming.last_resort(situation, self.baseline))
+            return self._within(decider._in_time(situation, self.deadline), situation)
         return self._within(self._unhurried(situation), situation)
+
+    def later(self, span: int) -> Decider:
+        """The decider of the same job, if it begins later, or earlier."""
+        return replace(
+            self,
+            deadline=None if self.deadline is None else self.deadline + span,
+            roaming=None if self.roaming is None else self.roaming.later(span),
+        )
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
@@ -102,11 +116,24 @@ class Decider:
             return moved
         if left.pressed(self.look):
             return self._filled(situation, left, PRESSED)
+        if self.roaming is not None:
+            return self._roam(self.roaming, situation, deadline, left)
         if self.limits.together and (why := self._stays_on_demand(situation)):
             return self._filled(situation, left, why)
         if why := self._slack_is_scarce(situation, left):
             return self._filled(situation, left, why)
         return self._patient(situation, left)
+
+    def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
+        """Where the gang is cheapest; it stays where it is if a move would lose its work."""
+        if self._would_start_again(situation):
+            return Decision((), situation.now + self.look, _NO_CHECKPOINT)
+        # What a loss costs in time is part of each start.
+        delay = round(left.enter) + self.overheads.eviction
+        gang = GangNow(self.limits.nodes, self.baseline.offer.nu, self.speed, deadline, delay, self.look)
+        wanted = roaming.decide(situation, gang)
+        changing = bool(wanted.actions) or left.missing > _ROUNDING
+        return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
 
     def _running(self, situation: Situation) -> list[Holding]:
         """What does the work and stays: a gang runs only as a whole."""

@@ -44,9 +44,10 @@ class ForecastJob:
     `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
     times nu, infinite if the job ends by time or if its length is unknown; it is stopped after `longest` microseconds,
     which is its end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the
-    decisions know what is left of it, after machines are committed for a `lease`. `nodes` and `scaling`: see
-    `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed, which no decision
-    knows before the job runs.
+    decisions know what is left of it, after machines are committed for a `lease`. `nodes`, `scaling` and `saved_gb`:
+    see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed, which no
+    decision knows before the job runs. A job that decides often is played over fewer windows, so that all take
+    `most_decisions`.
     """
 
     decider: Callable[[int], Strategy]
@@ -66,6 +67,8 @@ class ForecastJob:
     nodes: int = 0
     scaling: float = 0.0
     speed_spread: float = 0.0
+    saved_gb: float | None = None
+    most_decisions: int = 6000
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MOST_WINDOWS = 192
 LEAST_WINDOWS = 32
-MOST_DECISIONS = 6000
-"""Strategies that decide often are played over fewer windows, down to the least number."""
+"""Also of strategies that decide often."""
 
 _SEED = 20
 _TRIALS = 16
@@ -162,6 +161,7 @@ def play(
         budget=budget,
         nodes=job.nodes,
         scaling=job.scaling,
+        saved_gb=job.saved_gb,
     )
     run = run_job(replayed, decider, market, job.overheads, job.recovery)
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
@@ -199,7 +199,7 @@ def plays(market: PastMarket) -> list[Played]:
         # Too little history: windows may begin anywhere, and continue in its beginning.
         end = market.past.now
     each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
-    count = int(np.clip(MOST_DECISIONS / each, LEAST_WINDOWS, MOST_WINDOWS))
+    count = int(np.clip(market.job.most_decisions / each, LEAST_WINDOWS, MOST_WINDOWS))
     return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
 
 

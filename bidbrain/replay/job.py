@@ -22,8 +22,11 @@ from bidbrain.strategies.base import (
     UNTRIED,
     Decision,
     Holding,
+    Look,
     Offer,
     Rent,
+    Return,
+    Saved,
     Situation,
     SpotRecord,
     Strategy,
@@ -57,6 +60,7 @@ class ReplayedJob:
 
     Without a budget, spending is not counted. A gang of `nodes` machines works only as a whole; 0 is no gang. With
     `scaling` s, n machines do n^(1 + s) times the work of one; `nu` is that of a machine among all that may be rented.
+    `saved_gb` is the size of a checkpoint that moves with the job.
     """
 
     start: int
@@ -68,6 +72,7 @@ class ReplayedJob:
     budget: ReplayedBudget | None = None
     nodes: int = 0
     scaling: float = 0.0
+    saved_gb: float | None = None
 
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
@@ -168,6 +173,8 @@ class _State:
             record=UNTRIED if self._resumes and not self.evicted else self._record(),
             unsaved=self._unsaved(),
             spell=self._spell,
+            looks=self._looks,
+            saved=self._saved(),
         )
 
     def _usd_left(self) -> float:
@@ -228,20 +235,47 @@ class _State:
         lost = self.recovery.lost_time(held.holding.rent, held.running_since, self.now)
         return lost * rate * self.recovery.speed
 
+    def _looks(self) -> tuple[Look, ...]:
+        """What machines showed that are gone, and what is not offered now."""
+        looks = [
+            Look(at, one.rent.offer.market, up)
+            for one in self.tenures
+            if one.rent.bid is not None
+            for at, up in ((one.start, True), (one.end, one.ended is not End.EVICTED))
+        ]
+        closed = set(self.job.offers) - set(self._open_offers())
+        looks.sort(key=lambda look: look.at)
+        return (*looks, *(Look(self.now, offer.market, up=False) for offer in self.job.offers if offer in closed))
+
+    def _saved(self) -> Saved | None:
+        """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
+        ran = [one for one in self.tenures if one.ready < one.end]
+        held = [one.holding for one in self.held.values() if one.holding.ready < self.now]
+        if self.job.saved_gb is None or not (ran or held) or self.work_left >= self.job.work:
+            return None
+        rent = max(held, key=lambda one: one.ready).rent if held else max(ran, key=lambda one: one.end).rent
+        return Saved(rent.offer.market, self.job.saved_gb)
+
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
             return SpotSpell.begun(up=False)
         return RecordedSpells.of(self.market, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
-        for action in decision.actions:
+        before, wanted = self.bought, sum(one.machines for one in decision.actions if isinstance(one, Rent))
+        for action in sorted(decision.actions, key=lambda one: isinstance(one, Return) and one.replaced):
             if isinstance(action, Rent):
                 self._buy(action)
+            elif action.replaced and self._granted_since(before) < wanted:
+                continue
             elif action.at is None or action.at <= self.now:
                 self._give_back(self.held[action.allocation])
             else:
                 held = self.held[action.allocation]
                 held.holding = replace(held.holding, leaves_at=action.at)
+
+    def _granted_since(self, number: int) -> int:
+        return sum(held.holding.rent.machines for one, held in self.held.items() if one >= number)
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""

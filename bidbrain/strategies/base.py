@@ -50,10 +50,14 @@ def described(rent: Rent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Return an allocation now, or at a later moment (the end of its paid hour; it works until then)."""
+    """Return an allocation now, or at a later moment (the end of its paid hour; it works until then).
+
+    `replaced` says that it stays if the machines bought by the same decision are not all granted.
+    """
 
     allocation: int
     at: int | None = None
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,29 @@ UNTRIED = SpotRecord()
 """The record of a job that has not run yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a try, or the life of a machine, showed: whether a market had the machines that the job wants."""
+
+    at: int
+    market: Market
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Where a job's checkpoint is, in the market where it last ran, and how many GB it has."""
+
+    market: Market
+    gigabytes: float
+
+
 def _unknown() -> None:
     return None
+
+
+def _no_looks() -> tuple[Look, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +141,8 @@ class Situation:
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
     `usd_left` is what the budget still allows to commit, and `record` what the job's spot machines were worth so far.
     `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
-    None if that is unknown. `deadline` is the moment by which the work has to be done.
+    None if that is unknown. `deadline` is the moment by which the work has to be done. `looks` are what the job has
+    seen of its markets, in order, and `saved` is where its checkpoint is, if it has one.
     """
 
     now: int
@@ -131,6 +157,8 @@ class Situation:
     unsaved: float = 0.0
     spell: Callable[[], SpotSpell | None] = _unknown
     deadline: int | None = None
+    looks: Callable[[], tuple[Look, ...]] = _no_looks
+    saved: Saved | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ NAMES = (
     "lookahead",
 )
 
+REGIONS = "regions"
+"""Of a gang that moves between regions; it decides within a `Decider`, and is not among those of a backtest."""
+
 NEEDS_ARGUMENT = frozenset({"fixed-bid"})
 """`fixed-bid:DOLLARS`, the bid above the current price."""
 

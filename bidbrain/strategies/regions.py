@@ -15,13 +15,14 @@ after it; a spot machine starts only while work and two delays fit; one that run
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 import numpy as np
 
-from bidbrain.strategies.regions_knowledge import HAZARDS, Floats, Known
-from bidbrain.strategies.regions_plan import Plan, ZoneOption
+from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Floats, Known
+from bidbrain.strategies.regions_plan import Place, Plan, PlanTerms
+from pricing_data.series import Ints
 
 STAY: Final = "stay"
 START: Final = "start"
@@ -31,6 +32,7 @@ MOST_PLACES: Final = 6
 HALF_OF_A_START: Final = 0.5
 PLAN_HOURS: Final = 2.0
 PROBE_PAUSE: Final = 0.5
+_GRID: Final = np.linspace(0.0, 1.0, 48)
 _PROBED_SHARE: Final = 0.6
 _SAVING_SHARE: Final = 0.1
 _SAVING_HOURS: Final = 12.0
@@ -53,7 +55,8 @@ class RegionsSituation:
 
     `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
     left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
-    is the part of its machines that the job runs on: with fewer it is slower, and loses slack.
+    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. `names` are those of the
+    zones, for reasons.
     """
 
     now: float
@@ -71,6 +74,7 @@ class RegionsSituation:
     refused: frozenset[int] = frozenset()
     share: float = 1.0
     probe_hours: float = 1 / 60
+    names: tuple[str, ...] = ()
 
     @property
     def slack(self) -> float:
@@ -81,9 +85,15 @@ class RegionsSituation:
         """Whether work and some starts still fit, in whole steps, after some steps without progress."""
         return (ceil((self.work + delays * self.delay) / self.step - 1e-9) + steps) * self.step <= self.left + 1e-9
 
-    def move_usd(self, zone: int) -> float:
-        """What taking the checkpoint to a zone costs."""
-        return 0.0 if self.home is None else float(self.moving[self.home, zone])
+    @property
+    def moves_usd(self) -> Floats:
+        """What taking the checkpoint to each zone costs."""
+        found: Floats = np.zeros(len(self.regions)) if self.home is None else self.moving[self.home]
+        return found
+
+    def name(self, zone: int) -> str:
+        """A zone as a reason names it."""
+        return self.names[zone] if self.names else f"zone {zone}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,142 +119,163 @@ class RegionsStrategy:
 
     def __init__(self) -> None:
         self._key: tuple[int, int, int | None] | None = None
-        self._plan: Plan | None = None
+        self._planned_by: PlannedPlaces | None = None
 
     def decide(self, at: RegionsSituation) -> RegionsDecision:
         """The cheapest option, or staying."""
-        plan = self._plan_for(at)
-        options = sorted(_options(at, plan), key=lambda one: one.usd)
-        best = options[0]
+        options = _options(at, self._planned(at))
+        best = min(options, key=lambda one: one.usd)
         stays = next((one for one in options if one.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
-            hurdle = HALF_OF_A_START * (at.move_usd(best.zone) + at.delay * _price(at, best))
+            hurdle = HALF_OF_A_START * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the hurdle of ${hurdle:.2f}"
-                return RegionsDecision(stays, _reason(stays, best, why))
-        second = next((one for one in options if one is not best), None)
-        return RegionsDecision(best, _reason(best, second, "costs more"))
+                return RegionsDecision(stays, _reason(at, stays, best, why))
+        second = min((one for one in options if one is not best), key=lambda one: one.usd, default=None)
+        return RegionsDecision(best, _reason(at, best, second, "costs more"))
 
     def probes(self, at: RegionsSituation) -> list[int]:
         """The zones that are worth a probe now; nothing is probed while nothing runs, since a try is free."""
-        if at.running is None:
+        running = at.running
+        if running is None:
             return []
-        plan, running = self._plan_for(at), at.running
-        work, slack = np.array([at.work]), at.slack
-        later = np.array([max(slack - at.delay, 0.0)])
-        a_start = float((plan.lost(running.zone, work, later) - plan.lost(running.zone, work, np.array([slack])))[0])
-        age = at.known.zones[running.zone].age(at.now, up=True) + PROBE_PAUSE
-        losses = HAZARDS[True].rate(age) * at.known.factor(running.zone, up=True) if running.spot else 0.0
+        map_of = self._planned(at)
+        slacks = np.array([max(at.slack - at.delay, 0.0), at.slack])
+        late, now = map_of.plan.lost(int(map_of.place[running.zone]), at.work, slacks)
+        a_start = float(late - now)
+        age = float(at.known.ages(at.now, up=True)[running.zone]) + PROBE_PAUSE
+        losses = float(HAZARDS[True].rate(age) * at.known.factors[1, running.zone]) if running.spot else 0.0
         price = float((at.spot if running.spot else at.on_demand)[running.zone])
         knowing = losses * a_start * _PROBED_SHARE / max(len(at.regions) - 1, 1)
-        return [
-            zone
-            for zone in range(len(at.regions))
-            if zone != running.zone and self._worth_a_probe(at, zone, price, knowing, a_start)
-        ]
+        worth = np.where(at.spot < price * _NEAR_PRICE, knowing, 0.0)
+        hours = min(at.work, _SAVING_HOURS)
+        saved = (price - at.spot) * hours - at.moves_usd - at.delay * at.spot - a_start
+        cheaper = (saved > 0) & (price > at.spot)
+        worth += np.where(cheaper, at.known.chances(at.now) * saved / max(hours, 1e-9) * _SAVING_SHARE, 0.0)
+        worth[running.zone] = 0.0
+        # The dollars an hour that knowing is worth have paid for a probe since the last look.
+        pause = np.maximum(PROBE_PAUSE, at.spot * at.probe_hours / np.maximum(worth, 1e-9))
+        due = np.where(at.known.up == UNSEEN, pause < _FIRST_PROBE, at.now - at.known.seen >= pause - 1e-9)
+        found: list[int] = np.flatnonzero((worth > 0) & due).tolist()
+        return found
 
-    def _worth_a_probe(self, at: RegionsSituation, zone: int, price: float, knowing: float, a_start: float) -> bool:
-        """Whether the dollars an hour that knowing is worth have paid for a probe since the last look."""
-        spot, hours = float(at.spot[zone]), min(at.work, _SAVING_HOURS)
-        worth = knowing if spot < price * _NEAR_PRICE else 0.0
-        saved = (price - spot) * hours - at.move_usd(zone) - at.delay * spot - a_start
-        if saved > 0 and price > spot:
-            worth += at.known.chance(zone, at.now) * saved / hours * _SAVING_SHARE
-        if worth <= 0:
-            return False
-        pause = max(PROBE_PAUSE, spot * at.probe_hours / worth)
-        known = at.known.zones[zone]
-        return pause < _FIRST_PROBE if known.up is None else at.now - known.seen >= pause - 1e-9
-
-    def _plan_for(self, at: RegionsSituation) -> Plan:
+    def _planned(self, at: RegionsSituation) -> PlannedPlaces:
         key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
-        if self._plan is None or key != self._key:
-            self._key, self._plan = key, _planned(at)
-        return self._plan
+        if self._planned_by is None or key != self._key:
+            terms, place = _terms(at)
+            self._key, self._planned_by = key, PlannedPlaces(Plan(terms), place)
+        return self._planned_by
 
 
-def _options(at: RegionsSituation, plan: Plan) -> list[Option]:
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedPlaces:
+    """A plan, and the number of each zone's place in it."""
+
+    plan: Plan
+    place: Ints
+
+    def home(self, at: RegionsSituation) -> int:
+        """Where the checkpoint is; without one, anywhere."""
+        return int(self.place.max()) if at.home is None else int(self.place[at.home])
+
+
+def _options(at: RegionsSituation, by: PlannedPlaces) -> list[Option]:
+    """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
     running, found = at.running, list[Option]()
+    spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
-        usd = _spot_usd(at, plan, running.zone) if running.spot else _on_demand_usd(at, plan, running.zone)
-        found.append(Option(STAY, running.zone, running.spot, usd))
+        usd = (spot if running.spot else on_demand)[running.zone]
+        found.append(Option(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
-        found.append(Option(WAIT, None, False, plan.idle(at.home, at.work, at.slack)))
+        found.append(Option(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
     if running is None or running.spot:
         # Too late for a move, which may take time: on demand where the checkpoint is.
-        zones = range(len(at.regions)) if at.home is None or at.fits(1) else [at.home]
-        found += [Option(START, zone, False, _on_demand_usd(at, plan, zone)) for zone in zones]
+        found += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
     if at.fits(2) and at.fits(1, steps=1):
-        held = running.zone if running is not None and running.spot else None
-        tried = (zone for zone in range(len(at.regions)) if zone not in at.refused and zone != held)
-        found += [Option(START, zone, True, _spot_usd(at, plan, zone)) for zone in tried]
+        closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
+        spot[[*closed]] = inf
+        found += _cheapest(spot, spot=True)
     return found
 
 
-def _begins(at: RegionsSituation, zone: int, *, spot: bool) -> tuple[float, float, float]:
-    """The delay of running in a zone, the price of the move, and the slack after it."""
-    running = at.running
-    if running is not None and (running.zone, running.spot) == (zone, spot):
-        return running.delay_left, 0.0, at.slack
-    return at.delay, at.move_usd(zone), at.left - at.work - at.delay
+def _cheapest(usd: Floats, *, spot: bool) -> list[Option]:
+    zones = np.argsort(usd, kind="stable")[:2].tolist()
+    return [Option(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
 
 
-def _spot_usd(at: RegionsSituation, plan: Plan, zone: int) -> float:
-    delay, move, slack = _begins(at, zone, spot=True)
-    price = float(at.spot[zone])
+def _only(usd: Floats, zone: int) -> Floats:
+    found = np.full_like(usd, inf)
+    found[zone] = usd[zone]
+    return found
+
+
+def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
+    """Dollars to the end of the job if it runs on spot in each zone."""
     # Progress at which the machine may be lost, in a few dozen steps that grow.
-    work = np.append(np.geomspace(1.0, 1.0 + at.work, 48)[:-1] - 1.0, at.work)
-    longer = 1 / at.share if at.running is not None and at.running.spot and at.running.zone == zone else 1.0
-    survives = at.known.survival(zone, at.now, delay + work * longer)
-    lost = plan.lost(zone, at.work - work, np.maximum(slack - work * (longer - 1), 0.0))
-    middle = (work[1:] + work[:-1]) / 2
-    ends = (survives[:-1] - survives[1:]) * (price * middle + (lost[1:] + lost[:-1]) / 2)
-    later = float(((1 - survives[0]) * lost[0] + ends.sum() + survives[-1] * price * at.work).item())
-    return move + price * delay + later
+    work = np.append((1.0 + at.work) ** _GRID[:-1] - 1.0, at.work)
+    places = np.arange(int(by.place.max()) + 1)[:, None]
+    lost = by.plan.lost(places, at.work - work, at.left - at.work - at.delay)[by.place]
+    delay, hours = np.full(len(at.regions), at.delay), np.tile(at.delay + work, (len(at.regions), 1))
+    move, running = at.moves_usd.copy(), at.running
+    if running is not None and running.spot:
+        zone, longer = running.zone, 1 / at.share
+        slack = np.maximum(at.slack - work * (longer - 1), 0.0)
+        lost[zone] = by.plan.lost(int(by.place[zone]), at.work - work, slack)
+        delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
+    survives = at.known.survivals(at.now, hours)
+    paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
+    ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)
+    later = (1 - survives[:, 0]) * lost[:, 0] + ends.sum(axis=1) + survives[:, -1] * at.spot * at.work
+    found: Floats = move + at.spot * delay + later
+    return found
 
 
-def _on_demand_usd(at: RegionsSituation, plan: Plan, zone: int) -> float:
-    delay, move, slack = _begins(at, zone, spot=False)
-    more = float(at.on_demand[zone]) - plan.on_demand
-    return move + float(at.on_demand[zone]) * delay + plan.on_demand_on(zone, at.work, slack) + more * min(at.work, 1.0)
+def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
+    """Dollars to the end of the job if it runs on demand in each zone."""
+    running, price = at.running, at.on_demand
+    later = by.plan.on_demand_on(by.place, at.work, at.left - at.work - at.delay)
+    begins = at.moves_usd + price * at.delay
+    if running is not None and not running.spot:
+        zone = running.zone
+        begins[zone] = price[zone] * running.delay_left
+        later[zone] = by.plan.on_demand_on(int(by.place[zone]), at.work, at.slack)
+    found: Floats = begins + later + (price - by.plan.on_demand) * min(at.work, 1.0)
+    return found
 
 
-def _planned(at: RegionsSituation) -> Plan:
-    by_region: dict[str, list[int]] = {}
-    for zone, region in enumerate(at.regions):
-        by_region.setdefault(region, []).append(zone)
-    places = sorted((_place(at, zones) for zones in by_region.values()), key=lambda place: place.usd)
-    kept = places[:MOST_PLACES]
-    if at.home is not None and not any(at.home in place.zones for place in kept):
-        kept[-1] = next(place for place in places if at.home in place.zones)
-    first = [place.zones[0] for place in kept]
-    moves = at.moving[np.ix_(first, first)]
-    return Plan(kept, moves, float(at.on_demand.min()), at.work, max(at.slack, 0.0), at.delay)
-
-
-def _place(at: RegionsSituation, zones: list[int]) -> ZoneOption:
-    chances = np.array([at.known.chance(zone, at.now) for zone in zones])
-    down = [min(max(at.known.zones[zone].age(at.now, up=False), 0.3), 3.0) for zone in zones]
-    factors = [at.known.factor(zone, up=False) for zone in zones]
-    returns = np.array([HAZARDS[False].rate(age) * factor for age, factor in zip(down, factors, strict=True)])
-    losses = float(np.mean([at.known.factor(zone, up=True) for zone in zones]))
-    up = float(1 - np.prod(1 - 0.98 * chances))
-    return ZoneOption(
-        (*zones,), float(at.spot[zones].mean()), up, float((returns * (1 - chances)).sum()) + 1e-6, losses
-    )
+def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
+    """The terms of a plan, and the place of each zone: the cheapest regions, and where the checkpoint is."""
+    region = at.known.region
+    count = np.bincount(region)
+    chances, ages = at.known.chances(at.now), at.known.ages(at.now, up=False)
+    factors = at.known.factors
+    returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
+    usd, losses = np.bincount(region, at.spot) / count, np.bincount(region, factors[1]) / count
+    up = 1 - np.exp(np.bincount(region, np.log(1 - 0.98 * chances)))
+    kept: list[int] = np.argsort(usd, kind="stable")[:MOST_PLACES].tolist()
+    if at.home is not None and region[at.home] not in kept:
+        kept[-1] = int(region[at.home])
+    number = np.full(count.size, len(kept) - 1)
+    number[kept] = np.arange(len(kept))
+    back = np.bincount(region, returns) + 1e-6
+    places = tuple(Place(float(usd[one]), float(up[one]), float(back[one]), float(losses[one])) for one in kept)
+    first = [int(np.argmax(region == one)) for one in kept]
+    moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))
+    cheapest = float(at.on_demand.min())
+    return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), number[region]
 
 
 def _price(at: RegionsSituation, option: Option) -> float:
     return 0.0 if option.zone is None else float((at.spot if option.spot else at.on_demand)[option.zone])
 
 
-def _reason(chosen: Option, other: Option | None, why: str) -> str:
+def _reason(at: RegionsSituation, chosen: Option, other: Option | None, why: str) -> str:
     """`stays on spot in zone 2: $31.20 to the end; starting on demand in zone 0, $44.10, costs more`."""
-    said = f"{_named(chosen)}: ${chosen.usd:,.2f} to the end"
-    return said if other is None else f"{said}; {_named(other)}, ${other.usd:,.2f}, {why}"
+    said = f"{_named(at, chosen)}: ${chosen.usd:,.2f} to the end"
+    return said if other is None else f"{said}; {_named(at, other)}, ${other.usd:,.2f}, {why}"
 
 
-def _named(option: Option) -> str:
+def _named(at: RegionsSituation, option: Option) -> str:
     if option.zone is None:
         return "wait for spot"
-    return f"{option.action} {'on spot' if option.spot else 'on demand'} in zone {option.zone}"
+    return f"{option.action} {'on spot' if option.spot else 'on demand'} in {at.name(option.zone)}"

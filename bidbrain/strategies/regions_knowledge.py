@@ -8,9 +8,9 @@ its region count in part. Times are in hours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import exp
-from typing import Final
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from bidbrain.strategies.deadline_spells import AGES, Prior
 from pricing_data.units import HOUR
 
 Floats = NDArray[np.float64]
+UNSEEN: Final = -1
 
 STRENGTH: Final = 3.0
 PEER_WEIGHT: Final = 0.25
@@ -42,11 +43,12 @@ class ZoneHazard:
         self._rates = np.array(rates)
         self._sums = np.concatenate(([0.0], np.cumsum(self._rates[:-1] * np.diff(self._ages))))
 
-    def rate(self, age: float) -> float:
+    def rate(self, age: Floats | float) -> Floats:
         """Endings per hour at an age."""
-        return float(self._rates[self._ages.searchsorted(age, side="right") - 1])
+        found: Floats = self._rates[self._ages.searchsorted(age, side="right") - 1]
+        return found
 
-    def until(self, ages: Floats) -> Floats:
+    def until(self, ages: Floats | float) -> Floats:
         """Expected endings from age 0 on."""
         at = self._ages.searchsorted(ages, side="right") - 1
         found: Floats = self._sums[at] + self._rates[at] * (ages - self._ages[at])
@@ -54,92 +56,103 @@ class ZoneHazard:
 
     def between(self, young: float, old: float) -> float:
         """Expected endings from one age to another."""
-        first, last = self.until(np.array([young, old]))
-        return float(last - first)
+        return float(self.until(old) - self.until(young))
 
 
 HAZARDS: Final = (ZoneHazard(REGIONS_PRIOR.down), ZoneHazard(REGIONS_PRIOR.up))
 """Of down and of up spells."""
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneKnowledge:
-    """One zone: the spell that was last seen, since when, and endings seen and expected of both kinds of spells.
+@dataclass(frozen=True, eq=False)
+class Known:
+    """All zones: the spell that was last seen (`up` is 0, 1, or `UNSEEN`), since when, and when it was last seen.
 
-    `up` is None until the zone is seen for the first time.
+    `endings` and `expected` are of down and of up spells (rows), by zone. `region` numbers the regions. `changes`
+    counts the spells that were seen to end.
     """
 
-    up: bool | None = None
-    since: float = 0.0
-    seen: float = 0.0
-    endings: tuple[float, float] = (0.0, 0.0)
-    expected: tuple[float, float] = (0.0, 0.0)
-
-    def observed(self, now: float, *, up: bool) -> ZoneKnowledge:
-        """After a try, a probe, or a step of a machine's life. A change happened somewhere since the last look."""
-        if self.up is None:
-            return replace(self, up=up, since=now - FIRST_AGE, seen=now)
-        passed = HAZARDS[self.up].between(self.seen - self.since, now - self.since)
-        expected = _added(self.expected, self.up, passed)
-        if up is self.up:
-            return replace(self, seen=now, expected=expected)
-        ended = _added(self.endings, self.up, 1.0)
-        return ZoneKnowledge(up, (now + self.seen) / 2, now, ended, expected)
-
-    def age(self, now: float, *, up: bool) -> float:
-        """Age of a spell that is up or down now."""
-        return now - self.since if self.up is up else 0.0
-
-
-def _added(both: tuple[float, float], side: bool, more: float) -> tuple[float, float]:  # an index
-    return (both[0], both[1] + more) if side else (both[0] + more, both[1])
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """All zones, and the zones that share a region with each."""
-
-    zones: tuple[ZoneKnowledge, ...]
-    peers: tuple[tuple[int, ...], ...]
-    changes: int = field(default=0)
+    region: NDArray[np.int64]
+    up: NDArray[np.int64]
+    since: Floats
+    seen: Floats
+    endings: Floats
+    expected: Floats
+    changes: int = 0
 
     @classmethod
     def nothing(cls, regions: Sequence[str]) -> Known:
         """Before the first look."""
-        peers = tuple(
-            tuple(other for other, name in enumerate(regions) if name == region and other != zone)
-            for zone, region in enumerate(regions)
-        )
-        return cls(tuple(ZoneKnowledge() for _ in regions), peers)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(regions))}
+        count, none = len(regions), np.zeros(len(regions))
+        region = np.array([numbers[name] for name in regions], dtype=np.int64)
+        return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
     def observed(self, zone: int, now: float, *, up: bool) -> Known:
-        """With one more look at a zone."""
-        before = self.zones[zone]
-        zones = (*self.zones[:zone], before.observed(now, up=up), *self.zones[zone + 1 :])
-        return Known(zones, self.peers, self.changes + (before.up is not None and before.up is not up))
+        """With one more look at a zone: a try, a probe, or a step of a machine's life.
 
-    def factor(self, zone: int, *, up: bool) -> float:
-        """How much more often spells of a zone end than the prior says."""
-        endings = expected = STRENGTH
-        for one, weight in ((zone, 1.0), *((peer, PEER_WEIGHT) for peer in self.peers[zone])):
-            endings += weight * self.zones[one].endings[up]
-            expected += weight * self.zones[one].expected[up]
+        A change happened somewhere since the last look.
+        """
+        before, side = int(self.up[zone]), int(up)
+        if before == UNSEEN:
+            return replace(
+                self,
+                up=_with(self.up, zone, side),
+                since=_with(self.since, zone, now - FIRST_AGE),
+                seen=_with(self.seen, zone, now),
+            )
+        since, last = float(self.since[zone]), float(self.seen[zone])
+        passed = HAZARDS[before].between(last - since, now - since)
+        seen = replace(self, seen=_with(self.seen, zone, now), expected=_more(self.expected, before, zone, passed))
+        if before == side:
+            return seen
+        return replace(
+            seen,
+            up=_with(self.up, zone, side),
+            since=_with(self.since, zone, (now + last) / 2),
+            endings=_more(self.endings, before, zone, 1.0),
+            changes=self.changes + 1,
+        )
+
+    def ages(self, now: float, *, up: bool) -> Floats:
+        """Ages of spells that are up or down now, by zone."""
+        return np.where(self.up == int(up), now - self.since, 0.0)
+
+    @cached_property
+    def factors(self) -> Floats:
+        """How much more often down and up spells of each zone end than the prior says."""
+        endings, expected = (STRENGTH + self._with_peers(one) for one in (self.endings, self.expected))
         return endings / expected
 
-    def chance(self, zone: int, now: float) -> float:
-        """The probability that spot is up in a zone."""
-        known = self.zones[zone]
-        if known.up is None:
-            return UNKNOWN_UP
-        leaves, returns = (
-            HAZARDS[up].rate(now - known.since if known.up is up else _LONG) * self.factor(zone, up=up)
-            for up in (True, False)
+    def _with_peers(self, counts: Floats) -> Floats:
+        of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
+        return counts + PEER_WEIGHT * (of_region - counts)
+
+    def chances(self, now: float) -> Floats:
+        """The probability that spot is up, by zone."""
+        returns, leaves = (
+            HAZARDS[side].rate(np.where(self.up == side, now - self.since, _LONG)) * self.factors[side]
+            for side in (0, 1)
         )
         lasting = returns / (leaves + returns)
-        return lasting + (known.up - lasting) * exp(-(leaves + returns) * (now - known.seen))
+        seen = lasting + (self.up - lasting) * np.exp(-(leaves + returns) * (now - self.seen))
+        return np.where(self.up == UNSEEN, UNKNOWN_UP, seen)
 
-    def survival(self, zone: int, now: float, hours: Floats) -> Floats:
-        """The probability that a machine which runs in a zone now, or starts there, still runs after some hours."""
-        age = self.zones[zone].age(now, up=True)
-        lost = HAZARDS[True].until(age + hours) - HAZARDS[True].until(np.array([age]))
-        return np.exp(-self.factor(zone, up=True) * lost)
+    def survivals(self, now: float, hours: Floats) -> Floats:
+        """The probability that a machine that runs in a zone now, or starts there, still runs after some hours; zones
+        are rows of `hours`, or there is one row for all."""
+        age = self.ages(now, up=True)[:, None]
+        lost = HAZARDS[True].until(age + hours) - HAZARDS[True].until(age)
+        found: Floats = np.exp(-self.factors[1][:, None] * lost)
+        return found
+
+
+def _with(values: NDArray[Any], zone: int, value: float) -> NDArray[Any]:
+    changed = values.copy()
+    changed[zone] = value
+    return changed
+
+
+def _more(counts: Floats, side: int, zone: int, more: float) -> Floats:
+    changed = counts.copy()
+    changed[side, zone] += more
+    return changed

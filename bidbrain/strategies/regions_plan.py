@@ -14,14 +14,14 @@ Below two delays of slack no spot machine starts, as the guarantee of the deadli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, exp
 from typing import Final
 
 import numpy as np
 
 from bidbrain.strategies.regions_knowledge import HAZARDS, Floats
+from pricing_data.series import Ints
 
 MOST_STEPS: Final = 110
 YOUNG: Final = 1.5
@@ -30,107 +30,108 @@ _OLD_UNTIL: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneOption:
-    """A region: its zones, spot price, chance of spot now, returns per hour, and how much more often it ends spells."""
+class Place:
+    """A region: its spot price, chance of spot now, returns per hour, and how much more often it ends spells."""
 
-    zones: tuple[int, ...]
     usd: float
     up: float
     returns: float
     losses: float
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTerms:
+    """What a plan depends on: `moves[j][k]` dollars from place j to place k, the cheapest on-demand price, and the most
+    work and slack that it covers."""
+
+    places: tuple[Place, ...]
+    moves: tuple[tuple[float, ...], ...]
+    on_demand: float
+    work: float
+    slack: float
+    delay: float
+
+
 class Plan:
-    """Expected dollars to the end of a job; `moves[j, k]` dollars from place j to place k."""
+    """Expected dollars to the end of a job, for any work and slack up to those of its terms."""
 
-    def __init__(
-        self, places: Sequence[ZoneOption], moves: Floats, on_demand: float, work: float, slack: float, delay: float
-    ) -> None:
-        self.places, self.on_demand = places, on_demand
-        self._step = max(delay, (work + slack) / MOST_STEPS, 1e-3)
-        self._place = {zone: number for number, place in enumerate(places) for zone in place.zones}
+    def __init__(self, terms: PlanTerms) -> None:
+        self.on_demand, work = terms.on_demand, terms.work
+        self._step = max(terms.delay, (work + terms.slack) / MOST_STEPS, 1e-3)
         # More slack than this is never scarce.
-        self._most = ceil(min(slack, max(0.75 * work, 6 * delay, 4.0)) / self._step) + 1
+        self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
         self._last = ceil(work / self._step) + 1 + self._most
-        shape = (self._last + 1, len(places), self._most + 1)
+        shape = (self._last + 1, len(terms.places), self._most + 1)
         self._idle, self._lost, self._run, self._od = (np.zeros(shape) for _ in range(4))
-        self._fill(moves, delay)
+        self._fill(terms)
 
-    def place_of(self, zone: int | None) -> int:
-        """The number of a zone's place; of a place that is not in the plan, the last."""
-        return len(self.places) - 1 if zone is None else self._place.get(zone, len(self.places) - 1)
+    def idle(self, place: int, work: float, slack: float) -> float:
+        """Nothing runs, the checkpoint is in a place, and waiting is possible."""
+        return float(self._at(self._idle, place, work, slack))
 
-    def idle(self, zone: int | None, work: float, slack: float) -> float:
-        """Nothing runs, and waiting is possible."""
-        return float(self._at(self._idle, zone, work, slack))
+    def lost(self, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
+        """A spot machine in a place has just been lost."""
+        return self._at(self._lost, places, work, slack)
 
-    def lost(self, zone: int, work: Floats, slack: Floats) -> Floats:
-        """A spot machine in a zone has just been lost."""
-        return self._at(self._lost, zone, work, slack)
+    def on_demand_on(self, places: Ints | int, work: float, slack: float) -> Floats:
+        """An on-demand machine runs in a place."""
+        return self._at(self._od, places, work, slack)
 
-    def on_demand_on(self, zone: int, work: float, slack: float) -> float:
-        """An on-demand machine runs."""
-        return float(self._at(self._od, zone, work, slack))
-
-    def _at(self, table: Floats, zone: int | None, work: Floats | float, slack: Floats | float) -> Floats:
-        place = self.place_of(zone)
+    def _at(self, table: Floats, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
+        """Interpolated between steps of work and of slack."""
         steps = np.maximum(np.asarray(work, dtype=np.float64) / self._step, 0.0)
         spare = np.clip(np.asarray(slack, dtype=np.float64) / self._step, 0.0, self._most - 1e-9)
         low, left = steps.astype(np.int64), spare.astype(np.int64)
-        found = np.zeros(np.broadcast_shapes(steps.shape, spare.shape))
-        for more in (0, 1):
-            for further in (0, 1):
-                weight: Floats = (steps - low if more else 1 - steps + low).astype(np.float64)
-                weight = weight * (spare - left if further else 1 - spare + left)
-                at = np.minimum(low + more + left + further, self._last)
-                found = found + weight * table[at, place, left + further]
+        more, further = steps - low, spare - left
+        rows = [np.minimum(low + left + one, self._last) for one in range(3)]
+        found: Floats = (1 - more) * (
+            (1 - further) * table[rows[0], places, left] + further * table[rows[1], places, left + 1]
+        ) + more * ((1 - further) * table[rows[1], places, left] + further * table[rows[2], places, left + 1])
         return found
 
-    def _fill(self, moves: Floats, delay: float) -> None:
-        step, count = self._step, len(self.places)
-        price = np.array([place.usd for place in self.places])
-        up = np.array([place.up for place in self.places])
-        factor = np.array([place.losses for place in self.places])
-        young = _within(factor * HAZARDS[True].between(0.0, YOUNG) / YOUNG, step)
-        old = _within(factor * HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG), step)
-        ages = 1 - np.exp(-step / YOUNG)
-        back = _within(np.array([place.returns for place in self.places]), step)[:, 0]
-        best = np.argsort(price + factor * moves.mean(axis=0), kind="stable")
-        chosen, rest = _first_up(up, best)
-        better = (back * (1 - up))[None, :, None] * (1 - np.eye(count))[:, :, None]
-        start_usd = moves[:, :, None] + (price * delay)[None, :, None]
-        slack = np.arange(self._most + 1)
-        late, cannot_wait = slack < 2 * delay / step, slack < delay / step + 1
-        starts = np.zeros((count, count, self._most + 1))
-        old_run = np.zeros((count, self._most + 1))
+    def _fill(self, terms: PlanTerms) -> None:
+        step, delay, moves = self._step, terms.delay, np.array(terms.moves)
+        price, up, returns, factor = np.array([(one.usd, one.up, one.returns, one.losses) for one in terms.places]).T
+        count, slacks = price.size, self._most + 1
+        young = _within(factor * HAZARDS[True].between(0.0, YOUNG) / YOUNG, step)[:, None]
+        old = _within(factor * HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG), step)[:, None]
+        aging, part = 1 - exp(-step / YOUNG), delay / step
+        back = _within(returns, step)
+        chosen, rest = _first_up(up, np.argsort(price + factor * moves.mean(axis=0), kind="stable"))
+        # By what is held (on demand, nothing, an old and a young machine) and where: how likely each place comes up.
+        better = np.where(np.eye(count, dtype=np.bool_), 0.0, back * (1 - up))
+        offers = np.stack([np.tile(back, (count, 1))] * 2 + [better] * 2)[:, :, None, :]
+        start_usd, paid = (moves + price * delay)[:, :, None], (price * step)[:, None]
+        late, stuck = (ceil(min(most, slacks)) for most in (2 * part, part + 1))
+        late_usd = terms.on_demand * (delay - np.arange(late) * step)
+        held, lost = np.zeros((4, count, slacks)), np.zeros((count, slacks))
+        starts, run = np.zeros((count, count, slacks)), np.zeros((count, slacks))
+        delayed_run, delayed_od = np.zeros((count, slacks)), np.zeros((count, slacks))
         for left in range(1, self._last + 1):
-            lost, idle, od = self._lost[left - 1], self._idle[left - 1], self._od[left - 1]
-            young_run = (1 - ages) * self._run[left - 1] + ages * old_run
-            old_run = price[:, None] * step + (1 - old) * _offered(old_run, starts, better) + old * lost
-            run = price[:, None] * step + (1 - young) * _offered(young_run, starts, better) + young * lost
-            on = self.on_demand * step + _offered(od, starts, back[None, :, None])
-            work = np.maximum((left - slack) * step, 0.0)
-            begun = start_usd + self._delayed(run, self._run, left, delay)[None]
-            begun = np.where(late, np.maximum(begun, self.on_demand * (work + delay)), begun)
-            waits = np.where(cannot_wait, np.inf, _one_less(_offered(idle, starts, back[None, :, None])))
-            idle = np.minimum(self.on_demand * delay + self._delayed(on, self._od, left, delay), waits)
-            lost = rest[:, None] * idle + (chosen[:, :, None] * np.minimum(begun, idle[:, None])).sum(axis=1)
-            done = slack >= left
-            for table, row in ((self._run, run), (self._od, on), (self._idle, idle), (self._lost, lost)):
-                table[left] = np.where(done, 0.0, row)
-            old_run, starts = np.where(done, 0.0, old_run), np.where(done, 0.0, begun)
-
-    def _delayed(self, row: Floats, table: Floats, left: int, delay: float) -> Floats:
-        """The values after a delay: as much less slack, and time; interpolated between steps."""
-        whole, part = divmod(delay / self._step, 1.0)
-        near = row if whole == 0 else _one_less(table[max(left - int(whole), 0)], int(whole))
-        return (1 - part) * near + part * _one_less(table[max(left - int(whole) - 1, 0)], int(whole) + 1)
+            _one_less(held[0], delayed_od)
+            _one_less(run, delayed_run)
+            held[3] = (1 - aging) * run + aging * held[2]
+            gains = np.minimum(starts - held[:, :, None], 0.0)
+            held += np.matmul(offers, gains)[:, :, 0]
+            waits = held[1]
+            run = paid + (1 - young) * held[3] + young * lost
+            held[2] = paid + (1 - old) * held[2] + old * lost
+            held[0] += terms.on_demand * step
+            starts = start_usd + ((1 - part) * run + part * delayed_run)
+            starts[:, :, :late] = np.maximum(starts[:, :, :late], late_usd + terms.on_demand * left * step)
+            idle = terms.on_demand * delay + (1 - part) * held[0] + part * delayed_od
+            idle[:, stuck:] = np.minimum(idle[:, stuck:], waits[:, stuck - 1 : -1])
+            lost = rest[:, None] * idle + (chosen[:, :, None] * np.minimum(starts, idle[:, None])).sum(axis=1)
+            held[1] = idle
+            if left < slacks:
+                for values in (held, run, lost, starts):
+                    values[..., left:] = 0.0
+            self._run[left], self._od[left], self._idle[left], self._lost[left] = run, held[0], held[1], lost
 
 
 def _within(rates: Floats, step: float) -> Floats:
-    """The probability that something happens within a step, as a column."""
-    found: Floats = (1 - np.exp(-rates * step))[:, None]
-    return found
+    """The probability that something happens within a step."""
+    return np.asarray(1 - np.exp(-rates * step))
 
 
 def _first_up(up: Floats, best: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Floats, Floats]:
@@ -143,13 +144,7 @@ def _first_up(up: Floats, best: np.ndarray[tuple[int], np.dtype[np.int64]]) -> t
     return chosen, rest
 
 
-def _offered(held: Floats, starts: Floats, chances: Floats) -> Floats:
-    """The value of what is held, when better places may come up with some chance each."""
-    found: Floats = held + (chances * np.minimum(starts - held[:, None], 0.0)).sum(axis=1)
-    return found
-
-
-def _one_less(row: Floats, steps: int = 1) -> Floats:
-    """The values with some steps less of slack."""
-    steps = min(steps, row.shape[1] - 1)
-    return np.concatenate((np.repeat(row[:, :1], steps, axis=1), row[:, : row.shape[1] - steps]), axis=1)
+def _one_less(row: Floats, out: Floats) -> None:
+    """The values with one step less of slack."""
+    out[:, 1:] = row[:, :-1]
+    out[:, 0] = row[:, 0]

@@ -10,6 +10,7 @@ from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixed import Mixed, Mixing, TypeQuota
+from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
@@ -28,6 +29,7 @@ from spotctl.planning.forecasting import RATE_HOURS
 from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.mixing import MachineOption
 from spotctl.planning.rejected import rejections
+from spotctl.planning.roaming import roaming_of
 from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlannedMixture, PlanningInputs
 
 EVEN = 0.5
@@ -40,11 +42,13 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
     fleet_plan = plan_fleet(allocated, option, inputs, columns)
-    named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud)
+    roams = allocated.demand.roams
+    named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud, roams=roams)
     made_from = strategy_inputs(
         fleet_plan.market_history, fleet_plan.fleet, _hours(allocated, fleet_plan), allocated.job.value_of_time_usd
     )
-    made = set_up(named.name, made_from)
+    # Where `regions` decides, the deadline's net is all that is left to others.
+    made = set_up("on-demand" if roams else named.name, made_from)
     named = replace(named, reason=f"{named.reason}; {made.note}") if made.note else named
     strategy = _mixed(allocated, option, fleet_plan, columns, made.strategy)
     decider = _decider(allocated, fleet_plan, strategy, made_from.billing)
@@ -143,9 +147,9 @@ def _choice(history: MarketHistory, part: Part, beta: Estimate, usd: float) -> C
 def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     """The job's budget or deadline that a plan is expected to violate, as an error."""
     budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
-    if plan.work.assumed:
-        return None
-    if budget is None and deadline is None:
+    # A job that can afford on-demand machines finishes on them in time.
+    on_demand_keeps = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
+    if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
         return None
     forecast = plan.forecast
     if budget is not None and forecast.usd.at_most(budget) < EVEN:
@@ -154,8 +158,6 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
             f"{name}: expected cost ${forecast.usd.median:.2f} (${low:.2f} to ${high:.2f}) exceeds the budget of"
             f" ${budget:.2f}; raise the budget, or reduce the job"
         )
-    # A job that can afford on-demand machines finishes on them in time.
-    on_demand_keeps = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
     if deadline is None or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
         return None
     if forecast.deadline_met((deadline - plan.at) / HOUR) >= EVEN:
@@ -180,8 +182,14 @@ def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy,
         deadline=deadline,
         strategy=strategy,
         billing=billing,
-        worth=None if deadline is None else _worth(allocated, fleet_plan),
+        worth=None if deadline is None or allocated.demand.roams else _worth(allocated, fleet_plan),
+        roaming=_roaming(fleet_plan) if deadline is not None and allocated.demand.roams else None,
     )
+
+
+def _roaming(fleet_plan: FleetPlan) -> Roaming:
+    history = fleet_plan.market_history
+    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.at)
 
 
 def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy:

@@ -15,14 +15,16 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.mixing import MachineOption, outside_mixture
-from spotctl.planning.offers import MarketSnapshot
+from spotctl.planning.offers import MarketSnapshot, in_zones
+from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import Demand, companions
 from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
 from spotctl.planning.work import Rate
 
 _CLOSE = 1e-9
-_MARKETS = 16
-"""Maximum number of markets given to a strategy: same kind first, then cheapest per unit of work."""
+_MARKETS, _ROAMED = 16, 200
+"""Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
+per unit of work."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,8 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
     demand, share, snapshot, home = allocated.demand, allocated.share, inputs.snapshot, option.home
     if option.schedule is None:
         passed_over = companions(demand, share, home, columns.kinds)
+        if demand.roams:
+            passed_over |= unpriced(columns.kinds, snapshot.at)
         kinds = [home, *(j for j in _usable(demand) if j != home and j not in passed_over)]
         most_nu = share.caps[home] * float(demand.nu[home])
     else:
@@ -53,6 +57,10 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
         passed_over = outside_mixture(demand, share, option, columns.kinds)
         most_nu = max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
     rows = _rows(demand, kinds[: option.used], kinds[option.used :], snapshot, columns)
+    zones = in_zones(snapshot, allocated.job.spec.resources)
+    rows = [row for row in rows if zones[row]]
+    if not rows:
+        raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
     offers = tuple(_offer(snapshot, row, allocated.rates) for row in rows)
     limits = MachineLimits(
         allocated.job.spec.resources.machines.least,
@@ -65,7 +73,7 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
         _baseline(offers, most_nu, limits),
         reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns),
         most_nu,
-        inputs.overheads,
+        moving_overheads(inputs.overheads, offers, allocated.job.spec) if demand.roams else inputs.overheads,
     )
     market_history = MarketHistory.of(map(snapshot.history, rows), inputs.hazard_of, snapshot.at)
     prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
@@ -84,7 +92,7 @@ def _rows(
     own = [row for j in first for row in columns.rows[j]]
     more = [(j, row) for j in others for row in columns.rows[j]]
     more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
-    return (own + [row for _, row in more])[:_MARKETS]
+    return (own + [row for _, row in more])[: _ROAMED if demand.roams else _MARKETS]
 
 
 def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, Rate]) -> Offer:

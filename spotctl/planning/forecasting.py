@@ -17,6 +17,7 @@ from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.planning.roaming import declared_gb
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
@@ -27,6 +28,8 @@ RATE_HOURS = 6
 
 UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
 
+# How many decisions are played; those among many zones take longer.
+_DECISIONS, _ROAMING = 6000, 500
 # A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
 _PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
@@ -49,9 +52,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     """A plan's job as the forecast plays it."""
     decider, timed = plan.decider, plan.work.assumed or plan.work.longest < inf
     return ForecastJob(
-        decider=lambda start: replace(
-            decider, deadline=None if decider.deadline is None else decider.deadline - plan.at + start
-        ),
+        decider=lambda start: decider.later(start - plan.at),
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
@@ -68,6 +69,8 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         nodes=decider.limits.nodes,
         scaling=plan.scaling,
         speed_spread=plan.speed_spread,
+        saved_gb=declared_gb(plan.job.spec),
+        most_decisions=_DECISIONS if decider.roaming is None else _ROAMING,
     )
 
 

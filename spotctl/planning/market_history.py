@@ -19,7 +19,7 @@ from bidbrain.replay.pace import MOST_STARTS, PastJobs
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.default import default_for
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.names import known
+from bidbrain.strategies.names import REGIONS, known
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -39,6 +39,12 @@ _LEAST_HISTORY = 4 * HOUR
 _PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 
+_ROAMS = (
+    "the job has a deadline, a checkpoint and several places to run in; in replays over recorded zones, moving to where"
+    " spot was cost less than the best published policy (docs/decisions/0051-regions-strategy.md)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ChosenStrategy:
     """A strategy's name, and why it is used."""
@@ -47,8 +53,13 @@ class ChosenStrategy:
     reason: str
 
 
-def strategy_for(spec: JobSpec, cloud: str) -> ChosenStrategy:
-    """The strategy that a job's `strategy` means in a cloud."""
+def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStrategy:
+    """The strategy that a job's `strategy` means in a cloud; `roams` says that the job may move between regions."""
+    if roams:
+        why = "set in the job file" if spec.strategy == REGIONS else _ROAMS
+        return ChosenStrategy(REGIONS, why)
+    if spec.strategy == REGIONS:
+        raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
     if spec.strategy == AUTO:
         chosen = default_for(rule_of_cloud(cloud).name)
         return ChosenStrategy(chosen.name, chosen.reason)

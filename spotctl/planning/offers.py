@@ -19,7 +19,7 @@ from pricing_data.market import LINUX, Market, api_region
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import Resources
+from spotctl.files.job.spec import ANY, Resources
 
 Bools = NDArray[np.bool_]
 
@@ -138,7 +138,8 @@ class Eligible:
 
 def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> Eligible:
     """The kinds and markets that match a job's resources, split by `usable`."""
-    regions = {cloud: {api_region(cloud, name) for name in resources.regions} for cloud in resources.clouds}
+    named = () if resources.regions == (ANY,) else resources.regions
+    regions = {cloud: {api_region(cloud, name) for name in named} for cloud in resources.clouds}
     types = {id(machine): machine for machine in snapshot.machine}
     fitting = {number for number, machine in types.items() if machine is not None and _fits(machine, resources)}
     meant_kinds = [
@@ -147,8 +148,15 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> E
         and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
         for kind, machine in zip(snapshot.kinds, snapshot.machine, strict=True)
     ]
-    meant = np.array(meant_kinds, dtype=np.bool_)[snapshot.kind]
+    meant = np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
     return Eligible(np.unique(snapshot.kind[meant & usable]), int(meant.sum()), np.flatnonzero(meant & ~usable))
+
+
+def in_zones(snapshot: MarketSnapshot, resources: Resources) -> Bools:
+    """The markets in the zones that a job names."""
+    if resources.zones in ((), (ANY,)):
+        return np.ones(len(snapshot.markets), dtype=np.bool_)
+    return np.array([market.zone in resources.zones for market in snapshot.markets], dtype=np.bool_)
 
 
 def _fits(machine: InstanceType, resources: Resources) -> bool:

@@ -17,13 +17,16 @@ from spotctl.planning.choice import chosen, violation
 from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.mixing import MachineOption, Prices, machine_options
-from spotctl.planning.offers import Bools, Eligible, eligible, why_unusable
+from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
+from spotctl.planning.roaming import may_roam
 from spotctl.planning.share import Demand, Share, divide
 from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs, QuotaShare
 from spotctl.planning.work import Rate, measured_for, rates, work_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
+_PLACES = 128
+"""More kinds of a job that may move between regions: the same type in many of them."""
 _MOST_MACHINES = 64
 """Default limit for a job without one."""
 
@@ -44,7 +47,9 @@ def plan(jobs: Sequence[Job], inputs: PlanningInputs) -> list[JobPlan]:
 
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
-    usable = inputs.snapshot.usable
+    usable = inputs.snapshot.usable & np.logical_or.reduce(
+        [in_zones(inputs.snapshot, job.spec.resources) for job in jobs]
+    )
     lowest = lowest_prices(inputs.snapshot, usable)
     candidates = [_candidate(job, inputs, usable, lowest) for job in jobs]
     wanted = sorted({kind for candidate in candidates for kind in candidate.kinds})
@@ -118,7 +123,8 @@ def _candidate(job: Job, inputs: PlanningInputs, usable: Bools, lowest: Ints) ->
     told = rates((one for one in snapshot.catalog.types if one.name in names), measured)
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [told[snapshot.kinds[kind].type].nu for kind in kinds]
-    return _Candidate(job, found, told, nu, _worth_a_look(np.array(kinds), nu, lowest))
+    most = _PLACES if may_roam(spec) else _CHEAPEST
+    return _Candidate(job, found, told, nu, _worth_a_look(np.array(kinds), nu, lowest, most))
 
 
 def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> SpotctlError:
@@ -136,9 +142,9 @@ def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> Spotct
     )
 
 
-def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints) -> list[int]:
+def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints, most: int) -> list[int]:
     per_work = lowest[kinds] / nu[kinds]
-    cheapest = kinds[np.argsort(per_work, kind="stable")[:_CHEAPEST]]
+    cheapest = kinds[np.argsort(per_work, kind="stable")[:most]]
     fastest = kinds[np.lexsort((per_work, -nu[kinds]))[:_FASTEST]]
     found: list[int] = np.union1d(cheapest, fastest).tolist()
     return found
@@ -174,6 +180,7 @@ def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> 
         hours_left=left,
         budget_usd=None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR,
         gang=isinstance(spec.program, Command),
+        roams=may_roam(spec) and not work.assumed,
     )
 
 

@@ -33,7 +33,8 @@ class Demand:
     """A job as Gavel sees it: nu by kind (0 where it may not run), fewest and most machines, and its limits.
 
     `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
-    kind that is cheapest per unit of work; it converts an amount given in hours.
+    kind that is cheapest per unit of work; it converts an amount given in hours. A job that `roams` may move between
+    regions.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Demand:
     hours_left: float
     budget_usd: float | None
     gang: bool = False
+    roams: bool = False
 
     @property
     def amount(self) -> float:
@@ -110,17 +112,18 @@ def _within_groups(caps: IntArray, groups: Sequence[QuotaGroup]) -> IntArray:
 def companions(job: Demand, share: Share, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
     """For each kind that the job's strategy may not use in addition to `home`, the reason.
 
-    All machines of a job are in one region because they communicate with each other.
+    All machines of a job are in one region because they communicate with each other; a job that roams may use another
+    region later.
     """
     others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
-    reasons = ((j, _too_dear(share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
+    reasons = ((j, _too_dear(job, share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
     return {j: why for j, why in reasons if why}
 
 
-def _too_dear(share: Share, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+def _too_dear(job: Demand, share: Share, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
     told = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
-    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region):
+    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
         return f"in another region: {told}"
     return f"too expensive: {told}" if usd > MOST_EXPENSIVE * least else ""
 
@@ -133,6 +136,8 @@ def _unfit(job: Demand, share: Share, home: int, j: int, kinds: Sequence[Machine
         return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
     if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
         return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
+    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _NOTHING):
+        return f"slower than {chosen.type}, whose speed the deadline is planned with"
     if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _AS_FAST:
         return f"slower than {chosen.type}, and the objective is {job.objective}"
     return ""

@@ -24,6 +24,7 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.gang import PREPARE, GangShape, GangStep, next_step, rest_name, run_name
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
+from spotctl.run.moves import move_to
 from spotctl.run.retries import SETUP, allowed
 from spotctl.run.workload import WorkReport
 from spotctl.runlog import events as ev
@@ -91,11 +92,16 @@ class CommandWorkload:
         if state.stopping is not None:
             return WorkReport(events=checkpoints)
         step = self._tried_again(state, next_step(state, machines, self._shape, now))
+        move = move_to(state, self._spec, step.begin, now) if step.begin else None
+        if move is not None and not self._environment.rented and now < move.there_at:
+            # The local market has distances, too; on a cloud, restoring takes the time itself.
+            step, move = replace(step, begin=()), None
         self._assign_work(state, machines, step)
         failed_setups = tuple(
             ev.SetupFailed(one.machine, one.code, last_lines(self._environment, one.machine)) for one in step.unprepared
         )
-        events = (*checkpoints, *failed_setups, *self._attempt_events(state, step, now))
+        sent = () if move is None else (move.sent,)
+        events = (*checkpoints, *failed_setups, *sent, *self._attempt_events(state, step, now))
         outcome, message = self._outcome(state, step, failed_setups)
         return WorkReport(outcome=outcome, message=message, idle_machines=step.idle, events=events)
 

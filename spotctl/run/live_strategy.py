@@ -14,7 +14,8 @@ from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.run.reconcile import StrategyTerms
+from spotctl.run.moves import saved_of
+from spotctl.run.reconcile import StrategyTerms, looks
 from spotctl.run.service import RunLimits, RunRules
 from spotctl.runlog import budget
 from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
@@ -55,6 +56,8 @@ class LiveStrategy:
             spell=lambda: spell_of_prices(
                 self._plan.decider.offers, lambda offer: self._history(offer.market, now), now
             ),
+            looks=lambda: looks(state),
+            saved=saved_of(state, self._plan.job.spec),
         )
         return self._plan.decider.decide(current)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.units import MINUTE, SECOND
 from spotctl.runlog.events import RenewIntended, ReturnIntended
-from spotctl.runlog.state import Held, RunState
+from spotctl.runlog.state import EVICTED, Held, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,34 @@ class ReturnMachines:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReturn:
-    """Log when an allocation, or some of its machines, will be returned."""
+    """Log when an allocation, or some of its machines, will be returned; `replaced`: only if the machines that were
+    ordered with it were granted."""
 
     allocation: int
     at: int
     machines: tuple[str, ...] = ()
+    replaced: bool = False
 
 
 Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
+
+
+def looks(state: RunState) -> tuple[Look, ...]:
+    """What orders of spot machines, and the lives of those that are gone, showed of their markets."""
+    found = list[Look]()
+    for number, order in state.orders.items():
+        if order.bid is None or order.reliable or number in state.open or number in state.unclear:
+            continue
+        came = [held for held in state.machines.values() if held.allocation == number]
+        granted = len(came) >= order.machines
+        found.append(Look(state.ordered[number], order.market, up=granted))
+        ended = [held for held in came if held.ended is not None]
+        evicted = [held.ended for held in ended if held.ended is not None and held.end_reason == EVICTED]
+        if granted and evicted:
+            found.append(Look(min(evicted), order.market, up=False))
+        elif granted and len(ended) == len(came):
+            found.append(Look(max(held.ended or 0 for held in ended), order.market, up=True))
+    return tuple(sorted(found, key=lambda look: look.at))
 
 
 def situation(
@@ -141,14 +161,14 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
 def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes) -> list[Instruction]:
     """The instructions that follow from a decision. A market that refuses is not asked."""
     instructions: list[Instruction] = []
-    for action in decision.actions:
+    for action in sorted(decision.actions, key=lambda one: isinstance(one, Return) and one.replaced):
         match action:
-            case Return(number, at) if number in state.allocations:
+            case Return(number, at, replaced) if number in state.allocations:
                 # Not at once: the work on the machine is moved away first.
                 leaves = max(at or now, now + times.notice)
                 scheduled = state.allocations[number].leaves_at
                 if scheduled is None or leaves < scheduled:
-                    instructions.append(ScheduleReturn(number, leaves))
+                    instructions.append(ScheduleReturn(number, leaves, replaced=replaced))
             case Rent() if action.machines > 0 and not (action.bid is not None and refusing(state, action.offer, now)):
                 instructions.append(Buy(action))
     return instructions

@@ -17,7 +17,7 @@ from spotctl.run import observe, reconcile
 from spotctl.run.budget_check import BudgetCheck, described, exhausted, in_words
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Executor, Journal, RetryPolicy
-from spotctl.run.reconcile import Instruction, ReturnMachines, StrategyTerms
+from spotctl.run.reconcile import Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
@@ -231,8 +231,15 @@ class Runner:
             self._carry_out(self._budget.affordable(self._purchases(now)))
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        before = self.state.intents
         for instruction in instructions:
-            self._executor.carry_out(instruction)
+            if not isinstance(instruction, ScheduleReturn) or not instruction.replaced or self._granted_since(before):
+                self._executor.carry_out(instruction)
+
+    def _granted_since(self, before: int) -> bool:
+        """Whether orders were placed after one with this number, and brought all of their machines."""
+        orders = [order for number, order in self.state.orders.items() if number > before]
+        return bool(orders) and all(len(self.state.of(order.intent)) >= order.machines for order in orders)
 
     def _purchases(self, now: int) -> list[Instruction]:
         # Until the result of an order is known, another order could buy the same again.

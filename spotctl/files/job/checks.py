@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
+from bidbrain.strategies.names import REGIONS
 from pricing_data.market import is_region_of
 from spotctl.files.job.app import app_problem, arguments_problem
-from spotctl.files.job.forms import AUTO
+from spotctl.files.job.forms import ANY, AUTO
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import (
+    Command,
     JobSpec,
     Objective,
     ProgramKind,
@@ -86,7 +88,7 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
 
 def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     clouds, regions = spec.resources.clouds, spec.resources.regions
-    if not regions or _LOCAL in clouds:
+    if not regions or _LOCAL in clouds or regions == (ANY,):
         return
     yield from _repeated(regions, ("resources", "regions"))
     strange = [i for i, region in enumerate(regions) if not any(is_region_of(cloud, region) for cloud in clouds)]
@@ -98,6 +100,19 @@ def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG0
     for i, cloud in enumerate(clouds):
         if not any(is_region_of(cloud, region) for region in regions):
             yield Problem(("resources", "clouds", i), f"{cloud} has none of the regions; remove it, or add one of its")
+
+
+def _of_moves(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    for name, places in (("regions", spec.resources.regions), ("zones", spec.resources.zones)):
+        if ANY in places and places != (ANY,):
+            yield Problem(("resources", name), f"any stands alone; write {name}: any, or name them")
+    if spec.strategy != REGIONS:
+        return
+    program = spec.program
+    if not isinstance(program, Command) or program.checkpoint is None:
+        yield Problem(("strategy",), "regions moves a command with its checkpoint; add one, or write strategy: auto")
+    elif spec.deadline is None:
+        yield Problem(("strategy",), "regions needs a deadline; write deadline: 10h, or strategy: auto")
 
 
 def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
@@ -162,6 +177,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_value_of_time,
     _of_clouds,
     _of_regions,
+    _of_moves,
     _of_machines,
     _of_throughputs,
     _of_variables,

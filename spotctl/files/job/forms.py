@@ -16,7 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from bidbrain.strategies.names import NAMES
+from bidbrain.strategies.names import NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.market import CLOUDS
 from pricing_data.units import (
@@ -51,13 +51,17 @@ _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0
 _MOST = 10**9
 AUTO = "auto"
 """Left to spotctl to choose."""
+ANY = "any"
+"""Every region, or every zone."""
+_SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE = rf"{_DECIMAL} ?({'|'.join(_SIZES)})"
 
 _STRATEGY_ARGUMENTS = {
     "fixed-bid": rf":{_DECIMAL}",
     "price-capacity": r"(:[1-9][0-9]{0,3})?",
     "lookahead": rf"(:{_DECIMAL})?",
 }
-STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES)}
+STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, REGIONS)}
 """Names of strategies, each with the pattern of its argument."""
 _STRATEGY = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
 
@@ -155,6 +159,23 @@ def _read_money(written: object) -> int:
     if not nanos:
         raise ValueError("is not above 0")
     return nanos
+
+
+def _read_size(written: object) -> int:
+    given = _with_unit(written, "has no unit")
+    if not re.fullmatch(_SIZE, given):
+        raise ValueError("is not a size")
+    return round(Decimal(given[:-2].strip()) * _SIZES[given[-2:]])
+
+
+def size_text(size: int) -> str:
+    """A number of bytes in the largest unit that divides it, else in MB.
+
+    >>> size_text(50 * 10**9), size_text(1_500_000)
+    ('50GB', '1.5MB')
+    """
+    unit = next((name for name in ("TB", "GB") if size % _SIZES[name] == 0), "MB")
+    return f"{(Decimal(size) / _SIZES[unit]).normalize():f}{unit}"
 
 
 def _read_per_hour(written: object) -> int:
@@ -352,6 +373,7 @@ APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")
 TEXT = Form(_read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(lambda written: Path(_read_text(written)), "a folder", {"type": "string", "pattern": r"\S"}, str)
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")
+ZONE = _text(r"[A-Za-z0-9][-A-Za-z0-9]*", "a zone's name such as us-east-1a")
 TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")
 TYPE_GLOB = _text(r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*")
 LOCATION = _text(_LOCATION, "a path, file:///PATH, s3://BUCKET/..., gs://BUCKET/... or az://CONTAINER@ACCOUNT/...")
@@ -397,6 +419,7 @@ DEADLINE = _text(
 )
 MONEY = _text(_MONEY, "an amount above 0 such as 25 USD or 0.50 USD", _read_money, money_text)
 PER_HOUR = _text(_PER_HOUR, "an amount per hour above 0 such as 5 USD/h", _read_per_hour, per_hour_text)
+SIZE = _text(_SIZE, "a size with its unit: 500MB, 50GB or 1TB", _read_size, size_text)
 EVERY = _text(
     f"{AUTO}|{_SPAN}",
     "auto, or a number with a unit: 90s, 15m, 10h",

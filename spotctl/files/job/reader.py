@@ -15,7 +15,7 @@ from spotctl.files.job import sections
 from spotctl.files.job.checks import UNSUPPORTED, code_problems, problems
 from spotctl.files.job.problems import refusal
 from spotctl.files.job.sections import Given, Reader
-from spotctl.files.job.spec import Command, JobSpec, ProgramKind, Range
+from spotctl.files.job.spec import ANY, Command, JobSpec, ProgramKind, Range
 from spotctl.files.yaml_file import YamlFile, parse, read
 
 _FILE = "file://"
@@ -103,7 +103,8 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
         place = replace(program.checkpoint, path=_location(program.checkpoint.path, folder))
         program = replace(program, checkpoint=place)
     clouds = spec.resources.clouds
-    regions = tuple(dict.fromkeys(_region(clouds, region) for region in spec.resources.regions))
+    named = spec.resources.regions
+    regions = named if named == (ANY,) else tuple(dict.fromkeys(_region(clouds, region) for region in named))
     return replace(
         spec,
         program=program,

@@ -62,7 +62,8 @@ def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
         return dict(shape.schema)
     if isinstance(shape, ListOf):
         least = {} if shape.may_be_empty else {"minItems": 1}
-        return {"type": "array", "items": dict(shape.item.schema), "uniqueItems": True, **least}
+        items = {"type": "array", "items": dict(shape.item.schema), "uniqueItems": True, **least}
+        return {"anyOf": [{"const": shape.word}, items]} if shape.word else items
     if isinstance(shape, MapOf):
         values = {str(shape.name.schema["pattern"]): dict(shape.value.schema)}
         return {"type": "object", "patternProperties": values, "additionalProperties": False}

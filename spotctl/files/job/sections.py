@@ -27,6 +27,8 @@ class ListOf:
 
     item: Form
     may_be_empty: bool = False
+    word: str = ""
+    """A word that may stand for the list, such as `any`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +197,8 @@ class Reader:
             return None
 
     def _list(self, shape: ListOf, declared: Key, value: object, loc: Loc) -> tuple[object, ...]:
+        if shape.word and value == shape.word:
+            return (shape.word,)
         if not isinstance(value, list) or not (value or shape.may_be_empty):
             self._refuse_shape(loc, value, "a list", declared)
             return ()
@@ -284,7 +288,7 @@ def _written(shape: Form | ListOf | MapOf | type, value: Any) -> object:  # noqa
     if isinstance(shape, Form):
         return shape.write(value)
     if isinstance(shape, ListOf):
-        return [shape.item.write(item) for item in value]
+        return shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
     if isinstance(shape, MapOf):
         return {name: shape.value.write(one) for name, one in value.items()}
     return written(value)

@@ -14,11 +14,12 @@ from agileml.apps.builtin import BUILT_IN
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
 from spotctl.files.job import forms
-from spotctl.files.job.forms import AUTO
+from spotctl.files.job.forms import ANY, AUTO
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
 from spotctl.files.job.values import Accelerators, ByClock, Objective, ProgramKind, Range, Within
 
 __all__ = [
+    "ANY",
     "AUTO",
     "Accelerators",
     "ByClock",
@@ -81,6 +82,11 @@ class Checkpoint:
         "Time between checkpoints; auto chooses it from the eviction rate and the measured cost of a checkpoint.",
         "auto",
         "15m",
+    )
+    size: int | None = key(
+        forms.SIZE,
+        "Its size, for the cost of moving it to another region; measured as soon as one is written, if left out.",
+        "50GB",
     )
 
 
@@ -171,7 +177,15 @@ class Resources:
         default=Needs(),
     )
     regions: tuple[str, ...] = key(
-        ListOf(forms.REGION), "Regions to rent in; all if left out.", ["us-east-1", "us-central1"], default=()
+        ListOf(forms.REGION, word=ANY),
+        "Regions to rent in; all if left out. With several, or any, a command with a checkpoint and a deadline moves to"
+        " where spot machines are.",
+        ["us-east-1", "us-central1"],
+        ANY,
+        default=(),
+    )
+    zones: tuple[str, ...] = key(
+        ListOf(forms.ZONE, word=ANY), "Zones to rent in; all if left out.", ["us-east-1a", "us-east-1b"], default=()
     )
 
 

@@ -19,6 +19,7 @@ from bidbrain.backtest.deadline_decided import decided
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import LOOK_AGAIN, Decider
 from bidbrain.decision.limits import MachineLimits, baseline_machines
+from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
 from bidbrain.replay.job import ReplayedJob, run_job
@@ -29,6 +30,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.recovery import Checkpointing, Recovery
+from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.registry import set_up
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -137,7 +139,12 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     decider = Decider(
         offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, worth=worth, look=LOOK_AGAIN
     )
-    return Case(name, job, decider, market, _recovery(chance, together))
+    recovery = _recovery(chance, together)
+    if together and chance.random() < 0.5:
+        per_gb = chance.random((len(offers), len(offers))) * (1 - np.eye(len(offers)))
+        roaming = Roaming(offers, per_gb, Known.nothing([offer.market.zone for offer in offers]))
+        decider, job, name = replace(decider, roaming=roaming, worth=None), replace(job, saved_gb=3.0), "regions"
+    return Case(name, job, decider, market, recovery)
 
 
 def _recovery(chance: np.random.Generator, together: bool) -> Recovery:

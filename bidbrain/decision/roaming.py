@@ -1,0 +1,159 @@
+"""`Roaming`: in which of its markets a gang runs next, by `regions`, within a `Decider`. Pure.
+
+The whole gang is in one market. What it has seen of its markets, and where its checkpoint is, come with the situation;
+the decider's safety net decides first. A market is tried while the machines that run go on: they are returned once all
+of the new ones are granted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
+from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running
+from bidbrain.strategies.regions_knowledge import Floats, Known
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
+
+LOOK_AROUND = 30 * MINUTE
+"""How often a gang that runs compares its market with the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangNow:
+    """A gang and its terms: `nu` is that of a machine of its baseline, and `speed` the part that checkpoints leave.
+    `delay` is what a start takes, and `look` the shortest time to the next decision."""
+
+    nodes: int
+    nu: float
+    speed: float
+    deadline: int
+    delay: int
+    look: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Roaming:
+    """The markets of a gang, the price of sending a GB from one to another, and what their prices had shown."""
+
+    offers: tuple[Offer, ...]
+    usd_per_gb: Floats
+    known: Known
+    strategy: RegionsStrategy = field(default_factory=RegionsStrategy)
+    _folded: dict[tuple[Look, ...], Known] = field(default_factory=dict)
+
+    def later(self, span: int) -> Roaming:
+        """The same for a job that begins later, or earlier, and then knows as much."""
+        known = replace(self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR)
+        return replace(self, known=known, strategy=RegionsStrategy(), _folded={})
+
+    def decide(self, situation: Situation, gang: GangNow) -> Decision:
+        """Whether the gang stays, starts elsewhere, or waits; looked at again after a while."""
+        at = self.seen(situation, gang)
+        decision = self.strategy.decide(at)
+        chosen, running = decision.chosen, at.running
+        inside = None if running is None else self.offers[running.zone].market
+        lost = [Return(one.allocation) for one in situation.holdings if one.rent.offer.market != inside]
+        soon = situation.now + LOOK_AROUND
+        if chosen.action != START or chosen.zone is None:
+            return Decision((*lost,), soon, decision.reason)
+        offer = self.offers[chosen.zone]
+        rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
+        leaves = situation.now + gang.delay
+        held = [one.allocation for one in situation.holdings if one.rent.offer.market == inside]
+        return Decision((*lost, rent, *(Return(one, leaves, replaced=True) for one in held)), soon, decision.reason)
+
+    def last_resort(self, situation: Situation, planned: Rent) -> Rent:
+        """The on-demand machines that finish the job for the least, with the move to them."""
+        hours = situation.work_left / (planned.machines * planned.offer.nu) / HOUR
+        alike = [zone for zone, offer in enumerate(self.offers) if abs(offer.nu - planned.offer.nu) < 1e-9]
+        moves = self._moves_usd(situation)
+
+        def usd(zone: int) -> float:
+            return self.offers[zone].on_demand / NANOS_PER_DOLLAR * planned.machines * hours + float(moves[zone])
+
+        return Rent(self.offers[min(alike, key=usd)], planned.machines, None) if alike else planned
+
+    def seen(self, situation: Situation, gang: GangNow) -> RegionsSituation:
+        """The situation as the strategy sees it: markets are zones, and hours those of the baseline."""
+        now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
+        open_now = set(situation.offers)
+        running = self._running(situation.holdings, gang.nodes, now)
+        known = self._known(situation.looks())
+        if running is not None and running.spot:
+            known = known.observed(running.zone, now / HOUR, up=True)
+        slower = np.array([gang.nu / offer.nu for offer in self.offers])
+        saved = situation.saved
+        # A checkpoint that is on its way counts as there: a gang that has just moved does not move back for it.
+        home = None if saved is None else self._zone(saved.market) if running is None else running.zone
+        return RegionsSituation(
+            now=now / HOUR,
+            regions=regions_of(self.offers),
+            spot=np.array([situation.price(offer) for offer in self.offers]) * slower * per_hour,
+            on_demand=np.array([offer.on_demand for offer in self.offers]) * slower * per_hour,
+            moving=self.usd_per_gb * (0.0 if saved is None else saved.gigabytes),
+            known=known,
+            work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
+            left=(gang.deadline - now) / HOUR,
+            delay=gang.delay / HOUR,
+            step=gang.look / HOUR,
+            running=running,
+            home=home,
+            refused=frozenset(zone for zone, offer in enumerate(self.offers) if offer not in open_now),
+            names=tuple(_named(offer.market) for offer in self.offers),
+        )
+
+    def _moves_usd(self, situation: Situation) -> Floats:
+        saved = situation.saved
+        home = None if saved is None else self._zone(saved.market)
+        if saved is None or home is None:
+            return np.zeros(len(self.offers))
+        found: Floats = self.usd_per_gb[home] * saved.gigabytes
+        return found
+
+    def _running(self, holdings: Sequence[Holding], nodes: int, now: int) -> Running | None:
+        """The first market in which the gang is complete."""
+        machines: Counter[tuple[Market, bool]] = Counter()
+        for one in holdings:
+            machines[one.rent.offer.market, one.rent.bid is not None] += one.rent.machines
+        for (market, spot), count in machines.items():
+            zone = self._zone(market)
+            if zone is not None and count >= nodes:
+                ready = max(one.ready for one in holdings if one.rent.offer.market == market)
+                return Running(zone, spot, max(ready - now, 0) / HOUR)
+        return None
+
+    def _zone(self, market: Market) -> int | None:
+        return next((zone for zone, offer in enumerate(self.offers) if offer.market == market), None)
+
+    def _known(self, looks: tuple[Look, ...]) -> Known:
+        """What was known before, with the job's own looks; what it had seen at its last decision is not read again."""
+        before, known = next(iter(self._folded.items()), ((), self.known))
+        if looks[: len(before)] != before:
+            before, known = (), self.known
+        known = observed(known, self.offers, looks[len(before) :])
+        self._folded.clear()
+        self._folded[looks] = known
+        return known
+
+
+def regions_of(offers: Iterable[Offer]) -> tuple[str, ...]:
+    """The region of each market, by a name that no other cloud has."""
+    return tuple(f"{offer.market.cloud}/{offer.market.region}" for offer in offers)
+
+
+def observed(known: Known, offers: Sequence[Offer], looks: Iterable[Look]) -> Known:
+    """Knowledge with some more looks."""
+    zones = {offer.market: zone for zone, offer in enumerate(offers)}
+    for look in looks:
+        if look.market in zones:
+            known = known.observed(zones[look.market], look.at / HOUR, up=look.up)
+    return known
+
+
+def _named(market: Market) -> str:
+    return f"{market.zone or market.region} ({market.instance_type})"

@@ -1,0 +1,100 @@
+"""Jobs that may move between regions: which, and what moving costs them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bidbrain.decision.roaming import Roaming, observed, regions_of
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.strategies.base import Look, Offer
+from bidbrain.strategies.names import REGIONS
+from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.values import Overheads
+from pricing_data.egress import Location, egress
+from pricing_data.errors import UnknownPrice
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import SECOND
+from spotctl.files.job.spec import ANY, AUTO, Command, JobSpec
+from spotctl.planning.offers import MachineKind
+
+GB = 10**9
+_GB_PER_SECOND = 0.2
+"""Assumed: about what one machine reads from an object store in another region."""
+
+
+def may_roam(spec: JobSpec) -> bool:
+    """Whether a job wants to move between regions: by its strategy, or because it names several places."""
+    program, wanted = spec.program, spec.resources
+    if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
+        return False
+    several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
+    return spec.strategy == REGIONS or (spec.strategy == AUTO and several)
+
+
+def declared_gb(spec: JobSpec) -> float | None:
+    """The size of a command's checkpoint as the job file says; None if it does not."""
+    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
+    return None if kept is None or kept.size is None else kept.size / GB
+
+
+def transfer_time(gigabytes: float) -> int:
+    """How long a checkpoint takes to another region, in microseconds."""
+    return round(gigabytes / _GB_PER_SECOND * SECOND)
+
+
+def moving_overheads(overheads: Overheads, offers: Sequence[Offer], spec: JobSpec) -> Overheads:
+    """What a start takes if it may be in another region than the checkpoint."""
+    gigabytes = declared_gb(spec)
+    if gigabytes is None or len(set(regions_of(offers))) == 1:
+        return overheads
+    return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
+
+
+def unpriced(kinds: Sequence[MachineKind], at: int) -> dict[int, str]:
+    """The kinds in regions for which no price of sending data is known."""
+    places = {(kind.cloud, kind.region) for kind in kinds}
+    known = {place for place in places if _is_priced(place, at)}
+    why = "what sending a checkpoint from its region costs is not known"
+    return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
+
+
+def _is_priced(place: tuple[str, str], at: int) -> bool:
+    try:
+        egress(Location(*place), None, at)
+    except UnknownPrice:
+        return False
+    return True
+
+
+def roaming_of(
+    offers: Sequence[Offer],
+    histories: Mapping[Market, PriceSeries],
+    hazards: Mapping[Market, Hazard | None],
+    at: int,
+) -> Roaming:
+    """The markets of a job with the price of sending a GB between any two. Where only the price evicts, its past shows
+    when spot could be had."""
+    regions = regions_of(offers)
+    first = {name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)}
+    usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at).usd_per_gb for a in first for b in first}
+    per_gb = np.array([[usd[a, b] for b in regions] for a in regions])
+    looks = [
+        look for offer in offers if hazards[offer.market] is None for look in _looks(offer, histories[offer.market])
+    ]
+    return Roaming(tuple(offers), per_gb, observed(Known.nothing(regions), offers, looks))
+
+
+def _looks(offer: Offer, history: PriceSeries) -> list[Look]:
+    """The spells in which a market's price was at most, or above, that on demand."""
+    up = history.prices <= offer.on_demand
+    changes = (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist()
+    looks = [Look(int(history.times[0]), offer.market, bool(up[0]))]
+    for change in changes:
+        at = int(history.times[change])
+        # A change that is seen when it happens has its own time, not that of the middle between two looks.
+        looks += [Look(at, offer.market, not up[change]), Look(at, offer.market, bool(up[change]))]
+    return [*looks, Look(int(history.times[-1]), offer.market, bool(up[-1]))]
