@@ -51,6 +51,11 @@ resources: {clouds: [local]}
 checkpoint: {path: ckpt, every: 15m}
 """
 
+ROAMING = (
+    COMMAND.replace("15m}", "15m, size: 1GB}").replace("[local]", "[local], regions: any, types: [c4.xlarge]")
+    + "deadline: 30h\n"
+)
+
 # By key, what `spotctl plan` is given and what it is given instead.
 PLANNED: dict[str, tuple[str, str, str]] = {
     "name": (TRAINING, "name: job", "name: other"),
@@ -67,6 +72,7 @@ PLANNED: dict[str, tuple[str, str, str]] = {
     "resources.types.memory_gib": (TRAINING, "machines: 4..16", "machines: 4..16, types: {memory_gib: 30..}"),
     "resources.types.accelerators": (TRAINING, "machines: 4..16", "machines: 4..16, types: {accelerators: K80}"),
     "resources.regions": (TRAINING, "machines: 4..16", "machines: 4..16, regions: [sim-west]"),
+    "resources.zones": (TRAINING, "machines: 4..16", "machines: 4..16, zones: [sim-west-b]"),
     "objective": (TRAINING, "app: mf", "app: mf\nobjective: max-throughput"),
     "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
     "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
@@ -260,7 +266,9 @@ def test_what_is_tried_again_reads_the_retries() -> None:
 
 
 def test_every_key_of_the_schema_has_a_consumer() -> None:
-    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, "secrets", "notify.heartbeat", "retries"]
+    # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
+    elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size"]
+    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]
     assert len(consumed) == len(set(consumed))
     found = schema()
     assert sorted(keys(found, found)) == sorted(consumed)
