@@ -26,7 +26,7 @@ from bidbrain.strategies.base import (
     Offer,
     Rent,
     Return,
-    Saved,
+    SavedState,
     Situation,
     SpotRecord,
     Strategy,
@@ -247,14 +247,14 @@ class _State:
         looks.sort(key=lambda look: look.at)
         return (*looks, *(Look(self.now, offer.market, up=False) for offer in self.job.offers if offer in closed))
 
-    def _saved(self) -> Saved | None:
+    def _saved(self) -> SavedState | None:
         """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
         ran = [one for one in self.tenures if one.ready < one.end]
         held = [one.holding for one in self.held.values() if one.holding.ready < self.now]
         if self.job.saved_gb is None or not (ran or held) or self.work_left >= self.job.work:
             return None
         rent = max(held, key=lambda one: one.ready).rent if held else max(ran, key=lambda one: one.end).rent
-        return Saved(rent.offer.market, self.job.saved_gb)
+        return SavedState(rent.offer.market, self.job.saved_gb)
 
     def _spell(self) -> SpotSpell:
         if not self.job.offers:

@@ -119,7 +119,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedState:
     """Where a job's checkpoint is, in the market where it last ran, and how many GB it has."""
 
     market: Market
@@ -158,7 +158,7 @@ class Situation:
     spell: Callable[[], SpotSpell | None] = _unknown
     deadline: int | None = None
     looks: Callable[[], tuple[Look, ...]] = _no_looks
-    saved: Saved | None = None
+    saved: SavedState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Floats, Known
-from bidbrain.strategies.regions_plan import Place, Plan, PlanTerms
+from bidbrain.strategies.regions_plan import PlacePrices, Plan, PlanTerms
 from pricing_data.series import Ints
 
 STAY: Final = "stay"
@@ -258,7 +258,7 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     number = np.full(count.size, len(kept) - 1)
     number[kept] = np.arange(len(kept))
     back = np.bincount(region, returns) + 1e-6
-    places = tuple(Place(float(usd[one]), float(up[one]), float(back[one]), float(losses[one])) for one in kept)
+    places = tuple(PlacePrices(float(usd[one]), float(up[one]), float(back[one]), float(losses[one])) for one in kept)
     first = [int(np.argmax(region == one)) for one in kept]
     moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))
     cheapest = float(at.on_demand.min())

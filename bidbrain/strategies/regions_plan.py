@@ -30,7 +30,7 @@ _OLD_UNTIL: Final = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacePrices:
     """A region: its spot price, chance of spot now, returns per hour, and how much more often it ends spells."""
 
     usd: float
@@ -44,7 +44,7 @@ class PlanTerms:
     """What a plan depends on: `moves[j][k]` dollars from place j to place k, the cheapest on-demand price, and the most
     work and slack that it covers."""
 
-    places: tuple[Place, ...]
+    places: tuple[PlacePrices, ...]
     moves: tuple[tuple[float, ...], ...]
     on_demand: float
     work: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bidbrain.strategies.base import Saved
+from bidbrain.strategies.base import SavedState
 from pricing_data.egress import Location, egress
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.spec import Command, JobSpec
@@ -17,24 +17,24 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CheckpointMove:
     """A checkpoint that a new attempt needs elsewhere: what the old place sends, and when the new one has it."""
 
     sent: ev.Sent
     there_at: int
 
 
-def saved_of(state: RunState, spec: JobSpec) -> Saved | None:
+def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
     """Where a command's checkpoint is and its size: as the job file says, or as it was measured."""
     program, attempt, kept = spec.program, state.work.attempt, state.work.checkpoint
     if not isinstance(program, Command) or program.checkpoint is None or attempt is None or kept is None:
         return None
     declared = program.checkpoint.size
     market = state.allocations[state.machines[attempt.machines[0]].allocation].market
-    return Saved(market, (kept.bytes * program.nodes if declared is None else declared) / GB)
+    return SavedState(market, (kept.bytes * program.nodes if declared is None else declared) / GB)
 
 
-def move_to(state: RunState, spec: JobSpec, machines: Sequence[str], now: int) -> Move | None:
+def move_to(state: RunState, spec: JobSpec, machines: Sequence[str], now: int) -> CheckpointMove | None:
     """What taking the checkpoint to the machines of a new attempt means; None if it is there."""
     saved, attempt = saved_of(state, spec), state.work.attempt
     if saved is None or attempt is None:
@@ -46,4 +46,4 @@ def move_to(state: RunState, spec: JobSpec, machines: Sequence[str], now: int) -
     # Known by then: the plan has used no market without such a price.
     price = round(egress(origin, target).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
     there_at = max(one.ran or one.started for one in held) + transfer_time(saved.gigabytes)
-    return Move(ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price), there_at)
+    return CheckpointMove(ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price), there_at)
