@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
 from agileml.job import Counters, Trained, TrainingJob
 from agileml.join import SECRET_VARIABLE
+from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.job_shape import isolated_shape_of
 from agileml.runtime.prepared_job import PreparedJob
@@ -332,7 +334,7 @@ def training_job(spec: JobSpec) -> TrainingJob:
             stop.loss,
             None if stop.converged is None else Convergence(stop.converged),
         ),
-        JobSettings(deterministic=True),
+        JobSettings(deterministic=True, stragglers=Stragglers(**asdict(program.stragglers))),
         heartbeat_timeout=HEARTBEAT_SECONDS,
     )
 

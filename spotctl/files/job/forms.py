@@ -246,6 +246,22 @@ def _read_variable_value(written: object) -> str:
     raise ValueError("is not text")
 
 
+def _read_flag(written: object) -> bool:
+    # A file's plain words arrive as texts; these types come from JSON.
+    found = {"true": True, "false": False}.get(written) if isinstance(written, str) else written
+    if not isinstance(found, bool):
+        raise ValueError("is neither true nor false")
+    return found
+
+
+def _read_backup_workers(written: object) -> bool | int | str:
+    if written == AUTO:
+        return AUTO
+    if isinstance(written, int) and not isinstance(written, bool):
+        return int(_whole(0, _MOST).read(written))
+    return _read_flag(written)
+
+
 def _read_argument(written: object) -> object:
     """Anything that JSON can hold."""
     if isinstance(written, dict):
@@ -420,6 +436,12 @@ DEADLINE = _text(
 MONEY = _text(_MONEY, "an amount above 0 such as 25 USD or 0.50 USD", _read_money, money_text)
 PER_HOUR = _text(_PER_HOUR, "an amount per hour above 0 such as 5 USD/h", _read_per_hour, per_hour_text)
 SIZE = _text(_SIZE, "a size with its unit: 500MB, 50GB or 1TB", _read_size, size_text)
+FLAG = Form(_read_flag, "true or false", {"type": "boolean"})
+BACKUP_WORKERS = Form(
+    _read_backup_workers,
+    "true, false, auto, or a number of workers",
+    {"anyOf": [{"type": "boolean"}, {"const": AUTO}, {"type": "integer", "minimum": 0, "maximum": _MOST}]},
+)
 EVERY = _text(
     f"{AUTO}|{_SPAN}",
     "auto, or a number with a unit: 90s, 15m, 10h",

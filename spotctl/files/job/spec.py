@@ -56,6 +56,22 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowMachines:
+    """What a training does about machines that are slower than others."""
+
+    reassign: bool = key(forms.FLAG, "Workers that fall behind lend work to faster ones.", True, default=False)
+    backup_workers: bool | int | str = key(
+        forms.BACKUP_WORKERS,
+        "Clocks end without the slowest workers: as many as lets the loss fall fastest, with auto only while that"
+        " clearly pays; a number fixes it. For trainers whose updates are gradients.",
+        "auto",
+        2,
+        default=False,
+    )
+    balance_servers: bool = key(forms.FLAG, "Parameters move away from servers that are slow.", True, default=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """An AgileML trainer."""
 
@@ -69,6 +85,12 @@ class Training:
     stop: Stop = needed(Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02})
     args: Mapping[str, object] = key(
         MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
+    )
+    stragglers: SlowMachines = key(
+        SlowMachines,
+        "For agileml: what is done about machines that are slower than others.",
+        {"reassign": True, "backup_workers": "auto"},
+        default=SlowMachines(),
     )
 
 

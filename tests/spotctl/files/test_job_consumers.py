@@ -107,6 +107,9 @@ def test_the_planner_reads(key: str) -> None:
 TRAINED = {
     "app": ("app: mf", "app: mlr"),
     "args": ("app: mf", "app: mf\nargs: {rank: 3}"),
+    "stragglers.reassign": ("app: mf", "app: mf\nstragglers: {reassign: true}"),
+    "stragglers.backup_workers": ("app: mf", "app: mf\nstragglers: {backup_workers: auto}"),
+    "stragglers.balance_servers": ("app: mf", "app: mf\nstragglers: {balance_servers: true}"),
     "stop.loss": ("clocks: 2000", "clocks: 2000, loss: 0.5"),
     "stop.converged": ("clocks: 2000", "clocks: 2000, converged: 0.02"),
 }
