@@ -15,6 +15,7 @@ CLOUD = "gcp"
 _CARD = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-mega)?(?:-\d+gb)?")
 # The API's names of the GPUs in the shipped catalog, and the local SSDs that come with a machine.
 _CARDS = {"A100": "nvidia-tesla-a100", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb", "L4": "nvidia-l4"}
+_NAMES = {gpu: name for name, gpu in _CARDS.items()}
 _BUNDLED_SSDS = {**{f"a2-ultragpu-{count}g": count for count in (1, 2, 4, 8)}, "a3-highgpu-8g": 16}
 # These have a fraction of one GPU, which the API counts as a whole one.
 _GPU_SHARES = {"g4-standard-6": "1/8", "g4-standard-12": "1/4", "g4-standard-24": "1/2"}
@@ -45,13 +46,13 @@ def known_machine(known: InstanceType) -> GcpMachine:
 
 
 def card(gpu: str, share: str | None = None) -> str:
-    """An accelerator's name as other clouds write it, without maker and memory size.
+    """An accelerator's name as other clouds write it: without maker, and without a memory size that all of them have.
 
-    >>> card("nvidia-tesla-a100"), card("nvidia-h100-mega-80gb"), card("nvidia-rtx-pro-6000", "1/8")
-    ('A100', 'H100', 'RTX-PRO-6000 (1/8)')
+    >>> card("nvidia-a100-80gb"), card("nvidia-h100-mega-80gb"), card("nvidia-rtx-pro-6000", "1/8")
+    ('A100-80GB', 'H100', 'RTX-PRO-6000 (1/8)')
     """
     nvidia = _CARD.fullmatch(gpu)
-    name = nvidia[1].upper() if nvidia else gpu
+    name = _NAMES.get(gpu) or (nvidia[1].upper() if nvidia else gpu)
     return f"{name} ({share})" if share else name
 
 

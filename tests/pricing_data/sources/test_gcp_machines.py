@@ -19,7 +19,7 @@ def test_a_machine_without_accelerators() -> None:
 def test_a_machine_with_accelerators_and_local_ssds() -> None:
     held = machine("a2-ultragpu-2g", 24, 340, gpus=("nvidia-a100-80gb", 2), ssds=2)
     assert machine_of(held) == GcpMachine("a2-ultragpu-2g", 24, 340 * 1024, "nvidia-a100-80gb", 2, 2)
-    assert machine_of(held).instance_type == InstanceType("gcp", "a2-ultragpu-2g", 24, 340.0, "A100", 2)
+    assert machine_of(held).instance_type == InstanceType("gcp", "a2-ultragpu-2g", 24, 340.0, "A100-80GB", 2)
 
 
 def test_a_fraction_of_a_gpu_is_not_a_whole_one() -> None:
