@@ -62,11 +62,9 @@ def cost(
     in the report use the provider's clock; on the local market that is the replayed history, and no real money was
     spent. Types and markets are split into spot and on-demand machines.
 
-    Examples:
+    Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
 
-      spotctl report cost --since 30d --by job,region --format html --out costs.html
-
-      spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
+    Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
     from spotctl.cli import elsewhere
     from spotctl.cli.options import moment_of, start_of
