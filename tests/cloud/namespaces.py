@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from http.server import ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 
 from tests.cloud.host import Addresses, MachineSpec, MetadataAnswer, MetadataRequest
 from tests.cloud.hypervisor import METADATA, SYSTEM_PYTHON
-from tests.servers.loopback import Reply, handler_of
+from tests.servers.loopback import QuietServer, Reply, handler_of
 
 TOOLS = ("unshare", "nsenter", "ip", "tc", "ssh-keygen", "/usr/sbin/sshd", "podman", SYSTEM_PYTHON)
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -164,10 +163,9 @@ class Namespaces:
         with suppress(NoNamespaces):
             self._call("admit", question=question, answer=self._specs[name][0].admits_ssh())
 
-    def _serving(self, listening: socket.socket) -> ThreadingHTTPServer:
+    def _serving(self, listening: socket.socket) -> QuietServer:
         """Answers what machines ask 169.254.169.254, each with its own metadata."""
-        server = ThreadingHTTPServer(METADATA, handler_of(self._answer), bind_and_activate=False)
-        server.daemon_threads = True
+        server = QuietServer(METADATA, handler_of(self._answer), bind_and_activate=False)
         server.socket.close()
         server.socket = listening
         return server

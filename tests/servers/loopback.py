@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -142,12 +143,20 @@ def handler_of(answer: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandle
     return Handler
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Says nothing of connections that end in the middle of a call; its words would be taken for those of a test."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver declares it
+        """All other errors are shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serving(api: Api) -> Iterator[LoopbackServer]:
     """Serves an API on a free port of 127.0.0.1 for the duration of a `with` block."""
     state = LoopbackServer(api)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(state.reply_to))
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), handler_of(state.reply_to))
     state.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,14 @@ class Moving:
         price = self.prices[min(self.asked, len(self.prices)) - 1]
         item = retail_item("eastus", SIZE, round(price * 1e9), NOW - DAY + self.asked * 1_000_000, kind="Spot")
         return AzureCloud(retail=[item]).answer(request)
+
+
+@pytest.fixture(autouse=True)
+def _heeds_ctrl_c() -> Iterator[None]:
+    """Also where SIGINT is ignored, as in a background job of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_a_deletion_that_google_accepted_and_that_failed_is_repeated(made: World
     (machine,) = provider.create(order(machines=1))
     made.server.project.failing_deletions = 2
     provider.terminate([machine.id])
-    assert [one.state for one in provider.list(RUN)] == [MachineState.GONE]
+    eventually(lambda: the(provider, machine).state is MachineState.GONE)
     assert [one.end_reason for one in made.provider().list(RUN)] == [EndReason.RETURNED]
     (other,) = provider.create(order("t2", 1))
     made.server.project.failing_deletions = 1000
