@@ -96,6 +96,7 @@ class Trained:
 
     `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock. `loss` is the mean loss of the model
     over the loss sample; None for an interrupted job, and without a sample. `samples`: the items of all its clocks.
+    `history`: the loss of the model before each clock; None for a clock without a complete sample.
     """
 
     clocks: int
@@ -106,6 +107,7 @@ class Trained:
     interrupted: bool = False
     loss: float | None = None
     samples: int = 0
+    history: tuple[float | None, ...] = ()
 
 
 Listener = Callable[[Iteration], None]

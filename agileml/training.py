@@ -6,13 +6,14 @@ import importlib
 import pickle
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Real
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
 from agileml.apps.registry import TrainerSource, check
+from agileml.core.events import Iteration
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
@@ -96,7 +97,14 @@ def train(
         slowdowns=faults.slowdowns,
         **{name: given[name] for name in _JOB_OPTIONS if name in given},
     )
-    return engine_of(engine).run(job, faults, listener or (lambda _: None), output)
+    losses = list[float | None]()
+
+    def finished(iteration: Iteration) -> None:
+        losses.append(iteration.loss)
+        if listener is not None:
+            listener(iteration)
+
+    return replace(engine_of(engine).run(job, faults, finished, output), history=tuple(losses))
 
 
 def parse_nodes(text: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
     from spotctl.remote_runner.client import RunnerClient
     from spotctl.remote_runner.place import RunPlace
-    from spotctl.runlog.events import RunEnded
-    from spotctl.runlog.state import RunState
+    from spotctl.run.runs import Ending
 
 _KEEP_AWAKE = "keep it awake: machines end themselves 15 minutes after it stops"
 
@@ -74,9 +73,9 @@ def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -
         raise typer.Exit(client.call(words, terminal=terminal))
 
 
-def stopped(session: Session, job: str) -> tuple[RunState, RunEnded] | None:
+def stopped(session: Session, job: str) -> Ending | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
-    from spotctl.cli.launch import live_view
+    from spotctl.cli.launching import live_view
     from spotctl.remote_runner import ending
 
     client = client_of(session, job)
@@ -84,14 +83,6 @@ def stopped(session: Session, job: str) -> tuple[RunState, RunEnded] | None:
         return None
     with live_view(session, from_here=True, leaving=Event()) as view:
         return ending.stop(client, view.on_turn, session.remark)
-
-
-def resumed(session: Session, job: str, *, json_: bool) -> None:
-    """Follows a run whose runner lives elsewhere, to its end; returns if the job has no such run."""
-    client = client_of(session, job)
-    if client is not None:
-        session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
-        follow(session, client.place, json_=json_)
 
 
 def attach(
@@ -117,9 +108,9 @@ def attach(
         session.remark(f"attached to run {known.run}: see spotctl status {known.job}")
 
 
-def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool, json_: bool) -> NoReturn:
+def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool) -> Ending | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
-    from spotctl.cli.launch import finish, live_view
+    from spotctl.cli.launching import live_view
     from spotctl.remote_runner import moving
     from spotctl.run.live_strategy import expectation
 
@@ -138,17 +129,17 @@ def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool, j
             )
         )
     if isinstance(moved, tuple):
-        finish(session, *moved, json_=json_)
+        return moved
     session.remark(
         f"the runner lives on {moved.machine} now: this computer may sleep or leave",
         f"from another computer: spotctl attach {moved.place.location}",
     )
-    follow(session, moved.place, json_=json_)
+    return followed(session, moved.place)
 
 
-def follow(session: Session, place: RunPlace, *, json_: bool) -> NoReturn:
-    """Shows a run until it has ended, and exits with the code of its outcome; Ctrl-C leaves it alone."""
-    from spotctl.cli.launch import finish, live_view
+def followed(session: Session, place: RunPlace) -> Ending | None:
+    """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
+    from spotctl.cli.launching import live_view
     from spotctl.remote_runner import ending
     from spotctl.remote_runner.client import RunnerClient
 
@@ -157,6 +148,6 @@ def follow(session: Session, place: RunPlace, *, json_: bool) -> NoReturn:
         ended = client.follower.follow(view.on_turn, left.is_set)
     if ended is None:
         session.remark(f"run {place.run} goes on without this computer; 'spotctl stop {place.job}' stops it")
-        raise typer.Exit
+        return None
     ending.close(client)
-    finish(session, *ended, json_=json_)
+    return ended

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from spotctl.cli.options import JobArgument, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
-from spotctl.wall_clock import wall_us
 
 if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.planning.values import JobPlan
+    from spotctl.run.concurrent_runs import Launched
     from spotctl.run.orphans import Orphans
-    from spotctl.run.runs import RunObserver
+    from spotctl.run.runs import Ending
     from spotctl.runlog.events import RunEnded
     from spotctl.runlog.state import RunState
     from spotctl.runlog.statuses import LogRead, RunStatus
@@ -70,20 +65,11 @@ def launch(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl import wiring
-    from spotctl.cli import elsewhere
-    from spotctl.planning.planner import When, plan_jobs
-    from spotctl.run import concurrent_runs, local_market, runs
-    from spotctl.run.live_strategy import expectation
+    from spotctl.cli import launching
     from spotctl.show import plan_tables
 
-    for spec in specs:
-        runs.check_launchable(spec)
-    concurrent_runs.check_together(specs)
-    moves = not attached and elsewhere.moves(specs, session)
-    limit = runs.parse_max_cost(max_cost)
-    when = When(wall_us(), local_market.market_now(specs, session.settings))
-    plans = plan_jobs(specs, session.settings, wiring.library(session.settings), when).plans
+    jobs = launching.prepared(session, specs, max_cost, attached=attached)
+    plans = jobs.plans
     if dry_run and json_:
         answers = [plan_tables.answer(job_plan) for job_plan in plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
@@ -93,27 +79,18 @@ def launch(
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
     if dry_run or not (yes or confirmed(session)):
         return
-    if moves:
-        elsewhere.launch(session, plans[0], limit, fresh=fresh, json_=json_)
-    if len(specs) > 1:
-        _launch_together(session, plans, limit, fresh=fresh, json_=json_)
-    with live_view(session) as callbacks:
-        expected = expectation(plans[0])
-        state, ended = runs.launch(specs[0], session.settings, callbacks, limit, fresh=fresh, expected=expected)
-    finish(session, state, ended, json_=json_)
+    launched = launching.run(session, jobs, fresh=fresh)
+    if len(launched) > 1:
+        _finish_all(session, launched, json_=json_)
+    finish(session, launched[0].ending, json_=json_)
 
 
-def _launch_together(
-    session: Session, plans: Sequence[JobPlan], limit: int | None, *, fresh: bool, json_: bool
-) -> NoReturn:
-    """Runs several jobs, prints how each ended, and exits with the highest of their exit codes."""
+def _finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool) -> NoReturn:
+    """Prints how each job ended, and exits with the highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
     from spotctl.ledger.final_figures import final_figures
-    from spotctl.run import concurrent_runs
     from spotctl.show import run_tables
 
-    with live_view(session) as callbacks:
-        jobs = concurrent_runs.launch(plans, session.settings, callbacks, limit, fresh=fresh)
     endings = [job.ending for job in jobs if job.ending is not None]
     if json_:
         session.answer_json([final_figures(*ending) for ending in endings])
@@ -136,13 +113,16 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
     Example: spotctl resume nightly-recsys
     """
     from spotctl.cli import elsewhere
+    from spotctl.cli.launching import live_view
     from spotctl.run import runs
 
     session: Session = context.obj
-    elsewhere.resumed(session, job, json_=json_)
+    if (client := elsewhere.client_of(session, job)) is not None:
+        session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
+        finish(session, elsewhere.followed(session, client.place), json_=json_)
     with live_view(session, from_here=True) as callbacks:
-        state, ended = runs.resume(job, session.settings, callbacks)
-    finish(session, state, ended, json_=json_)
+        ending = runs.resume(job, session.settings, callbacks)
+    finish(session, ending, json_=json_)
 
 
 def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
@@ -325,6 +305,7 @@ def confirmed(session: Session) -> bool:
 
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli import elsewhere
+    from spotctl.cli.launching import live_view
     from spotctl.run import runs
 
     if (found := elsewhere.stopped(session, job)) is not None:
@@ -363,59 +344,19 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     except (BrokenLog, LogFailed) as error:
         _emergency(session, str(error), job, json_=json_)
     if json_ or ended.outcome != "stopped":
-        finish(session, state, ended, json_=json_)
+        finish(session, (state, ended), json_=json_)
     session.remark(f"{state.run}: {ended.outcome}; all machines returned")
 
 
-def finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> NoReturn:
+def finish(session: Session, ending: Ending | None, *, json_: bool) -> NoReturn:
+    """Prints how a run ended, and exits with its code; None if the run goes on without this computer."""
+    if ending is None:
+        raise typer.Exit
     from spotctl.ledger.final_figures import final_figures
     from spotctl.show import run_tables
 
     if json_:
-        session.answer_json(final_figures(state, ended))
+        session.answer_json(final_figures(*ending))
     else:
-        session.out.print(run_tables.summary(state, ended))
-    raise typer.Exit(EXIT_CODES[ended.outcome])
-
-
-@contextmanager
-def live_view(session: Session, *, from_here: bool = False, leaving: Event | None = None) -> Iterator[RunObserver]:
-    """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
-
-    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
-    """
-    from rich.console import Group
-    from rich.live import Live
-
-    from spotctl.run import runs
-    from spotctl.run.stop_signals import stop_signals
-    from spotctl.runlog.state import RunState
-    from spotctl.show import run_tables
-
-    began, stopped, seen, remarked = time.monotonic(), leaving or Event(), dict[str, RunState](), set[str]()
-    with stop_signals(stopped), Live(console=session.err, transient=True, refresh_per_second=4) as live:
-
-        def turned(state: RunState) -> None:
-            assert state.began is not None
-            if leaving is None and stopped.is_set() and state.stopping is None:
-                runs.request_stop(state.began.job, session.settings)
-            seconds = time.monotonic() - began
-            for action in state.over_budget.keys() - remarked:
-                remarked.add(action)
-                session.remark(f"{state.run}: {run_tables.short_budget(state.over_budget[action])}")
-            if session.err.is_terminal:
-                prefix = f"{state.began.job}: " if seen.keys() - {state.run} else ""
-                for line in run_tables.happened(seen.get(state.run, state if from_here else RunState()), state):
-                    live.console.print(f"{seconds:5.0f} s   {prefix}{line}")
-                seen[state.run] = state
-                live.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
-
-        yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
-
-
-def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
-    from spotctl.notify.runs import notify_of_end
-
-    delivery = notify_of_end(spec, state, ended)
-    if delivery is not None and delivery.failure:
-        session.remark(delivery.text)
+        session.out.print(run_tables.summary(*ending))
+    raise typer.Exit(EXIT_CODES[ending[1].outcome])

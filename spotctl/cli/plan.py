@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-from spotctl.wall_clock import wall_us
 
 
 def plan(
@@ -38,25 +37,14 @@ def plan(
     Example: spotctl plan job.yaml --explain
     """
     from spotctl.files.job.reader import load
-    from spotctl.files.job.spec import check_names
 
     session: Session = context.obj
     specs = [load(file) for file in files]
-    check_names(specs)
     # Imported here, so that a refused file costs none of it.
-    from pricing_data.units import HOUR, parse_duration, parse_time
-    from spotctl import wiring
-    from spotctl.planning.planner import When, plan_jobs
-    from spotctl.run.local_market import market_now
+    from spotctl.run.planned_jobs import planned_jobs
     from spotctl.show import plan_tables
 
-    when = When(
-        wall_us(),
-        market_now(specs, session.settings),
-        parse_time(at) if at else None,
-        parse_duration(hours) / HOUR if hours else None,
-    )
-    planned = plan_jobs(specs, session.settings, wiring.library(session.settings), when)
+    planned = planned_jobs(specs, session.settings, at, hours)
     if json_:
         answers = [plan_tables.answer(one) for one in planned.plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,27 +67,17 @@ def cost(
 
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
-    from spotctl.cli import elsewhere
-    from spotctl.cli.options import moment_of, start_of
     from spotctl.errors import BadRequest
     from spotctl.reports import tables
-    from spotctl.reports.gather import gather, write
-    from spotctl.reports.grouping import parse_by
-    from spotctl.reports.period import Period
+    from spotctl.reports.gather import write
 
     session: Session = context.obj
-    now = wall_us()
     if json_ and format_ not in (Format.TABLE, Format.JSON):
         raise BadRequest(f"--json and --format {format_.value} contradict each other; give one of them")
     chosen_format = Format.JSON if json_ else format_
-    groups = parse_by(by)
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
-    period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
-    if period.since is not None and period.until is not None and period.since >= period.until:
-        raise BadRequest(f"--until {until} is not after --since {since}")
-    elsewhere.refreshed(session)
-    report = gather(session.settings, job or (), period, groups, now)
+    report = gathered(session, job or (), since, until, by)
     if chosen_format is Format.TABLE and out is None:
         session.out.print(tables.terminal_report(report, session.out.width))
         return
@@ -96,6 +87,23 @@ def cost(
     else:
         write(out, text)
         session.remark(f"wrote {out}")
+
+
+def gathered(session: Session, jobs: Sequence[str], since: str, until: str, by: str) -> Report:
+    """The report that these options ask for."""
+    from spotctl.cli import elsewhere
+    from spotctl.cli.options import moment_of, start_of
+    from spotctl.errors import BadRequest
+    from spotctl.reports.gather import gather
+    from spotctl.reports.grouping import parse_by
+    from spotctl.reports.period import Period
+
+    now, groups = wall_us(), parse_by(by)
+    period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
+    if period.since is not None and period.until is not None and period.since >= period.until:
+        raise BadRequest(f"--until {until} is not after --since {since}")
+    elsewhere.refreshed(session)
+    return gather(session.settings, jobs, period, groups, now)
 
 
 def _formatted(report: Report, format_: Format) -> str:

@@ -25,7 +25,8 @@ def try_(
     Example: spotctl try aws --region us-east-1 --yes
     """
     from spotctl import wiring
-    from spotctl.cli.launch import EXIT_CODES, confirmed, live_view
+    from spotctl.cli.launch import EXIT_CODES, confirmed
+    from spotctl.cli.launching import live_view
     from spotctl.errors import BadRequest
     from spotctl.ledger.final_figures import final_figures
     from spotctl.planning.planner import When, plan_jobs

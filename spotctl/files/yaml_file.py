@@ -26,11 +26,19 @@ MOST_PARTS = 20_000
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A file's content and positions. `content` is None for an empty file, `root` where positions are unknown."""
+    """A file's content and positions. `content` is None for an empty file, `root` where positions are unknown.
+
+    `path` is only a name if the content was not written by a person, and has no lines that an error could point to.
+    """
 
     path: Path
     content: object
     root: yaml.Node | None
+    has_lines: bool = True
+
+    def place(self, loc: Loc) -> str:
+        """Where a part is, as errors show it: `job.yaml:3`."""
+        return f"{self.path}:{self.line(loc)}" if self.has_lines else str(self.path)
 
     def line(self, loc: Loc = ()) -> int:
         """The line on which a part begins; for a part that is missing, the line of what should contain it."""

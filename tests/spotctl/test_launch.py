@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import spotctl as python
 from agileml.core.events import Iteration
 from agileml.reference import model_digest
 from spotctl.run.training_workload import TrainingWorkload
@@ -83,6 +84,10 @@ def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -
     assert told in ended.out
     assert (tmp_path / "made").exists() is (code == 0)
     assert spotctl("logs", "small").out.endswith(": no\n") is (code == 1)
+    report = python.report("small")
+    answer = spotctl("report", "cost", "--job", "small", "--json").json
+    # The forecast of the month depends on the moment of the question.
+    assert {**report.json(), "month": None} == {**answer, "month": None}
 
 
 def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG001

@@ -57,6 +57,11 @@ def test_no_help_page_imports_what_only_its_command_needs() -> None:
     assert {"status", "prices fetch", "backtest run", "nightly install", "report cost"} <= shown
 
 
+def test_the_package_loads_its_functions_on_first_use() -> None:
+    script = "import sys, spotctl; print([name for name in sys.modules if name.startswith('spotctl.')])"
+    assert ran(script) == "[]\n"
+
+
 def test_version_imports_what_help_imports() -> None:
     assert "spotctl" in ran(RUN, WORDS=["--version"], FORBIDDEN=NOT_FOR_HELP)
 

@@ -27,7 +27,7 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
     """
     ordered = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
     first, more = ordered[0], len(ordered) - 1
-    where = f"{file.path}:{file.line(first.loc)}: {'.'.join(map(str, first.loc)) or 'the file'}"
+    where = f"{file.place(first.loc)}: {'.'.join(map(str, first.loc)) or 'the file'}"
     return BadRequest(f"{where}: {first.message}{f' (and {more} more)' if more else ''}")
 
 

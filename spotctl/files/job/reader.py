@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,25 @@ def load(path: Path) -> JobSpec:
 def loads(text: str, path: Path) -> JobSpec:
     """The job that some YAML describes; `path` is the file that it is from, or will be written to."""
     return _checked(parse(text, path))
+
+
+def from_fields(fields: Mapping[str, Any]) -> JobSpec:
+    """The job that a program describes with the fields of a job file; paths are relative to the working directory."""
+    name = Path("job")
+    try:
+        # As JSON it is a YAML file like any other, with the same checks.
+        text = json.dumps(fields, ensure_ascii=False, default=_field_text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRequest(f"{name}: cannot be written as a job file: {error}") from error
+    return _checked(replace(parse(text, name), has_lines=False))
+
+
+def _field_text(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} of type {type(value).__name__}; write it as in a job file")
 
 
 def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:

@@ -1,0 +1,103 @@
+"""Launches of planned jobs, shown while they run: what `spotctl launch` and `spotctl.launch` share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spotctl.cli.session import Session
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.planning.values import JobPlan
+    from spotctl.run.concurrent_runs import Launched
+    from spotctl.run.runs import RunObserver
+    from spotctl.runlog.events import RunEnded
+    from spotctl.runlog.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Jobs that can be launched: their plans, the limit on their costs, and whether the runner moves to a machine."""
+
+    plans: Sequence[JobPlan]
+    limit: int | None
+    moves: bool
+
+
+def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
+    """Checks and plans jobs; nothing is rented yet."""
+    from spotctl.cli import elsewhere
+    from spotctl.run import concurrent_runs, runs
+    from spotctl.run.planned_jobs import planned_jobs
+
+    for spec in specs:
+        runs.check_launchable(spec)
+    concurrent_runs.check_together(specs)
+    moves = not attached and elsewhere.moves(specs, session)
+    limit = runs.parse_max_cost(max_cost)
+    return Prepared(planned_jobs(specs, session.settings).plans, limit, moves)
+
+
+def run(session: Session, jobs: Prepared, *, fresh: bool) -> list[Launched]:
+    """Runs jobs to their end. A job with neither ending nor error goes on without this computer."""
+    from spotctl.cli import elsewhere
+    from spotctl.run import concurrent_runs, runs
+    from spotctl.run.concurrent_runs import Launched
+    from spotctl.run.live_strategy import expectation
+
+    plan, limit = jobs.plans[0], jobs.limit
+    if jobs.moves:
+        return [Launched(plan.job.spec, elsewhere.launch(session, plan, limit, fresh=fresh))]
+    with live_view(session) as callbacks:
+        if len(jobs.plans) > 1:
+            return concurrent_runs.launch(jobs.plans, session.settings, callbacks, limit, fresh=fresh)
+        spec, expected = plan.job.spec, expectation(plan)
+        return [Launched(spec, runs.launch(spec, session.settings, callbacks, limit, fresh=fresh, expected=expected))]
+
+
+@contextmanager
+def live_view(session: Session, *, from_here: bool = False, leaving: Event | None = None) -> Iterator[RunObserver]:
+    """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
+
+    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
+    """
+    from rich.console import Group
+    from rich.live import Live
+
+    from spotctl.run import runs
+    from spotctl.run.stop_signals import stop_signals
+    from spotctl.runlog.state import RunState
+    from spotctl.show import run_tables
+
+    began, stopped, seen, remarked = time.monotonic(), leaving or Event(), dict[str, RunState](), set[str]()
+    with stop_signals(stopped), Live(console=session.err, transient=True, refresh_per_second=4) as live:
+
+        def turned(state: RunState) -> None:
+            assert state.began is not None
+            if leaving is None and stopped.is_set() and state.stopping is None:
+                runs.request_stop(state.began.job, session.settings)
+            seconds = time.monotonic() - began
+            for action in state.over_budget.keys() - remarked:
+                remarked.add(action)
+                session.remark(f"{state.run}: {run_tables.short_budget(state.over_budget[action])}")
+            if session.err.is_terminal:
+                prefix = f"{state.began.job}: " if seen.keys() - {state.run} else ""
+                for line in run_tables.happened(seen.get(state.run, state if from_here else RunState()), state):
+                    live.console.print(f"{seconds:5.0f} s   {prefix}{line}")
+                seen[state.run] = state
+                live.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
+
+        yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
+
+
+def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
+    from spotctl.notify.runs import notify_of_end
+
+    delivery = notify_of_end(spec, state, ended)
+    if delivery is not None and delivery.failure:
+        session.remark(delivery.text)
