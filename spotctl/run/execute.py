@@ -115,7 +115,8 @@ class _Listed:
 
 
 class Executor:
-    """Carries out instructions for one run. `silence` is why the last agent that did not answer did not."""
+    """Carries out instructions for one run. `silence` is why the last agent that did not answer did not, and `failure`
+    why a call to the provider was last given up, or answered in part."""
 
     def __init__(
         self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
@@ -126,7 +127,8 @@ class Executor:
         self._workload = workload
         self._retries = retries or RetryPolicy()
         self._listed: _Listed | None = None
-        self.silence = ""
+        self._unanswered = False
+        self.silence = self.failure = ""
         self._kept = None if environment.output is None else KeptOutput(environment.output)
         self._environment = environment
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
@@ -180,6 +182,8 @@ class Executor:
                 earlier = () if self._listed is None else self._listed.machines
                 unlisted = error.parts
                 machines = (*error.found, *(one for one in earlier if one.id.startswith(unlisted)))
+                self.failure = str(error)
+            self._unanswered = machines is None
             if machines is None:
                 return None
             self._listed = _Listed(machines, unlisted, situation, time.monotonic() + self._environment.list_every)
@@ -187,7 +191,9 @@ class Executor:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """The beginnings of the ids of machines that the last list does not cover."""
+        """The beginnings of the ids of machines that the last list does not cover; `""` if there was none."""
+        if self._unanswered:
+            return ("",)
         return () if self._listed is None else self._listed.unlisted
 
     @property
@@ -368,11 +374,11 @@ class Executor:
             ):
                 with attempt:
                     return call()
-        except (Throttled, Unanswered):
-            return None
+        except (Throttled, Unanswered) as error:
+            self.failure = str(error)
         except refusals:
             raise
-        except ProviderError:
+        except ProviderError as error:
             # The next turn tries again.
-            return None
+            self.failure = str(error)
         return None

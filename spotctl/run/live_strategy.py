@@ -15,8 +15,9 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.run.moves import saved_of
+from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import StrategyTerms, looks
-from spotctl.run.service import RunLimits, RunRules
+from spotctl.run.service import RunRules
 from spotctl.runlog import budget
 from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
 from spotctl.runlog.events import OnDemandOffer, Planned

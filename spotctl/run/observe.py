@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pricing_data.market import Market
 from spotctl.machines.base import EndReason, Machine, MachineState
 from spotctl.machines.tags import INTENT_TAG
 from spotctl.runlog import events as ev
@@ -47,14 +48,15 @@ def settled(state: RunState, asked: int, unlisted: tuple[str, ...] = ()) -> list
     return [
         ev.OrderSettled(intent)
         for intent, since in state.unclear.items()
-        if asked >= since + LISTING_DELAY and not may_hide(state, intent, unlisted)
+        if asked >= since + LISTING_DELAY and not hidden(state.orders[intent].market, unlisted)
     ]
 
 
-def may_hide(state: RunState, intent: int, unlisted: tuple[str, ...]) -> bool:
-    """Whether machines of an order may be among those whose ids begin with one of `unlisted`."""
-    market = state.orders[intent].market
-    return any(f"{market.cloud}:{market.region}:".startswith(part) for part in unlisted)
+def hidden(market: Market, unlisted: tuple[str, ...]) -> bool:
+    """Whether machines of a market may be among those whose ids begin with one of `unlisted`."""
+    region = f"{market.cloud}:{market.region}"
+    # Google's ids name zones, those of the other clouds regions.
+    return any(f"{region}:".startswith(part) or part.startswith(region) for part in unlisted)
 
 
 def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:

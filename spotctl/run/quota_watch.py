@@ -31,15 +31,23 @@ class QuotaWatch:
         if not state.quotas or not self.settings.quotas:
             return None
         before = {run for run, one in self._read.items() if one.ended is None}
-        with EventLog(Paths(self.settings.home).log) as log:
-            self._read = {one.run: one for one in latest_runs(log, self._read) if one.run != state.run}
-        others = {run: one for run, one in self._read.items() if one.ended is None}
+        others = self._others(state)
         if not before - others.keys():
             return None
         machines = [one.spot_machines for one in others.values()]
         parts = grown(quotas_from(state.quotas), self.settings.quotas, state.spot_machines, machines, self._catalog)
         text = ", ".join(map(str, parts))
         return None if text == state.quotas else text
+
+    def shared(self, state: RunState) -> bool:
+        """Whether another run of the home holds machines, which may fill a quota that this one needs."""
+        return any(one.alive for one in self._others(state).values())
+
+    def _others(self, state: RunState) -> dict[str, RunState]:
+        """The other runs that have not ended."""
+        with EventLog(Paths(self.settings.home).log) as log:
+            self._read = {one.run: one for one in latest_runs(log, self._read) if one.run != state.run}
+        return {run: one for run, one in self._read.items() if one.ended is None}
 
     @cached_property
     def _catalog(self) -> Catalog:

@@ -121,12 +121,6 @@ def refusing(state: RunState, offer: Offer, now: int) -> bool:
     return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
 
 
-def none_exist(state: RunState, terms: StrategyTerms) -> bool:
-    """Whether the cloud has said of every market of a job that it does not exist for the account."""
-    backed_off = [state.back_offs.get(offer.market) for offer in terms.offers]
-    return bool(backed_off) and all(one is not None and not one.exists for one in backed_off)
-
-
 def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
     """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
     fair = tuple(o for o in terms.offers if not refusing(state, o, now) and price(o) <= o.on_demand)

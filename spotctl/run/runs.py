@@ -226,7 +226,7 @@ def _conduct(
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
     plan = _planner(journal, settings, made)
-    rules = rules_of(spec, journal, environment, plan)
+    rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
     if spec.kind is ProgramKind.AGILEML:
         # The number of nodes of a command is fixed, so it could not use a larger part.
         rules = replace(rules, quotas=QuotaWatch(settings))

@@ -9,21 +9,23 @@ from functools import cached_property, partial
 from typing import Any
 
 from bidbrain.strategies.base import Offer, Rent, Strategy
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import MINUTE
 from spotctl import ledger
 from spotctl.errors import BadRequest
 from spotctl.machines.base import Machine, NotPermitted, ProviderError
 from spotctl.run import observe, reconcile
-from spotctl.run.budget_check import BudgetCheck, described, exhausted, in_words
+from spotctl.run.budget_check import BudgetCheck, described, in_words
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Executor, Journal, RetryPolicy
+from spotctl.run.patience import Patience, RunLimits
+from spotctl.run.reach import Reach
 from spotctl.run.reconcile import Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import BrokenLog, LogFailed
-from spotctl.runlog.outcomes import BUDGET, FAILED, NO_CAPACITY, NOT_PERMITTED
+from spotctl.runlog.outcomes import BUDGET, FAILED, NOT_PERMITTED
 from spotctl.runlog.state import LEASE_ENDED, RunState
 
 DECIDE_EVERY = 5 * MINUTE
@@ -35,25 +37,13 @@ network or the start-up script is at fault, and not the machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunLimits:
-    """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
-
-    The job cannot work with fewer than `least` machines.
-    """
-
-    budget: int | None = None
-    without_machines: int = HOUR
-    least: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class RunRules:
     """The strategy of a run with its terms, the prices, and the limits.
 
     `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
     `share_left` is the share of the work that the plan considers left, where the work itself does not tell.
     `quotas` is asked before each decision: the parts of the quotas that the run may use, if they have changed; then
-    `strategy` is called again.
+    `strategy` is called again. `shared` says whether other runs hold machines that count against the same quotas.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
@@ -61,6 +51,7 @@ class RunRules:
     limits: RunLimits = field(default_factory=RunLimits)
     share_left: Callable[[], float | None] = lambda: None
     quotas: Callable[[RunState], str | None] = lambda _: None
+    shared: Callable[[RunState], bool] = lambda _: False
 
 
 @dataclass(slots=True)
@@ -115,7 +106,7 @@ class Runner:
         self._next = _NextDecision()
         self._left = 1.0
         self._listed_while_stopping = False
-        self._without_machines_since: int | None = None
+        self._patience = Patience(rules.limits)
         self._stalled_since: int | None = None
         self._rest_seconds = environment.list_every
 
@@ -191,8 +182,10 @@ class Runner:
                 self._journal.write(event)
             for settled in observe.settled(self.state, asked, unlisted):
                 self._journal.write(settled)
-            if self.state.stopping is not None and unlisted:
-                self._end_leases(unlisted)
+        if hidden := self._executor.unlisted:
+            self._end_hidden_orders(hidden)
+            if self.state.stopping is not None:
+                self._end_leases(hidden)
         self._journal.catch_up()
         return machines
 
@@ -245,9 +238,13 @@ class Runner:
         # Until the result of an order is known, another order could buy the same again.
         if self._orders_open():
             return []
-        self._check_capacity(now)
+        reach = self._reach()
+        self._check_capacity(reach, now)
         if self.state.stopping is not None:
             return []
+        return [one for one in self._wanted(reach, now) if reach.allows(one)]
+
+    def _wanted(self, reach: Reach, now: int) -> list[Instruction]:
         _, terms = self._strategy
         reliable = reconcile.missing_reliable(self.state, terms, now)
         facts = self._facts(now)
@@ -257,6 +254,7 @@ class Runner:
             return reliable
         self._follow_quotas()
         strategy, terms = self._strategy
+        terms = reach.within(terms)
         situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._times, self._left)
         if not situation.offers and not situation.holdings and self._evictions_announced():
             # It decides once they happened: until then, only on-demand machines are left to choose from.
@@ -286,6 +284,7 @@ class Runner:
             [held.id for held in self.state.alive if held.leaves_at is not None],
             [held.id for held in self.state.alive if held.warned_until is not None],
             [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
+            self._executor.unlisted,
         )
 
     def _evictions_announced(self) -> bool:
@@ -294,38 +293,38 @@ class Runner:
     def _price_at(self, now: int) -> Callable[[Offer], int]:
         return lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now)
 
-    def _check_capacity(self, now: int) -> None:
+    def _check_capacity(self, reach: Reach, now: int) -> None:
         """Stops a run that wanted machines for too long, and got none, or none that is of any use."""
         if (useless := self.state.useless(self._intents_before)) >= MOST_USELESS:
             why = f": {self._executor.silence}" if self._executor.silence else ""
             self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
             return
-        alive = self.state.alive
-        if not alive and self.state.refusal and reconcile.none_exist(self.state, self._strategy[1]):
-            self._stop(NO_CAPACITY, f"none of the job's markets exists for the account: {self.state.refusal}")
-            return
-        if self._next.short:
-            # Reliable machines alone cost money and do nothing.
-            alive = tuple(held for held in alive if not self.state.allocations[held.allocation].reliable)
-        if alive or self._next.waits:
-            self._without_machines_since = None
-        elif self._without_machines_since is None:
-            self._without_machines_since = now
-        elif now - self._without_machines_since > self._rules.limits.without_machines:
-            waited = (now - self._without_machines_since) / MINUTE
-            if self._next.short and self._rules.limits.budget is not None:
-                self._stop(BUDGET, exhausted(self._rules.limits.budget))
-                return
-            last = f" (the last refusal: {self.state.refusal})" if self.state.refusal else ""
-            message = f"no market offered a machine for {waited:.0f} minutes; allow more types or regions{last}"
-            self._stop(NO_CAPACITY, message)
+        over = self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
+        over = over or self._patience.without_machines(self.state, now, waits=self._next.waits, short=self._next.short)
+        if over is not None:
+            self._stop(over.outcome, over.message)
+
+    def _reach(self) -> Reach:
+        state = self.state
+        return Reach.of(state, self._executor.unlisted, shared=bool(state.denied) and self._rules.shared(state))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _over(self) -> bool:
-        """Whether all machines are gone: a list fetched after the stop shows machines of lost answers, too."""
+        """Whether all machines are gone: a list fetched after the stop shows machines of lost answers, too.
+
+        A cloud that does not answer is waited for until the leases are over.
+        """
         state = self.state
-        return state.ended is not None or (self._listed_while_stopping and not state.alive and not self._orders_open())
+        if state.ended is not None:
+            return True
+        known = self._listed_while_stopping or (state.stopping is not None and self._leases_over())
+        return known and not state.alive and not self._orders_open()
+
+    def _leases_over(self) -> bool:
+        """Whether what any order may have brought has ended by itself, unless its lease was renewed."""
+        over = self._journal.now() - self._times.teardown
+        return all(order.lease_until <= over for order in self.state.orders.values())
 
     def _orders_open(self) -> bool:
         """Whether an order may still bring machines; open renewals and returns do not matter."""
@@ -336,7 +335,7 @@ class Runner:
         if self.state.ended is None:
             stop = self.state.stopping
             assert stop is not None
-            left = self._executor.remove_leftovers() if self._rented else ()
+            left = self._executor.remove_leftovers() if self._rented and self.state.orders else ()
             facts, costs, message = {**stop.facts, **self._workload.facts()}, self._costs(), stop.message
             if left is None:
                 message += "; what is left of it in the cloud is not known: spotctl gc"
@@ -391,8 +390,14 @@ class Runner:
         for held in self.state.alive:
             if held.id.startswith(unlisted) and over >= held.lease_until:
                 self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
+        self._end_hidden_orders(unlisted)
+
+    def _end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
+        """What an order without an answer brought, if anything, has ended by the end of its lease."""
+        over = self._journal.now() - self._times.teardown
         for intent in self.state.unclear:
-            if observe.may_hide(self.state, intent, unlisted) and over >= self.state.orders[intent].lease_until:
+            order = self.state.orders[intent]
+            if observe.hidden(order.market, unlisted) and over >= order.lease_until:
                 self._journal.write(ev.OrderSettled(intent))
 
 

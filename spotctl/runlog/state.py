@@ -25,6 +25,9 @@ ABANDONED = "Abandoned"
 """Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
 if so, listing finds them."""
 
+NO_QUOTA = "QuotaReached"
+"""Why an order is refused that exceeds what the account may have."""
+
 NO_MARKET = "NotFound"
 """Why an order is refused that names a market which does not exist for the account: asking again does not help."""
 
@@ -120,9 +123,10 @@ class RunState:
     """A run as its events tell it.
 
     `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that were
-    given up without an answer, and since when, until a list of the provider settles what they brought. `refusal` is why
-    the last order that brought nothing did not. `paces` are moments and the clocks that were done by then, at most
-    `MOST_PACES` of them, evenly thinned.
+    given up without an answer, and since when, until a list of the provider settles what they brought. `denied` are
+    markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so that
+    none of its own can be what fills the quota. `refusal` is why the last order that brought nothing did not. `paces`
+    are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned.
     """
 
     run: str = ""
@@ -139,6 +143,7 @@ class RunState:
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
     back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
+    denied: frozenset[tuple[Market, bool]] = frozenset()
     refusal: str = ""
     evictions: int = 0
     progress: ev.Progressed | None = None
@@ -276,18 +281,23 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
             disk=order.disk,
             address=order.address,
         )
-    return replace(_closed(state, event.intent), allocations=allocations, machines={**came, **state.machines})
+    denied = frozenset(one for one in state.denied if not came or one[1] is not (order.bid is not None))
+    closed = _closed(state, event.intent)
+    return replace(closed, allocations=allocations, machines={**came, **state.machines}, denied=denied)
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    order = state.orders[event.intent]
+    market, spot = order.market, order.bid is not None
     state = replace(state, refusal=event.message)
     if event.why == NO_MARKET:
-        market = state.orders[event.intent].market
         closed = _closed(state, event.intent)
         return replace(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None, exists=False)})
     if event.why == ABANDONED:
         state = replace(state, unclear={**state.unclear, event.intent: at})
-    return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, eviction=False)
+    if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
+        state = replace(state, denied=state.denied | {(market, spot)})
+    return _backed_off(_closed(state, event.intent), market, at, eviction=False)
 
 
 def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.cli.boundary import CREDENTIALS, FAILED
+from spotctl.cli.boundary import CREDENTIALS, FAILED, NOT_IN_TIME
 from tests.cloud.aws import AwsServer
 from tests.cloud.azure import AzureServer
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, recorded
@@ -63,6 +63,24 @@ def _no_network(cloud: SimulatedCloud) -> None:
     cloud.server.networks.clear()
 
 
+def _no_quota_aws(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, AwsServer)
+    cloud.server.market.quotas = dict.fromkeys(cloud.server.market.quotas, 0.0)
+
+
+def _no_quota_gcp(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, GcpServer)
+    cloud.server.networks["research"] = "global/networks/research"
+    for zone in "abcf":
+        cloud.server.project.refuse(f"{cloud.region}-{zone}", "QUOTA_EXCEEDED", times=50)
+
+
+def _no_quota_azure(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, AzureServer)
+    refusal = Reply.of_json({"error": {"code": "QuotaExceeded", "message": "Current Limit: 0."}}, 409)
+    cloud.server.server.faults.append(Fault("/deployments/", refusal, times=-1))
+
+
 CASES = {
     "profile that does not exist": Case("aws", FAILED, "Invalid IAM Instance Profile name", identity="unknown"),
     "network that does not exist": Case("gcp", FAILED, "'global/networks/research'", _no_network),
@@ -74,6 +92,9 @@ CASES = {
 MORE = {
     "keys that have expired": Case("aws", CREDENTIALS, "the credentials have expired", _expire_aws),
     "region that is not enabled": Case("aws", CREDENTIALS, "enable the region for the account", _disable_region),
+    "quota of 0 on AWS": Case("aws", NOT_IN_TIME, "your current vCPU limit of 0", _no_quota_aws),
+    "quota of 0 on Google Cloud": Case("gcp", NOT_IN_TIME, "QUOTA_EXCEEDED", _no_quota_gcp),
+    "quota of 0 on Azure": Case("azure", NOT_IN_TIME, "Current Limit: 0", _no_quota_azure),
     "managed identity that does not exist": Case("azure", FAILED, "FailedIdentityOperation", identity=NO_IDENTITY),
 }
 CHOSEN = {**CASES, **(MORE if EVERYTHING else {})}

@@ -34,8 +34,9 @@ from spotctl.planning.values import JobPlan
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.live_strategy import expectation, terms_of
+from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import LeaseTimes, StrategyTerms
-from spotctl.run.service import RunLimits, Runner, RunRules
+from spotctl.run.service import Runner, RunRules
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import tariff_of
 from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch

@@ -28,8 +28,8 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.machines.base import EndReason, Machine, NoCapacity, Throttled
 from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from spotctl.machines.replayed import Replayed, Warnings
+from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.service import RunLimits
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
 from tests.spotctl.run.worlds import START, Death, Killed, MemoryLog, Toil, World

@@ -19,8 +19,8 @@ from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.run.budget_check import BudgetCheck, exhausted
 from spotctl.run.execute import Journal
+from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import Buy, Instruction, Renew, StrategyTerms
-from spotctl.run.service import RunLimits
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff

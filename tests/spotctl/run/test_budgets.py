@@ -17,8 +17,8 @@ from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.run.budget_check import BudgetCheck, described
 from spotctl.run.execute import Journal
+from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import Buy
-from spotctl.run.service import RunLimits
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import BUDGET, DONE

@@ -22,8 +22,9 @@ from spotctl.machines.fake import Call, FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.execute import Journal, RetryPolicy
+from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import LeaseTimes, StrategyTerms
-from spotctl.run.service import RunLimits, Runner, RunRules
+from spotctl.run.service import Runner, RunRules
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
