@@ -78,9 +78,14 @@ def read_chunk(path: Path, after: int, most: int) -> str:
     """Bytes of a file from an offset on, as base64; empty where there are none (yet)."""
     if after < 0:
         raise ValueError(f"offset {after} is below 0")
+    return base64.b64encode(read_from(path, after, most)).decode()
+
+
+def read_from(path: Path, after: int, most: int = -1) -> bytes:
+    """Bytes of a file from an offset on, all of them unless `most` are enough; empty where there are none (yet)."""
     try:
         with path.open("rb") as file:
             file.seek(after)
-            return base64.b64encode(file.read(most)).decode()
+            return file.read(most)
     except FileNotFoundError:
-        return ""
+        return b""

@@ -12,11 +12,12 @@ Responsibilities:
 - **Whether and when the market evicts** the machine is unknown to the agent. It learns of an eviction as a notice.
 
 The agent's folder holds `lease.json` (for the agent's parent process: the end of the lease, as the launcher gave it
-and on this machine's monotonic clock), `output` (what payloads print), `job/` (the folder of `spotctl.agent.lease`)
-and `work/`, the payload's own folder.
+and on this machine's monotonic clock), `output` (what payloads print), `output.times` (when), `job/` (the folder of
+`spotctl.agent.lease`) and `work/`, the payload's own folder.
 
 Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`, `notify`, `notices`,
-`output`, `exec`, `exec_read`. All may be repeated: assigning the name that the agent has already changes nothing.
+`output`, `output_times`, `exec`, `exec_read`. All may be repeated: assigning the name that the agent
+has already changes nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from spotctl.agent.executions import Executions
 from spotctl.agent.files import read_chunk, replace_json
 from spotctl.agent.lease import FOLDER_VARIABLE, KINDS, LeaseGrantor
 from spotctl.agent.link_server import LinkServer
+from spotctl.agent.output_times import EVERY_SECONDS, OutputTimes, times_file
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK
 
@@ -86,6 +88,8 @@ class MachineAgent:
         self._settings, self._folder = settings, settings.folder
         self._job = LeaseGrantor(settings.folder / "job")
         self._execs = Executions(settings.folder)
+        self._output = settings.folder / "output"
+        self._times = OutputTimes(self._output)
         self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.closed)
         self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds
         self._payload: Payload | None = None
@@ -143,6 +147,7 @@ class MachineAgent:
         self._execs.advance()
         if self._command is not None:
             code = self._command.exit_code()
+            self._times.note(now=code is not None)
             if self._kill_at is not None and (code is not None or time.monotonic() >= self._kill_at):
                 self._command.finish()
                 self._command = self._kill_at = None
@@ -164,7 +169,7 @@ class MachineAgent:
             FOLDER_VARIABLE: str(self._job.folder),
         }
         folder = Path(payload.folder or self._settings.payload_folder or own)
-        self._command = RunningCommand(payload.command, folder, environment, self._folder / "output", self._folder)
+        self._command = RunningCommand(payload.command, folder, environment, self._output, self._folder)
         self._running_grace = payload.grace_seconds
         for notice in self._notices:
             self._pass_on(notice)
@@ -226,7 +231,10 @@ class MachineAgent:
                 str(request["kind"]), int(request["until"]), float(request["seconds"]), str(request["source"])
             ),
             "notices": lambda *_: {"notices": [_plain(one) for one in self._notices]},
-            "output": lambda _, request: {"output": self._output(int(request["after"]))},
+            "output": lambda _, request: {"output": self._printed(int(request["after"]))},
+            "output_times": lambda _, request: {
+                "times": read_chunk(times_file(self._output), int(request["after"]), OUTPUT_CHUNK)
+            },
             "exec": lambda connection, request: {
                 "id": self._execs.start(connection, tuple(map(str, request["command"])), self._payload)
             },
@@ -244,8 +252,10 @@ class MachineAgent:
             "notices": len(self._notices),
         }
 
-    def _output(self, after: int) -> str:
-        return read_chunk(self._folder / "output", after, OUTPUT_CHUNK)
+    def _printed(self, after: int) -> str:
+        # What a caller has read has a time.
+        self._times.note(now=True)
+        return read_chunk(self._output, after, OUTPUT_CHUNK)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -257,7 +267,8 @@ class MachineAgent:
             return _STOPPING_POLL
         if self._command is None and self._payload is not None and self._exit_code is None:
             return 0.0
-        return min(max(self._lease_end - time.monotonic(), 0.0), _LONGEST_WAIT)
+        longest = EVERY_SECONDS if self._command is not None and self._exit_code is None else _LONGEST_WAIT
+        return min(max(self._lease_end - time.monotonic(), 0.0), longest)
 
     def _listen_to_signals(self) -> None:
         """The death of a child wakes the loop; SIGTERM asks the agent to end."""

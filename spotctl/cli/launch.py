@@ -1,4 +1,4 @@
-"""`spotctl launch`, `resume`, `stop`, `down`, `gc`, `status` and `logs`: runs of jobs."""
+"""`spotctl launch`, `resume`, `stop`, `down`, `gc` and `status`: runs of jobs."""
 
 from __future__ import annotations
 
@@ -269,29 +269,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
         session.remark(*(f"still running: {one.id} of run {one.run}" for one in ended.left), *ended.failures)
         session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
     raise typer.Exit(1)
-
-
-def logs(
-    context: typer.Context,
-    job: JobArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
-) -> None:
-    """Show the output of the machines of a job's latest run.
-
-    Example: spotctl logs nightly-recsys -f
-    """
-    import json
-
-    from spotctl.cli import elsewhere
-    from spotctl.run.machine_output import output_lines
-
-    session: Session = context.obj
-    elsewhere.passed_on(session, job, "logs", job, *(["--follow"] if follow else []), *(["--json"] if json_ else []))
-    for line in output_lines(job, session.settings, follow=follow):
-        machine, _, text = line.rstrip("\n").partition(": ")
-        sys.stdout.write(json.dumps({"machine": machine, "line": text}) + "\n" if json_ else line)
-        sys.stdout.flush()
 
 
 def confirmed(session: Session) -> bool:

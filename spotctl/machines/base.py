@@ -253,6 +253,13 @@ class MachineLink(Protocol):
         """What its payloads have printed from this byte offset on, a part at a time; empty: no more for now."""
         ...
 
+    def output_times(self, after: int = 0) -> bytes:
+        """When they printed it: a file of `spotctl.agent.output_times` from this byte offset on, a part at a time.
+
+        BadRequest: the agent is older than this operation.
+        """
+        ...
+
     def exec(self, command: Sequence[str]) -> ExecResult:
         """Runs a command in the folder and environment of the payload, and waits for its end.
 
@@ -338,6 +345,10 @@ class KeepsOutput(Protocol):
 
     def output(self, machine: str, after: int = 0) -> bytes:
         """The output of a machine from this byte offset on. NotFound: nothing is kept of this machine."""
+        ...
+
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        """When it was printed, as of `MachineLink`."""
         ...
 
 

@@ -104,6 +104,7 @@ class _FakeMachine:
     ended: Ending | None = None
     exit_code: int | None = None
     printed: bytes = b""
+    printed_at: bytes = b""
     heard: tuple[MachineNotice, ...] = ()
 
     def end(self, now: int) -> Ending | None:
@@ -178,6 +179,11 @@ class FakeLink:
         self._fake.answer(fault)
         return machine.printed[after:]
 
+    def output_times(self, after: int = 0) -> bytes:
+        fault, machine = self._begin("output_times", (self._machine, after))
+        self._fake.answer(fault)
+        return machine.printed_at[after:]
+
     def exec(self, command: Sequence[str]) -> ExecResult:
         """See `MachineLink`. Nothing runs here: every command succeeds and prints nothing."""
         fault, _ = self._begin("exec", (self._machine, tuple(command)))
@@ -236,7 +242,9 @@ class FakeProvider:
 
     def print(self, machine: str, output: bytes) -> None:
         """Has a machine's payload print something."""
-        self._known(machine).printed += output
+        known = self._known(machine)
+        known.printed += output
+        known.printed_at += f"{len(known.printed)} {self.time}\n".encode()
 
     @property
     def everything(self) -> tuple[Machine, ...]:

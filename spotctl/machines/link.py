@@ -110,6 +110,9 @@ class AgentLink:
     def output(self, after: int = 0) -> bytes:
         return base64.b64decode(self._call("output", after=after)["output"])
 
+    def output_times(self, after: int = 0) -> bytes:
+        return base64.b64decode(self._call("output_times", after=after)["times"])
+
     def exec(self, command: Sequence[str]) -> ExecResult:
         # Only calls that change nothing when repeated are retried: this one makes sure that the connection is alive.
         self._call("status")
@@ -211,6 +214,18 @@ def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
     except (NotFound, Unanswered):
         if isinstance(provider, KeepsOutput):
             return provider.output(machine, after)
+        raise
+
+
+def printed_at(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
+    """When they printed it: a file of `spotctl.agent.output_times`; nothing if the agent is too old to note it."""
+    try:
+        return _all(provider.link(machine).output_times, after)
+    except BadRequest:
+        return b""
+    except (NotFound, Unanswered):
+        if isinstance(provider, KeepsOutput):
+            return provider.output_times(machine, after)
         raise
 
 

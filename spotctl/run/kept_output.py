@@ -8,8 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from spotctl.agent.files import read_from
+from spotctl.agent.output_times import times_file
 from spotctl.machines.base import CloudProvider, ProviderError
-from spotctl.machines.link import printed
+from spotctl.machines.link import printed, printed_at
 
 EVERY_SECONDS = 2.0
 """How often a machine is asked for what it has printed since."""
@@ -18,7 +20,10 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class KeptOutput:
-    """A file per machine in a folder of the run. It has one writer, the run's process, and any number of readers."""
+    """Two files per machine in a folder of the run: the output, and its times.
+
+    There is one writer, the run's process, and any number of readers.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,19 +40,26 @@ class KeptOutput:
         self._due[machine] = time.monotonic() + EVERY_SECONDS
         path = self._path(machine)
         with suppress(ProviderError, OSError):
-            if new := printed(provider, machine, path.stat().st_size if path.exists() else 0):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-                    file.write(new)
+            if new := printed(provider, machine, _size(path)):
+                self._add(path, new)
+                self._add(times_file(path), printed_at(provider, machine, _size(times_file(path))))
 
-    def read(self, machine: str, after: int = 0) -> bytes:
+    def _add(self, path: Path, new: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+            file.write(new)
+
+    def output(self, machine: str, after: int = 0) -> bytes:
         """What is kept of a machine's output, from a byte offset on."""
-        try:
-            with self._path(machine).open("rb") as file:
-                file.seek(after)
-                return file.read()
-        except FileNotFoundError:
-            return b""
+        return read_from(self._path(machine), after)
+
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        """When it was printed, as of `KeepsOutput`."""
+        return read_from(times_file(self._path(machine)), after)
 
     def _path(self, machine: str) -> Path:
         return self._folder / _NOT_IN_NAMES.sub("_", machine)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

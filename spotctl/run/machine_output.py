@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spotctl.agent.output_times import parse_times
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import CloudProvider, NotFound, ProviderError, Unanswered
-from spotctl.machines.link import printed
+from spotctl.machines.base import CloudProvider, KeepsOutput, NotFound, ProviderError, Unanswered
+from spotctl.machines.link import printed, printed_at
 from spotctl.paths import Paths
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.kept_output import KeptOutput
@@ -26,31 +29,76 @@ _LONGEST_QUOTE = 300
 """Characters of output that a message quotes."""
 
 
-def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[str]:
-    """The output of a job's latest run, machine by machine, the oldest first; with `follow` until the run has ended."""
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """A line that a machine printed; `at` is its clock's time, None if that was not noted."""
+
+    machine: str
+    text: str
+    at: int | None
+
+
+def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[OutputLine]:
+    """The output of a job's latest run, the oldest line first; with `follow` until the run has ended.
+
+    Lines without a time come first, machine by machine.
+    """
     paths = Paths(settings.home)
-    read, ended = dict[str, int](), set[str]()
+    reading = dict[str, _Reading]()
     with EventLog(paths.log) as log:
         state = latest_run(log, job)
         if state is None or state.began is None:
             raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
         spec = restored(state.began.spec, paths.home)
-        read_from = _reader(provider_of(settings, spec)) if spec.is_local else KeptOutput(paths.output(state.run)).read
+        source = _Asked(provider_of(settings, spec)) if spec.is_local else KeptOutput(paths.output(state.run))
         while True:
+            lines = list[OutputLine]()
             for held in sorted(state.machines.values(), key=lambda held: held.started):
-                machine = held.id
-                if machine in ended:
-                    continue
-                text = read_from(machine, read.get(machine, 0))
-                read[machine] = read.get(machine, 0) + len(text)
-                yield from (f"{machine}: {line}\n" for line in text.decode(errors="replace").splitlines())
-                if not held.alive:
-                    # It prints no more, and its cloud would be asked for it in every round.
-                    ended.add(machine)
+                one = reading.setdefault(held.id, _Reading(held.id, source))
+                lines += one.new_lines(last=not follow or not held.alive or state.ended is not None)
+                # It prints no more, and its cloud would be asked for it in every round.
+                one.over = one.over or not held.alive
+            yield from sorted(lines, key=lambda line: line.at or 0)
             if not follow or state.ended is not None:
                 return
             time.sleep(FOLLOW_SECONDS)
             state = fold(log.of_run(state.run, state.last_row), state)
+
+
+class _Reading:
+    """How far the output of one machine has been read."""
+
+    def __init__(self, machine: str, source: KeepsOutput) -> None:
+        self._machine, self._source = machine, source
+        self._at = self._times_at = 0
+        self._ends, self._times = list[int](), list[int]()
+        self.over = False
+
+    def new_lines(self, *, last: bool) -> Iterator[OutputLine]:
+        """The lines since the last call; a line that has not ended waits, unless this call is the `last` one."""
+        text = b"" if self.over else self._source.output(self._machine, self._at)
+        if not last:
+            # A `\\r` at the end may be half of a line's end.
+            text = text[: max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1]
+        if text:
+            self._read_times()
+        for line in text.splitlines(keepends=True):
+            yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), self._time_of(self._at))
+            self._at += len(line)
+
+    def _read_times(self) -> None:
+        new = self._source.output_times(self._machine, self._times_at)
+        new = new[: new.rfind(b"\n") + 1]
+        self._times_at += len(new)
+        for end, at in parse_times(new):
+            self._ends.append(end)
+            self._times.append(at)
+
+    def _time_of(self, byte: int) -> int | None:
+        """When the byte at this offset had been printed; the latest time known, if that was not noted yet."""
+        if not self._times:
+            return None
+        return self._times[min(bisect_right(self._ends, byte), len(self._times) - 1)]
 
 
 def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str:
@@ -60,17 +108,25 @@ def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str
     except ProviderError:
         if environment.output is None:
             return "its output is no longer available"
-        text = KeptOutput(environment.output).read(machine).decode(errors="replace")
+        text = KeptOutput(environment.output).output(machine).decode(errors="replace")
     last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
     return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
 
 
-def _reader(provider: CloudProvider) -> Callable[[str, int], bytes]:
-    def read(machine: str, after: int) -> bytes:
+class _Asked:
+    """Asks a provider. It keeps the output of machines that are gone for some days; one that boots has none yet."""
+
+    def __init__(self, provider: CloudProvider) -> None:
+        self._provider = provider
+
+    def output(self, machine: str, after: int = 0) -> bytes:
         try:
-            return printed(provider, machine, after)
+            return printed(self._provider, machine, after)
         except (NotFound, Unanswered):
-            # The provider keeps the output of machines that are gone for some days. One that boots has none yet.
             return b""
 
-    return read
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        try:
+            return printed_at(self._provider, machine, after)
+        except (NotFound, Unanswered):
+            return b""

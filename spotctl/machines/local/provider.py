@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
+from spotctl.agent.files import read_from
+from spotctl.agent.output_times import times_file
 from spotctl.agent.processes import kill, surroundings
 from spotctl.errors import BadSettings
 from spotctl.machines.base import (
@@ -188,15 +190,16 @@ class LocalProvider:
                 kill(stray.pid)
 
     def output(self, machine: str, after: int = 0) -> bytes:
+        return self._read(machine, lambda folder: folder / "output", after)
+
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        return self._read(machine, lambda folder: times_file(folder / "output"), after)
+
+    def _read(self, machine: str, path: Callable[[Path], Path], after: int) -> bytes:
         folder = self._folders.by_id([machine])[machine]
         if folder is None:
             raise NotFound(f"{machine}: no such machine", (machine,))
-        try:
-            with (folder.folder / "output").open("rb") as file:
-                file.seek(after)
-                return file.read()
-        except FileNotFoundError:
-            return b""
+        return read_from(path(folder.folder), after)
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """See `TakesCommands`. The command carries the machine's mark, by which its hypervisor ends it."""

@@ -17,6 +17,7 @@ import pytest
 from spotctl.agent.errors import LinkLost, LinkTimeout, MachineEnding, RequestRefused
 from spotctl.agent.lease import LeaseHolder
 from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN
+from spotctl.agent.output_times import parse_times
 from spotctl.agent.payload import Payload
 from tests.spotctl.agent.agents import CODE, Agent, python
 from tests.waiting import eventually
@@ -100,6 +101,21 @@ def test_the_exit_code_says_how_a_payload_ended(started: Started, code: str | No
     assert agent.result() == result
     if code is None:
         assert "/no/such/program: cannot be started: " in agent.output
+
+
+def test_output_has_times(started: Started) -> None:
+    before = time.time()
+    agent = started(python("print('first'); print('second')"))
+    assert agent.result() == 0
+    # Once a caller has seen output, its time is noted, whatever the pace of the notes.
+    assert base64.b64decode(agent.call("output", after=0)["output"]) == b"first\nsecond\n"
+    times = list(parse_times(base64.b64decode(agent.call("output_times", after=0)["times"])))
+    assert times[-1][0] == len("first\nsecond\n")
+    assert all(before <= at / 1e6 <= time.time() for _, at in times)
+
+
+def test_torn_lines_of_times_are_left_out() -> None:
+    assert list(parse_times(b"12 34\n1 2 3\nx 4\n56 78")) == [(12, 34)]
 
 
 def test_a_new_payload_replaces_the_old_one_after_its_grace(started: Started) -> None:

@@ -1,35 +1,68 @@
-"""`spotctl logs -f`: it asks for what may be new, and waits for machines that boot."""
+"""`spotctl logs`: the oldest line first; with `-f` it asks for what may be new, and waits for machines that boot."""
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from pricing_data.units import parse_time
 from spotctl.config import Settings
 from spotctl.files.job.reader import loads, written
 from spotctl.machines.base import NotFound, Unanswered
 from spotctl.paths import Paths
 from spotctl.run import machine_output
+from spotctl.run.machine_output import OutputLine, output_lines
 from spotctl.runlog import events as ev
 from spotctl.runlog.store import EventLog
+from tests.spotctl.cli import spotctl
 from tests.spotctl.run.worlds import MARKETS
 
 JOB = """
 name: far
 kind: command
 run: "true"
-resources: {clouds: [local]}
+resources: {clouds: [CLOUD]}
 """
+NOON = parse_time("2026-01-31T12:00:00Z")
+
+
+def launched(home: Path, *machines: str, cloud: str = "local") -> Path:
+    home.mkdir(exist_ok=True)
+    spec = written(loads(JOB.replace("CLOUD", cloud), home / "job.yaml"))
+    with EventLog(Paths(home).log) as log:
+        log.append("far-1", 0, ev.RunBegan("far", cloud, spec, "", 0))
+        for number, name in enumerate(machines, 1):
+            log.append("far-1", number, ev.RentIntended(number, MARKETS[0], 1, None, 100, 1.0, False, 0))
+            log.append("far-1", number, ev.Rented(number, (ev.Granted(name, number),)))
+    return home
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
+    """What each machine adds whenever it is asked: b"" once there is no more."""
+    answers, so_far = dict[str, list[bytes]](), dict[str, bytes]()
+
+    def output(_: object, machine: str, after: int) -> bytes:
+        if answers[machine]:
+            so_far[machine] = so_far.get(machine, b"") + answers[machine].pop(0)
+        return so_far.get(machine, b"")[after:]
+
+    monkeypatch.setattr(machine_output, "printed", output)
+    monkeypatch.setattr(machine_output, "printed_at", lambda *_: b"")
+    monkeypatch.setattr(machine_output, "provider_of", lambda *_: None)
+    monkeypatch.setattr(machine_output, "FOLLOW_SECONDS", 0.0)
+    return answers
 
 
 def test_machines_that_are_gone_are_asked_for_once_and_those_that_boot_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: dict[str, list[bytes]]
 ) -> None:
     asked = list[str]()
 
-    def printed(_: object, machine: str, after: int) -> bytes:
+    def output(_: object, machine: str, after: int) -> bytes:
         asked.append(machine)
         if machine == "gone":
             raise NotFound("gone")
@@ -37,26 +70,59 @@ def test_machines_that_are_gone_are_asked_for_once_and_those_that_boot_again(
             raise Unanswered("it boots")
         return b"hello\n" if after == 0 else b""
 
-    monkeypatch.setattr(machine_output, "printed", printed)
-    monkeypatch.setattr(machine_output, "provider_of", lambda *_: None)
-    monkeypatch.setattr(machine_output, "FOLLOW_SECONDS", 0.0)
+    assert not printed
+    monkeypatch.setattr(machine_output, "printed", output)
+    launched(tmp_path, "gone", "boots")
     with EventLog(Paths(tmp_path).log) as log:
-        log.append("far-1", 0, ev.RunBegan("far", "local", written(loads(JOB, tmp_path / "job.yaml")), "", 0))
-        log.append("far-1", 0, ev.RentIntended(1, MARKETS[0], 2, None, 100, 1.0, False, 0))
-        log.append("far-1", 0, ev.Rented(1, (ev.Granted("gone", 0), ev.Granted("boots", 0))))
         log.append("far-1", 0, ev.MachineEnded("gone", 1, "evicted"))
-    lines = machine_output.output_lines("far", Settings(home=tmp_path), follow=True)
-    assert list(islice(lines, 1)) == ["boots: hello\n"]
+    lines = output_lines("far", Settings(home=tmp_path), follow=True)
+    assert list(islice(lines, 1)) == [OutputLine("boots", "hello", None)]
     assert asked == ["gone", *["boots"] * 4]
 
 
-def test_the_oldest_machine_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_output, "printed", lambda _, machine, after: b"" if after else machine.encode())
-    monkeypatch.setattr(machine_output, "provider_of", lambda *_: None)
-    with EventLog(Paths(tmp_path).log) as log:
-        log.append("far-1", 0, ev.RunBegan("far", "local", written(loads(JOB, tmp_path / "job.yaml")), "", 0))
-        for number, name in enumerate(("first", "second", "third"), 1):
-            log.append("far-1", number, ev.RentIntended(number, MARKETS[0], 1, None, 100, 1.0, False, 0))
-            log.append("far-1", number, ev.Rented(number, (ev.Granted(name, number),)))
-    lines = machine_output.output_lines("far", Settings(home=tmp_path), follow=False)
-    assert list(lines) == ["first: first\n", "second: second\n", "third: third\n"]
+def test_output_without_times_is_shown_by_machine(tmp_path: Path, printed: dict[str, list[bytes]]) -> None:
+    printed.update(first=[b"1\n2"], second=[b"3\n"])
+    lines = output_lines("far", Settings(launched(tmp_path, "first", "second")), follow=False)
+    assert [(line.machine, line.text, line.at) for line in lines] == [
+        ("first", "1", None),
+        ("first", "2", None),
+        ("second", "3", None),
+    ]
+
+
+def test_a_line_is_shown_once_it_has_ended(tmp_path: Path, printed: dict[str, list[bytes]]) -> None:
+    printed.update(one=[b"a pro", b"mpt\r", b"\n50%\r60%\r", b"70%\xc3", b"\xa9\n"])
+    lines = output_lines("far", Settings(launched(tmp_path, "one")), follow=True)
+    assert [line.text for line in islice(lines, 4)] == ["a prompt", "50%", "60%", "70%\u00e9"]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A home with the output of two rented machines that printed in turn."""
+    home = launched(tmp_path / "home", "i-1", "i-2", cloud="aws")
+    folder = Paths(home).output("far-1")
+    folder.mkdir(parents=True)
+    (folder / "i-1").write_text("one\nthree\n")
+    (folder / "i-1.times").write_text(f"4 {NOON}\n10 {NOON + 5_200_000}\n")
+    (folder / "i-2").write_text("two\n")
+    (folder / "i-2.times").write_text(f"4 {NOON + 1_000_000}\n")
+    return home
+
+
+def test_lines_of_several_machines_are_in_the_order_of_their_times(kept: Path) -> None:
+    assert spotctl("--home", kept, "logs", "far").out.splitlines() == [
+        "2026-01-31T12:00:00Z i-1: one",
+        "2026-01-31T12:00:01Z i-2: two",
+        "2026-01-31T12:00:05Z i-1: three",
+    ]
+
+
+def test_since_leaves_out_what_was_printed_before(kept: Path) -> None:
+    shown = spotctl("--home", kept, "logs", "far", "--since", "2026-01-31T12:00:01Z", "--json")
+    assert [json.loads(line) for line in shown.out.splitlines()] == [
+        {"time": "2026-01-31T12:00:01Z", "machine": "i-2", "line": "two"},
+        {"time": "2026-01-31T12:00:05.200000Z", "machine": "i-1", "line": "three"},
+    ]
+    refused = spotctl("--home", kept, "logs", "far", "--since", "yesterday")
+    assert refused.code == 2
+    assert "yesterday" in refused.error

@@ -1,0 +1,63 @@
+"""`spotctl logs`: the output of the machines of a run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.options import JobArgument
+from spotctl.cli.session import Session
+from spotctl.wall_clock import wall_us
+
+if TYPE_CHECKING:
+    from spotctl.run.machine_output import OutputLine
+
+
+def logs(
+    context: typer.Context,
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
+    since: Annotated[
+        str, typer.Option(help="Only lines printed since: 15m, 12h, 2026-01-31T02:00Z.", show_default="all")
+    ] = "",
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Show the output of the machines of a job's latest run, the oldest line first, with its time (UTC) and machine.
+
+    Times are those of the machines' clocks, noted about once a second. Output of runs from before spotctl noted them
+    has no times, and is not shown with --since.
+
+    Example: spotctl logs nightly-recsys -f
+
+    Example: spotctl logs nightly-recsys --since 15m --json
+    """
+    from spotctl.cli import elsewhere
+    from spotctl.cli.options import start_of
+    from spotctl.run.machine_output import output_lines
+
+    session: Session = context.obj
+    start = start_of(since, wall_us()) if since else None
+    options = {"--follow": follow, "--json": json_, f"--since={since}": since}
+    elsewhere.passed_on(session, job, "logs", job, *(option for option, given in options.items() if given))
+    for line in output_lines(job, session.settings, follow=follow):
+        if start is None or (line.at is not None and line.at >= start):
+            sys.stdout.write(_as_json(line) if json_ else _as_text(line))
+            sys.stdout.flush()
+
+
+def _as_json(line: OutputLine) -> str:
+    import json
+
+    from pricing_data.units import format_time
+
+    at = None if line.at is None else format_time(line.at)
+    return json.dumps({"time": at, "machine": line.machine, "line": line.text}) + "\n"
+
+
+def _as_text(line: OutputLine) -> str:
+    from pricing_data.units import SECOND, format_time
+
+    at = "" if line.at is None else f"{format_time(line.at // SECOND * SECOND)} "
+    return f"{at}{line.machine}: {line.text}\n"
