@@ -8,10 +8,10 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-import yaml
 
 import spotctl as python
 from spotctl.errors import BadRequest
+from spotctl.files.yaml_file import read
 from spotctl.run.stop_signals import stop_signals
 from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import training
@@ -21,7 +21,8 @@ AT = "2026-01-20T12:00:00Z"
 
 def test_a_plan_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = training(tmp_path)
-    plan = python.plan(yaml.safe_load(path.read_text()), at=AT, hours=2)
+    fields: Any = read(path).content
+    plan = python.plan(fields, at=AT, hours=2)
     assert plan.json() == spotctl("plan", path, "--at", AT, "--hours", "2h", "--json").json
     monkeypatch.setenv("COLUMNS", "120")
     shown = spotctl("plan", path, "--at", AT, "--hours", "2h").out
