@@ -151,7 +151,7 @@ class DBW:
         """By k, from 1 on, the expected fall of the loss per second, up to a factor; empty if that is unknown."""
         count = self.workers
         seconds = expected_seconds(self.times, self.waited, count)
-        if not seconds or (not self.blind and len(self.squares) < AVERAGED):
+        if not seconds or not (self.blind or self.squares):
             return []
         if self.blind:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]

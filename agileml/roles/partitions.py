@@ -115,6 +115,9 @@ class ServedPartition:
         if self.work.left_out(clock, covers):
             return
         if clock <= self.clock:
+            if self.work.awaits and self.work.accepted(clock) is None:
+                # Left out: the partition moved here with this clock, and the decision comes over another link.
+                return
             raise InvalidTransition(
                 f"partition {self.partition} is at version {self.clock};"
                 f" chunks {list(covers)} of clock {clock} arrived again"

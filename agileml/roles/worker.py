@@ -390,6 +390,9 @@ class Worker:
         ready = order.now or self.shards[order.shard].whole(order.shard, self.work)
         if self.helping is not None:
             self.helping.kept_back.add(order.shard)
+            # The later order replaces the earlier one.
+            self._promised.pop(order.shard, None)
+            self._due.pop(order.shard, None)
             # Until nothing of it is lent; see `_settle`.
             (self._due if ready else self._promised)[order.shard] = order.to
         elif ready:

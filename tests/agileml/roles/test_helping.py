@@ -81,6 +81,8 @@ class Pair:
             self.workers[name].finish(WorkResult(work, 1.0, 0.0, 0))
             self._carry_out(name)
         elif what == "give":
+            # At the end of the clock at first, and then at once: its worker has been warned in the meantime.
+            self._receive(SLOW, GiveShard(1, 0, FAST, now=False))
             self._receive(SLOW, GiveShard(1, 0, FAST, now=True))
         else:
             self._receive(name, self.links[name].popleft())

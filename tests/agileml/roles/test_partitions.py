@@ -62,6 +62,13 @@ def test_late_contributions_are_left_out_and_the_others_weigh_more(ordered: bool
         part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
 
 
+def test_late_contributions_to_a_partition_that_moved_here_before_its_decision() -> None:
+    part = served(lengths=(1, 1), awaits=True)
+    part.versions[1], part.clock = part.latest, 1
+    part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
+    assert not part.pending
+
+
 def test_the_sum_does_not_depend_on_the_order_of_arrival() -> None:
     entries = [entry(shard, chunk, 10.0 ** (3 * shard - chunk), 0.1, 1e-8) for shard in range(3) for chunk in range(2)]
     sums = set()
