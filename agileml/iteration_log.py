@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -12,6 +13,7 @@ from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.job import Trained
 from agileml.reference import model_digest
+from agileml.work.covers import Accepted
 
 
 def line_of(iteration: Iteration) -> dict[str, Any]:
@@ -65,6 +67,42 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
         "dropped_chunks": sum(one.sums.dropped_chunks for one in iterations),
         "suspended_seconds": round(sum(one.sums.suspended_seconds for one in iterations), 6),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """The decisions of a run about clocks 1, 2, ..., and the digest of its model; None if the log has no end."""
+
+    accepted: tuple[Accepted, ...]
+    digest: str | None
+
+    @classmethod
+    def read(cls, path: Path) -> LoggedRun:
+        """Reads an iteration log. Clocks that follow the version with which the job ended are left out."""
+        accepted: list[Accepted] = []
+        end: Mapping[str, Any] = {}
+        for number, text in enumerate(_lines(path), 1):
+            try:
+                line = json.loads(text)
+                if "model_sha256" in line:
+                    end = {"clocks": int(line["clocks"]), "digest": str(line["model_sha256"])}
+                    continue
+                covers = tuple((int(shard), int(first), int(last)) for shard, first, last in line["accepted"])
+                accepted.append(Accepted(int(line["clock"]), covers))
+            except (ValueError, TypeError, KeyError) as error:
+                raise BadArgument(f"log {path}, line {number}: not a line of an iteration log ({error})") from error
+            if accepted[-1].clock != len(accepted):
+                raise BadArgument(f"log {path}, line {number}: clock {accepted[-1].clock} follows {len(accepted) - 1}")
+        if not accepted:
+            raise BadArgument(f"log {path}: no clock in it; write one with --log FILE")
+        return cls(tuple(accepted[: end.get("clocks")]), end.get("digest"))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadArgument(f"log {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 class IterationLog:

@@ -47,7 +47,18 @@ class ReferenceClock:
 
 
 def replay(trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int = 1) -> Params:
-    """The model of a deterministic job with these decisions about its clocks, as its iteration log has them."""
+    """The model of a deterministic job with these decisions about its clocks, as its iteration log has them.
+
+    BadArgument if they name chunks that the trainer does not have.
+    """
+    plan = plan_of(trainer, shards_of(trainer))
+    for one in log:
+        known = plan.accept_all(one.clock)
+        if not all(known.of_shard(shard).covers(first, last) for shard, first, last in one.covers):
+            raise BadArgument(
+                f"clock {one.clock} of the log has chunks that {type(trainer).__name__} does not have;"
+                " replay it with the trainer and the arguments of that run"
+            )
     iterations = iterate(trainer, seed, True, partitions, accepted={one.clock: one for one in log})
     return next(islice(iterations, len(log), None)).params
 

@@ -14,9 +14,12 @@ from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.engines.job_state import forget, is_unfinished
 from agileml.errors import TrainerFailed
+from agileml.iteration_log import LoggedRun
 from agileml.job import Listener, Trained
+from agileml.params.layout import Params
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.reference import replay
 from agileml.runtime.output import Output
 from agileml.runtime.secret_file import read_secret
 from agileml.stopping import Convergence
@@ -136,6 +139,15 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
             )
 
     return run
+
+
+def replayed(request: Request, log: Path) -> tuple[LoggedRun, Params]:
+    """A logged run, and the model that follows from its decisions, computed again in this process."""
+    logged = LoggedRun.read(log)
+    _find_modules_here()
+    source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
+    with redirect_stdout(sys.stderr), _traceback_of_trainer():
+        return logged, replay(source.load(), logged.accepted, request.seed, request.partitions)
 
 
 def finished(request: Request) -> None:

@@ -14,6 +14,7 @@ from spotctl.cli.session import JsonOption, Session
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
     from agileml.job import Listener
+    from spotctl.analyses.train import Request
 
 
 def train(
@@ -89,6 +90,14 @@ def train(
     log: Annotated[
         Path | None, typer.Option(help="Iteration log: one JSON object per clock, and one for the job.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG",
+            help="Instead of training, compute the model of an earlier --deterministic run from its iteration log, with"
+            " the same trainer, --arg, --seed and --partitions, and compare the two.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Output file for the model (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot of the run: time per clock and events (.png, .svg).")] = None,
     json_: JsonOption = False,
@@ -112,6 +121,12 @@ def train(
     Example: spotctl train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
+
+    With backup workers the model depends on which work was late. The log says so, and --replay repeats the run from it.
+
+    Example: spotctl train mlr --deterministic --stragglers backup-workers --log run.jsonl
+
+    Example: spotctl train mlr --replay run.jsonl --out model.npz
     """
     from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
     from agileml.runtime.output import show
@@ -129,6 +144,9 @@ def train(
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)
+    if replay is not None:
+        _replay(session, request, replay, out, as_json=json_)
+        return
     run = train.prepared(request)
     history: list[Iteration] = []
     with ExitStack() as stack:
@@ -151,11 +169,32 @@ def train(
     elif history:
         session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
     check_nothing_lost(trained.counters)
-    if not trained.interrupted:
-        train.finished(request)
     if trained.interrupted:
         saved = "was not saved; --out FILE saves it" if out is None else f"is saved in {out}"
         raise Interrupted(f"interrupted; the model after clock {trained.clocks} {saved}")
+    train.finished(request)
+
+
+def _replay(session: Session, request: Request, log: Path, out: Path | None, *, as_json: bool) -> None:
+    from agileml.reference import model_digest
+    from spotctl.analyses import train
+    from spotctl.errors import BadRequest
+    from spotctl.files.model_file import save_model
+
+    logged, model = train.replayed(request, log)
+    digest, clocks = model_digest(model), len(logged.accepted)
+    if logged.digest not in (None, digest):
+        raise BadRequest(
+            f"--replay {log}: clock {clocks} has model {digest}, and the run had {logged.digest}; only --deterministic"
+            " runs can be replayed, with the same trainer, --arg, --seed and --partitions"
+        )
+    if out is not None:
+        save_model(model, out)
+    if as_json:
+        session.answer_json({"clocks": clocks, "model_sha256": digest, "compared": logged.digest is not None})
+        return
+    compared = "the same as the run's" if logged.digest else "not compared: the log has no end"
+    session.out.print(f"model after clock {clocks}: sha256 {digest}, {compared}")
 
 
 def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:

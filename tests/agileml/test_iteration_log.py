@@ -10,7 +10,7 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
-from agileml.iteration_log import IterationLog, last_line_of, line_of
+from agileml.iteration_log import IterationLog, LoggedRun, last_line_of, line_of
 from agileml.job import Counters, Trained
 from agileml.policies.policy import ClockSums
 from agileml.reference import model_digest
@@ -82,3 +82,20 @@ def test_a_job_that_fails_to_start_keeps_the_old_log(tmp_path: Path) -> None:
     with IterationLog(path):
         pass
     assert path.read_text() == "of another job"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no clock in it"),
+        ('{"clock": 1}\n', "line 1: not a line of an iteration log"),
+        ("[]\n", "line 1: not a line of an iteration log"),
+        ("{\n", "line 1: not a line of an iteration log"),
+        ('{"clock": 2, "accepted": []}\n', "line 1: clock 2 follows 0"),
+    ],
+)
+def test_what_is_no_iteration_log_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(text)
+    with pytest.raises(BadArgument, match=message):
+        LoggedRun.read(path)

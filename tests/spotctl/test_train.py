@@ -443,3 +443,29 @@ def test_ctrl_c_saves_the_model_and_ends_with_130(tmp_path: Path) -> None:
     assert np.load(tmp_path / "model.npz")["users"].shape == (2000, 16)
     last = json.loads((tmp_path / "run.jsonl").read_text().splitlines()[-1])
     assert "clock" in last
+
+
+BACKUPS = ("mlr", "--arg", "examples=800", "--arg", "parts=8", "--seed", "3")
+
+
+def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Path) -> None:
+    log, out = tmp_path / "run.jsonl", tmp_path / "model.npz"
+    ran = spotctl(
+        "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "6", "--log", log, "--json",
+        "--stragglers", "backup-workers=1", "--chaos", "power law 3; at clock 3 kill 1",
+    )  # fmt: skip
+    ending = ran.json
+    assert ending["dropped_chunks"]
+    replayed = spotctl("train", *BACKUPS, "--replay", log, "--json", "--out", out)
+    assert replayed.json == {"clocks": 6, "model_sha256": ending["model_sha256"], "compared": True}
+    with zipfile.ZipFile(out) as archive:
+        assert archive.namelist() == ["weights.npy"]
+    interrupted = tmp_path / "interrupted.jsonl"
+    interrupted.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    said = spotctl("train", *BACKUPS, "--replay", interrupted).out
+    assert said == f"model after clock 6: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
+    other = spotctl("train", *BACKUPS[:-1], "4", "--arg", "rate=2", "--replay", log)
+    assert other.code == 2
+    assert "only --deterministic runs can be replayed" in other.error
+    fewer = spotctl("train", "mlr", "--arg", "parts=2", "--replay", log)
+    assert "clock 1 of the log has chunks that LogisticRegression does not have" in fewer.error
