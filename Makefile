@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults format bench big compare forecast quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults format bench big compare forecast quickstart examples sample docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -73,5 +73,8 @@ examples: ## Run every example, each with its own home folder
 sample: ## Regenerate the synthetic price history in the wheel
 	$(PYTHON) -m bench.price_sample pricing_data/samples/prices.parquet
 
+docs: ## Build the site of the documentation in docs/_build (pip install '.[docs]'); needs no network
+	sphinx-build -W --keep-going -q -b html docs docs/_build
+
 clean: ## Remove caches and build output
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist docs/_build docs/generated *.egg-info

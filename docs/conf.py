@@ -1,0 +1,50 @@
+"""How Sphinx builds the site: `make docs`. Fonts are those of the reader's computer, and nothing is fetched."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reference
+
+PAGES = {
+    "Start": "tutorial glossary",
+    "How to": "nightly budget-and-deadline several-jobs training own-strategy reports prices aws google-cloud azure"
+    " between-machines parallel",
+    "Reference": "generated/commands generated/job-file commands python-api benchmarks",
+    "Explanation": "planning forecast guarantees papers stragglers machines remote-runner architecture test-clouds"
+    " decisions/index",
+}
+"""The pages of each section, in order. `make docs` fails for a page that is in none."""
+
+project = "spotctl"
+html_title = "spotctl"
+extensions = ["myst_parser"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+suppress_warnings = ["myst.header"]
+html_theme = "furo"
+html_copy_source = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#14866d", "color-brand-content": "#0b6e4f"},
+    "dark_css_variables": {"color-brand-primary": "#48bd9f", "color-brand-content": "#5fcfa8"},
+}
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("builder-inited", lambda builder: reference.write(Path(builder.srcdir) / "generated"))
+    app.connect("source-read", _add_contents)
+
+
+def _add_contents(_app, page, source):
+    """The tables of contents stand here, so that the pages read well without Sphinx, too."""
+    if page == "index":
+        source[0] += "".join(_contents(pages.split(), f":caption: {title}") for title, pages in PAGES.items())
+    if page == "decisions/index":
+        source[0] += _contents(["0*"], ":glob:")
+
+
+def _contents(pages, *options):
+    return (
+        "\n```{toctree}\n" + "\n".join((":hidden:" if len(pages) > 1 else ":maxdepth: 1", *options, *pages)) + "\n```\n"
+    )

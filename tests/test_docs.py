@@ -1,0 +1,140 @@
+"""README and documentation: commands parse or run, job files are those of the examples, links lead somewhere.
+
+Of the pages, only blocks marked `sh` run here. `sh slow` marks launches that take minutes, `sh cloud` what needs an
+account; SPOTCTL_DOCS=all runs the slow ones, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from typer.main import get_command
+
+from bench.readme_picture import PICTURE, Way, drawn
+from spotctl.cli.app import app
+from tests.spotctl.cli import spotctl
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+SITE = [page for page in PAGES if page != README]
+RUN = ("sh", "sh slow") if os.environ.get("SPOTCTL_DOCS") == "all" else ("sh",)
+EXAMPLES = {"spirals": "examples/pytorch/job.yaml", "digits": "examples/trainers/digits.yaml"}
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """The fenced blocks of a page: what stands behind the fence, and the content."""
+    return iter(re.findall(r"^```(\w[^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+
+
+def commands(text: str) -> list[list[str]]:
+    lines = [line.split("  #")[0].strip() for line in text.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("spotctl ")]
+
+
+def runnable() -> list[tuple[str, list[str]]]:
+    return [
+        (page.name, words) for page in SITE for kind, text in blocks(page) if kind in RUN for words in commands(text)
+    ]
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("checkpoints"))
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("clone")
+def test_the_commands_of_the_pages_run() -> None:
+    found = runnable()
+    assert len(found) >= 5
+    for page, words in found:
+        ended = spotctl(*words)
+        assert ended.code in (None, 0), f"{page}: spotctl {shlex.join(words)}: {ended.err}"
+
+
+def test_every_command_in_the_documentation_exists_with_its_options() -> None:
+    """Also those that need a cloud or a file: each is parsed as the command line would."""
+    group = get_command(app)
+    checked = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        fenced = "".join(content for _, content in blocks(page))
+        for words in commands("\n".join(re.findall(r"^ {4}.*", text, re.MULTILINE)) + "\n" + fenced):
+            used = words[: words.index("&&")] if "&&" in words else words
+            command, rest = group, [re.sub(r"[\[\]]", "", word) for word in used if word not in ("\\", "...")]
+            while rest and rest[0] in getattr(command, "commands", {}):
+                command = command.commands[rest.pop(0)]  # type: ignore[attr-defined]
+            assert not hasattr(command, "commands") or not rest or rest[0].startswith("--"), f"{page.name}: {words}"
+            known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+            options = (
+                [word.split("=")[0] for word in rest[: rest.index("--")] if "--" in rest] if "--" in rest else rest
+            )
+            unknown = [word for word in options if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
+            assert not unknown, f"{page.name}: spotctl {shlex.join(words)}: {unknown}"
+            checked += 1
+    assert checked > 60
+
+
+@pytest.mark.usefixtures("clone")
+def test_the_job_files_of_the_readme_are_the_examples() -> None:
+    shown = {text.split()[1]: text for kind, text in blocks(README) if kind == "yaml"}
+    assert shown.keys() == EXAMPLES.keys()
+    for name, text in shown.items():
+        file = (ROOT / EXAMPLES[name]).read_text(encoding="utf-8")
+        assert text == re.sub(r"^#.*\n", "", file, flags=re.MULTILINE)
+    plan = spotctl("plan", EXAMPLES["digits"], "--json")
+    assert plan.code in (None, 0), plan.err
+
+
+def test_the_pytorch_script_goes_on_where_it_stopped(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = clone / "examples" / "pytorch" / "train.py"
+    monkeypatch.setenv("SPOTCTL_CHECKPOINT_DIR", str(clone / "kept"))
+    text = script.read_text(encoding="utf-8")
+    torch.set_num_threads(1)  # as its job file does
+    for epochs in (1, 2):
+        script.write_text(re.sub(r"^EPOCHS = \d+", f"EPOCHS = {epochs}", text, flags=re.MULTILINE), encoding="utf-8")
+        runpy.run_path(str(script))
+    assert capsys.readouterr().out == "resuming at epoch 2\n"
+
+
+def test_links_lead_to_files_of_the_repository() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_picture_shows_the_figures_that_the_readme_gives() -> None:
+    said = re.findall(r"\$(\d+)", re.findall(r"!\[(.*?)\]", README.read_text(encoding="utf-8"))[0])
+    shown = re.findall(r'class="amount">\$(\d+), \d+ h<', PICTURE.read_text(encoding="utf-8"))
+    assert len(shown) == 3
+    assert said == shown
+
+
+def test_the_longest_bar_of_the_picture_is_the_most_expensive_way() -> None:
+    picture = drawn([Way("on-demand", 200.0, 20.0, 0.0), Way("price-capacity", 50.0, 15.0, 3.0)])
+    widths = [float(width) for width in re.findall(r'width="([\d.]+)" height="36"', picture)]
+    assert widths[0] == pytest.approx(4 * widths[1], rel=0.01)
+    assert "$200, 20 h" in picture
+
+
+def test_the_reference_has_every_command_and_every_key() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "reference.py"))
+    listed = "\n".join(pages["commands"]())
+    for name in ("launch", "plan", "prices fetch", "report cost", "nightly install", "backtest run"):
+        assert f"\n## spotctl {name}\n" in listed
+    assert "| `--max-cost` | " in listed
+    keys = "\n".join(pages["job_file"]())
+    assert all(f"| `{key}` | " in keys for key in ("name", "budget", "unwarned", "accelerators", "every"))
