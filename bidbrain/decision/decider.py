@@ -8,7 +8,7 @@ machines while spot keeps failing (`on_demand_fallback`), returns to spot, and r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
@@ -22,7 +22,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import REGIONS
 from bidbrain.values import Overheads
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR, MINUTE, SECOND
 
 LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
@@ -34,6 +34,10 @@ _NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
 
+def _free(_: Rent) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Decider:
     """A strategy within a job's limits, itself a strategy: decisions depend only on the situation.
@@ -41,6 +45,7 @@ class Decider:
     `deadline` is None if the job has none, or if its length is unknown. `worth` is the value of slack; without it a
     deadline only has its safety net. `look` is the longest time to the next decision while slack runs out. `speed` is
     the part of the machines' speed that checkpoints leave. A gang with `roaming` may move between regions.
+    `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars per hour.
     """
 
     offers: tuple[Offer, ...]
@@ -57,6 +62,7 @@ class Decider:
     look: int = LOOK_AGAIN
     speed: float = 1.0
     roaming: Roaming | None = None
+    held_price: Callable[[Rent], int] = _free
 
     @property
     def name(self) -> str:
@@ -89,7 +95,8 @@ class Decider:
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
-        return usd(self.billing.bill(Life(0, self.lease, End.LEFT), rent.highest_price).amount)
+        lease = self.billing.bill(Life(0, self.lease, End.LEFT), rent.highest_price).amount
+        return usd(lease + self.held_price(rent) * -(-self.lease // SECOND))
 
     def _unhurried(self, situation: Situation) -> Decision:
         """The decision of a job without a deadline."""

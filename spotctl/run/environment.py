@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bidbrain.strategies.base import Rent
 from spotctl.agent import layout
 from spotctl.errors import MissingSecret
 from spotctl.files.job.spec import Image, JobSpec, ProgramKind, data_variable
@@ -95,6 +96,11 @@ class RunEnvironment:
         if not isinstance(self.provider, BillsHoldings):
             return Holdings()
         return self.provider.holdings(market, spot=spot, disk_gib=self.order_settings.image.disk_gib)
+
+    def held_price(self, rent: Rent) -> int:
+        """What the disk and the address of one machine of a purchase cost, in nano-dollars per hour."""
+        held = self.holdings(rent.offer.market, spot=rent.bid is not None)
+        return held.disk + held.address
 
     def redacted(self, text: str) -> str:
         """The text without the values of secrets: what a program prints may contain them."""

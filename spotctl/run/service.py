@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import MINUTE
 from spotctl import ledger
 from spotctl.errors import BadRequest
@@ -99,7 +99,7 @@ class Runner:
             environment.lease_times,
             rules.limits.budget,
             rules.limits.least,
-            partial(_holdings, environment),
+            environment.held_price,
         )
         # Those of an earlier process may not have been looked at in time.
         self._intents_before = journal.state.intents
@@ -399,9 +399,3 @@ class Runner:
             order = self.state.orders[intent]
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:
                 self._journal.write(ev.OrderSettled(intent))
-
-
-def _holdings(environment: RunEnvironment, rent: Rent) -> int:
-    """Nano-dollars per hour for the disk and the address of a machine of a purchase."""
-    held = environment.holdings(rent.offer.market, spot=rent.bid is not None)
-    return held.disk + held.address

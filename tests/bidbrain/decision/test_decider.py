@@ -203,6 +203,14 @@ def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> Non
     assert rents(deciding(Rent(A, 8, None)).decide(replace(situation(), usd_left=0.33))) == [Rent(A, 6, None)]
 
 
+def test_disks_and_addresses_are_part_of_what_a_lease_costs() -> None:
+    wanted = Rent(A, 8, 30 * CENT)
+    made = deciding(wanted)
+    assert rents(made.decide(replace(situation(), usd_left=0.33))) == [replace(wanted, machines=4)]
+    made = replace(made, held_price=lambda rent: 30 * CENT if rent.bid is not None else 0)
+    assert rents(made.decide(replace(situation(), usd_left=0.33))) == [replace(wanted, machines=2)]
+
+
 def test_a_budget_that_does_not_cover_what_is_wanted_tries_fewer_machines_other_markets_and_lower_bids() -> None:
     """16 minutes of three machines at 30 cents are 24 cents; bids near the price of 1 cent cost a twentieth of that."""
     made = deciding(Rent(A, 3, 30 * CENT), limits=MachineLimits(3, 8, {}))
