@@ -102,7 +102,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         if journal.state.planned is None:
             journal.write(expectation(planned))
         # A machine is paid for at least one lease.
-        decider = replace(planned.decider, lease=times.lease + times.teardown, extra=environment.held_price)
+        decider = replace(planned.decider, lease=times.lease + times.teardown, held_price=environment.held_price)
         live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())
 
