@@ -52,6 +52,11 @@ class ElasticSettings:
     layer_bytes: Sequence[float]
     every: int = 1
 
+    @property
+    def batch(self) -> int:
+        """Microbatches in a batch, the same in all layouts."""
+        return next(iter(self.layouts.values())).batch
+
 
 @dataclass(frozen=True)
 class EpochRecord:
@@ -209,7 +214,7 @@ class ElasticController:
             self._held = dict.fromkeys(self._held, frozenset())
             self.redone += self.batch - self.backup
             self.batch = self.backup
-            first = self.batch * self.settings.layouts[max(self.settings.layouts)].batch
+            first = self.batch * self.settings.batch
             self.losses = {k: loss for k, loss in self.losses.items() if k < first}
 
     def _seat(self) -> list[tuple[str, Instruction]]:

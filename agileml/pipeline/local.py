@@ -16,7 +16,7 @@ import cloudpickle
 
 from agileml.errors import JobFailed
 from agileml.pipeline.copies import Copies, copies_for, final_weights, store_copy
-from agileml.pipeline.elastic import ElasticController
+from agileml.pipeline.elastic import ElasticController, ElasticPhase
 from agileml.pipeline.elastic_messages import (
     CONTROLLER,
     BatchesDone,
@@ -64,6 +64,7 @@ class LocalPipeline:
         self._folder = short_folder("agileml-pipeline-")
         self._secret = secrets.token_bytes(32)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._warned: set[str] = set()
         self._endpoint = Endpoint(Identity(CONTROLLER), self._secret)
         self._endpoint.listen(socket_of(self._folder, CONTROLLER))
 
@@ -98,6 +99,7 @@ class LocalPipeline:
 
     def warn(self, name: str) -> None:
         """A node will be taken away: it finishes its batch and hands its layers on."""
+        self._warned.add(name)
         self._handle(NodeWarned(name))
 
     def kill(self, name: str) -> None:
@@ -148,7 +150,14 @@ class LocalPipeline:
             save_checkpoint(self._checkpoint, self.controller, self.copies)
 
     def _check(self) -> None:
-        """A job without processes would wait forever."""
-        if not self.nodes and not self._endpoint.peers and not self.controller.finished:
-            statuses = ", ".join(f"{name}: {process.returncode}" for name, process in self._processes.items())
-            raise JobFailed(f"all nodes are gone (exit status {statuses or 'none was started'}); start the job again")
+        """Nodes join after a batch only: too few nodes for a batch would wait forever."""
+        staying, needed = set(self.nodes) - self._warned, min(self.controller.settings.layouts)
+        if self.controller.phase is not ElasticPhase.WAITING or len(staying) >= needed:
+            return
+        ended = {name: process.returncode for name, process in self._processes.items() if name not in self.nodes}
+        statuses = ", ".join(f"{name}: {code}" for name, code in ended.items()) or "none"
+        again = "; start it again with the same checkpoint" if self._checkpoint else ""
+        raise JobFailed(
+            f"{len(staying)} nodes are left in update {self.controller.batch}, and the model needs at least {needed}"
+            f" (exit status of the others: {statuses}){again}"
+        )

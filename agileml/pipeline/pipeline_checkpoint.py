@@ -12,6 +12,7 @@ from agileml.errors import BadArgument
 from agileml.pipeline.copies import Copies
 from agileml.pipeline.elastic import ElasticController
 from agileml.pipeline.node import STATE, PipelineFrame
+from agileml.pipeline.schemes import FLUSHING
 
 _ABOUT = "about"
 
@@ -21,6 +22,7 @@ def save_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
     batch = controller.backup
     about = {
         "batch": batch,
+        "as": _terms(controller),
         "losses": {str(k): loss for k, loss in controller.losses.items()},
         "versions": {str(layer): frame.versions for layer, frame in copies[batch].items()},
     }
@@ -29,6 +31,13 @@ def save_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
     with new.open("wb") as file:
         np.savez(file, **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
     new.replace(path)
+
+
+def _terms(controller: ElasticController) -> str:
+    """What the result depends on; flushing schemes have the same."""
+    settings = controller.settings
+    scheme = "flush" if settings.scheme in FLUSHING else settings.scheme
+    return f"{scheme} with {settings.batch} microbatches"
 
 
 def load_checkpoint(path: Path, controller: ElasticController, copies: Copies) -> None:
@@ -49,5 +58,10 @@ def load_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
     if len(copies[batch]) != len(controller.settings.layer_bytes):
         raise BadArgument(
             f"checkpoint {path} belongs to a model of {len(copies[batch])} layers; remove it or name another"
+        )
+    if about.get("as") != _terms(controller):
+        raise BadArgument(
+            f"checkpoint {path} was written by {about.get('as', 'an older version')}, and this run is"
+            f" {_terms(controller)}: use the same scheme and number of microbatches, or name another file"
         )
     controller.resume(batch, {int(k): loss for k, loss in about["losses"].items()})

@@ -16,6 +16,7 @@ from agileml.pipeline.local import AfterBatch, LocalPipeline
 from agileml.pipeline.model import PipelineModel, Weights
 from agileml.pipeline.node import PipelineTask
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.plan import ParallelPlan
 from agileml.pipeline.schemes import STASHING, check_scheme
 from agileml.pipeline.seats import PipelineLayout
 from agileml.pipeline.sim import PipelineFault, SimulatedPipeline
@@ -71,6 +72,43 @@ def controller_for(
     return ElasticController(ElasticSettings(plan.scheme, plan.batches, found, sizes, plan.every))
 
 
+def _controller_on(nodes: int, model: PipelineModel, plan: PipelinePlan) -> ElasticController:
+    controller = controller_for(model, plan)
+    least = min(controller.settings.layouts)
+    if nodes < least:
+        raise BadArgument(f"nodes is {nodes}: {plan.scheme} needs at least {least} with these stages and microbatches")
+    return controller
+
+
+def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int = 1) -> PipelinePlan:
+    """Trains a model as `plan` splits it; with other numbers of nodes, as `layouts` does."""
+    covered = [layer for stage in plan.stages for layer in range(stage.layers[0], stage.layers[1] + 1)]
+    if covered != list(range(len(model.layers))):
+        raise BadArgument(
+            f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has {len(model.layers)}:"
+            " profile this model, and plan again"
+        )
+    spans, replicas = tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
+    if plan.scheme in STASHING:
+        layout = PipelineLayout((spans,), (1,), replicas=replicas if max(replicas) > 1 else ())
+    else:
+        layout = PipelineLayout((spans,) * replicas[0], (plan.microbatches,) * replicas[0], plan.chunks)
+    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth)
+    sizes = [float(sum(one.nbytes for one in model.initial(layer))) for layer in covered]
+    others = layouts([1.0 + size for size in sizes], rules, plan.devices)
+    return PipelinePlan(
+        batches,
+        layout.batch,
+        plan.scheme,
+        plan.chunks,
+        plan.recompute,
+        every,
+        plan.depth,
+        plan.devices,
+        {**others, plan.devices: layout},
+    )
+
+
 def train_local(
     model: PipelineModel,
     optimizer: Optimizer,
@@ -82,7 +120,7 @@ def train_local(
 ) -> TrainedPipeline:
     """Trains on processes of this computer. `after_batch` may warn, kill and add nodes."""
     check_whole("nodes", nodes, 1)
-    controller = controller_for(model, plan)
+    controller = _controller_on(nodes, model, plan)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
     with LocalPipeline(task, controller, checkpoint) as pipeline:
         for i in range(nodes):
@@ -102,7 +140,7 @@ def train_simulated(
 ) -> TrainedPipeline:
     """Trains in this process, with messages in random order and the given faults."""
     check_whole("nodes", nodes, 1)
-    controller = controller_for(model, plan)
+    controller = _controller_on(nodes, model, plan)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
     pipeline = SimulatedPipeline(task, controller, [f"n{i}" for i in range(nodes)], faults, seed)
     return _result(controller, pipeline.run())

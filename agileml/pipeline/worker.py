@@ -65,11 +65,11 @@ class PipelineWorker:
                 case Received():
                     if not self._take(opened(event)):
                         return False
-                case Lost(peer, _) | Rejected(peer) if peer == CONTROLLER:
-                    return False
                 case Rejected(peer, no_answer=True) if peer:
                     # It was too busy to answer in time.
                     self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
+                case Lost(peer, _) | Rejected(peer) if peer == CONTROLLER:
+                    return False
                 case Lost(peer, _):
                     self._waiting.pop(peer, None)
         return True

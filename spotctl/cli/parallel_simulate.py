@@ -39,7 +39,7 @@ def simulate(
     check_whole("batches", batches, 1, 1000)
     if timeline and timeline.suffix not in (".html", ".json"):
         raise BadRequest(f"--timeline {timeline}: the name must end in .html or .json")
-    given = load_plan(plan)
+    given = load_plan(str(plan))
     played = play(given, batches)
     if timeline:
         page = timeline_page(played.run, f"{given.model}: {summary(given)}")

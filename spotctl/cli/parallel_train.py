@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,13 @@ from spotctl.cli.session import JsonOption, Session
 def train(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="mlp, transformer, or FILE.py:FUNCTION.")],
+    plan: Annotated[
+        str,
+        typer.Option(
+            help="A plan of `spotctl parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find in"
+            " $SPOTCTL_PARALLEL. It overrides nodes, stages, scheme, chunks, recomputation and microbatch options."
+        ),
+    ] = "",
     nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
     batches: Annotated[int, typer.Option(help="Updates.")] = 20,
     microbatches: Annotated[int, typer.Option(help="Microbatches per update, over all pipelines.")] = 8,
@@ -38,13 +47,16 @@ def train(
 
     With a flushing scheme or 2bw the result does not depend on the number of nodes or on faults, bit for bit.
 
-    Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
+    Examples:
+      spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
+      spotctl parallel train mlp --plan plan.json
     """
     from agileml.pipeline.fault_script import parse_faults
     from agileml.pipeline.optimizers import Optimizer
-    from agileml.pipeline.training import PipelinePlan, save_weights, train_local, train_simulated
+    from agileml.pipeline.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
     from agileml.pipeline.user_model import model_factory
     from spotctl.errors import BadRequest
+    from spotctl.files.parallel_files import load_plan
     from spotctl.show import parallel_tables
 
     session: Session = context.obj
@@ -52,16 +64,34 @@ def train(
         raise BadRequest(f"--engine {engine!r}: choose local or sim")
     if engine == "sim" and (faults or checkpoint):
         raise BadRequest("--engine sim has no processes and no checkpoints: leave out --faults and --checkpoint")
-    plan = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most_nodes=max(nodes, 8))
+    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most_nodes=max(nodes, 8))
     script, rule = parse_faults(faults), Optimizer(optimizer, rate)
-    built = model_factory(model)(microbatch)
-    if engine == "sim":
-        found = train_simulated(built, rule, plan, nodes)
+    if plan:
+        _check_one_machine(os.environ)
+        given = load_plan(plan)
+        microbatch, nodes = given.microbatch, given.devices
+        built = model_factory(model)(microbatch)
+        steps = planned_training(given, built, batches, every)
     else:
-        found = train_local(built, rule, plan, nodes, after_batch=script.after_batch, checkpoint=checkpoint)
+        built = model_factory(model)(microbatch)
+    if engine == "sim":
+        found = train_simulated(built, rule, steps, nodes)
+    else:
+        found = train_local(built, rule, steps, nodes, after_batch=script.after_batch, checkpoint=checkpoint)
     if out:
         save_weights(out, found.weights)
     if json_:
-        session.answer_json(parallel_tables.trained_answer(found, plan))
+        session.answer_json(parallel_tables.trained_answer(found, steps))
     else:
-        session.out.print(parallel_tables.trained_table(found, plan))
+        session.out.print(parallel_tables.trained_table(found, steps))
+
+
+def _check_one_machine(variables: Mapping[str, str]) -> None:
+    """A job gives its plan to every node; each would train the whole model."""
+    from spotctl.errors import BadRequest
+
+    if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
+        raise BadRequest(
+            f"the job has {nodes} nodes, and spotctl parallel train uses one machine: write nodes: 1, or run your own"
+            " program, which finds the plan in $SPOTCTL_PARALLEL"
+        )

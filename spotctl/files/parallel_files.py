@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agileml.errors import BadInput
 from spotctl.errors import BadRequest
+from spotctl.files.job.spec import Command, JobSpec
 
 if TYPE_CHECKING:
     from agileml.pipeline.plan import ParallelPlan
@@ -33,16 +35,28 @@ def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[Mo
         raise BadRequest(f"{path}: is not JSON: {error}") from None
 
 
-def load_plan(path: Path) -> ParallelPlan:
-    """A plan that `spotctl parallel plan --json` wrote."""
+def profiles_of(specs: Sequence[JobSpec]) -> dict[str, tuple[ModelProfile, ...]]:
+    """The profiles of jobs whose model is split over devices, by job name."""
+    found = {}
+    for spec in specs:
+        parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+        if parallel is not None:
+            found[spec.name] = load_profiles(spec.workdir / parallel.profile, None, crossing=1)
+    return found
+
+
+def load_plan(place: str) -> ParallelPlan:
+    """A plan that `spotctl parallel plan --json` wrote: a file, or the JSON itself."""
     from agileml.pipeline.plan import plan_from_json
 
+    inline = place.lstrip().startswith("{")
+    name = "the plan" if inline else place
     try:
-        return plan_from_json(json.loads(_text(path)))
+        return plan_from_json(json.loads(place if inline else _text(Path(place))))
     except BadInput as error:
-        raise BadRequest(f"{path}: {error}") from None
+        raise BadRequest(f"{name}: {error}") from None
     except ValueError as error:
-        raise BadRequest(f"{path}: is not JSON: {error}") from None
+        raise BadRequest(f"{name}: is not JSON: {error}") from None
 
 
 def _of_size(found: tuple[ModelProfile, ...], microbatch: int) -> tuple[ModelProfile, ...]:

@@ -21,7 +21,7 @@ from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unu
 from spotctl.planning.roaming import may_roam
 from spotctl.planning.share import Demand, Share, divide
 from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs, QuotaShare
-from spotctl.planning.work import Rate, measured_for, rates, work_of
+from spotctl.planning.work import Measured, Rate, measured_for, rates, work_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
@@ -119,12 +119,29 @@ def _candidate(job: Job, inputs: PlanningInputs, usable: Bools, lowest: Ints) ->
     if not kinds:
         raise _nothing_usable(job, inputs, found)
     measured = measured_for(spec, inputs.earlier.get(spec.name, {}))
+    if (split := _split(job, inputs, kinds)) is not None:
+        measured = {name: replace(measured.get(name, one), split=one.split) for name, one in split.items()}
+        kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
     names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
     told = rates((one for one in snapshot.catalog.types if one.name in names), measured)
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [told[snapshot.kinds[kind].type].nu for kind in kinds]
     most = _PLACES if may_roam(spec) else _CHEAPEST
     return _Candidate(job, found, told, nu, _worth_a_look(np.array(kinds), nu, lowest, most))
+
+
+def _split(job: Job, inputs: PlanningInputs, kinds: Sequence[int]) -> dict[str, Measured] | None:
+    """Speeds of the job's model on kinds of machines; None for a job that does not split it."""
+    program = job.spec.program
+    if not isinstance(program, Command) or program.parallel is None:
+        return None
+    from spotctl.planning.parallel import split_speeds
+
+    machines = [machine for kind in kinds if (machine := inputs.snapshot.machine[kind]) is not None]
+    try:
+        return split_speeds(program.parallel, job.profiles, program.nodes, machines)
+    except BadRequest as error:
+        raise BadRequest(f"{job.spec.name}: {error}") from None
 
 
 def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> SpotctlError:

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pricing_data.library import Library, Selection
 from spotctl.files.job.spec import JobSpec
+from spotctl.files.parallel_files import profiles_of
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.quota_use import left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
@@ -56,7 +57,8 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
     learned = lessons(settings, library, specs, when.now)
     quotas, held = quotas_left(settings, data.catalog)
-    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas)
+    profiles = profiles_of(specs)
+    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas, profiles=profiles)
     measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
     return JobPlans(plans_of(request, data, learned), begin.remarks + held + measured)
 

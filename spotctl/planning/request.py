@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from types import MappingProxyType
 
+from agileml.pipeline.profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
 from pricing_data.catalog import Catalog
 from pricing_data.interruptions import Interruption
@@ -28,6 +29,7 @@ LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
 
 UNRESOLVED: Mapping[str, int] = MappingProxyType({})
+NO_PROFILES: Mapping[str, tuple[ModelProfile, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class PlanRequest:
     user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
     resolved when the job was launched: a run that is resumed in another time zone keeps them. `quotas` are what the
     jobs may use of those of the settings. `place` is the cloud and region in which a running job has its machines.
+    `profiles` are those of models that are split over devices, by job name.
     """
 
     specs: tuple[JobSpec, ...]
@@ -64,6 +67,7 @@ class PlanRequest:
     deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
     quotas: tuple[Quota, ...] = ()
     place: tuple[str, str] | None = None
+    profiles: Mapping[str, tuple[ModelProfile, ...]] = field(default_factory=lambda: NO_PROFILES)
 
 
 def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> list[JobPlan]:
@@ -81,10 +85,10 @@ def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
-    measured = None if request.hours else hours_of(spec, learned)
+    measured, profiles = None if request.hours else hours_of(spec, learned), request.profiles.get(spec.name, ())
     if measured is None:
-        return Job(spec, deadline, request.hours, request.place)
-    return Job(spec, deadline, measured, request.place, "as earlier runs took")
+        return Job(spec, deadline, request.hours, request.place, profiles=profiles)
+    return Job(spec, deadline, measured, request.place, "as earlier runs took", profiles)
 
 
 def beginning(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from agileml.pipeline.profile import ModelProfile
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixed import Aim, phases_text
 from bidbrain.decision.mixture import MixturePhase, Schedule
@@ -34,7 +35,7 @@ class Job:
     """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
 
     `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
-    from.
+    from. `profiles` are those of the model that is split over the machines' devices.
     """
 
     spec: JobSpec
@@ -42,6 +43,7 @@ class Job:
     hours: float | None = None
     place: tuple[str, str] | None = None
     hours_from: str = "as specified"
+    profiles: tuple[ModelProfile, ...] = ()
 
     @property
     def budget_usd(self) -> float | None:

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
+from typing import TYPE_CHECKING
 
 from bidbrain.eviction.hazard import family_of
 from pricing_data.catalog import InstanceType
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.spec import Command, JobSpec, Training
+
+if TYPE_CHECKING:
+    from agileml.pipeline.plan import ParallelPlan
 
 ALIKE = 0.5
 """How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""
@@ -21,25 +25,27 @@ class Measured:
     """Measured work per hour of one machine of a type, and the source.
 
     `spread` is the standard deviation of the logarithm of what a run reaches. With `scaling` s, n machines do n^(1 + s)
-    times the work of one.
+    times the work of one. `split` is how the job's model is split over the devices of its machines.
     """
 
     per_hour: float
     source: str
     spread: float = 0.0
     scaling: float = 0.0
+    split: ParallelPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """nu of a machine type, its source in words, and whether it is in units of the job's own work; `spread` and
-    `scaling`: see `Measured`."""
+    """nu of a machine type, its source in words, and whether it is in units of the job's own work; `spread`,
+    `scaling` and `split`: see `Measured`."""
 
     nu: float
     source: str
     in_units: bool
     spread: float = 0.0
     scaling: float = 0.0
+    split: ParallelPlan | None = None
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Measured]:
@@ -66,7 +72,7 @@ def rates(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[
 
 def _rate(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, float]) -> Rate:
     if known is not None:
-        return Rate(known.per_hour, known.source, in_units=True, spread=known.spread, scaling=known.scaling)
+        return Rate(known.per_hour, known.source, True, known.spread, known.scaling, known.split)
     if not per_vcpu:
         return Rate(float(machine.vcpus), "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
@@ -113,6 +119,9 @@ def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = "as speci
     longest = inf if stop is None or stop.span is None else stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
         return Work(f"{stop.clocks:,} clocks", units=float(stop.clocks), longest=longest)
+    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    if parallel is not None and parallel.updates is not None and in_units:
+        return Work(f"{parallel.updates:,} updates", units=float(parallel.updates))
     if user_hours is None and spec.hours is not None:
         user_hours = spec.hours / HOUR
     if user_hours is not None:

@@ -52,7 +52,8 @@ class CommandWorkload:
     """Done when the program exits with status 0 on all nodes; any other status fails the job.
 
     `mean_life` takes a market, a bid and a number of machines, and returns the expected time (microseconds of the
-    provider's clock) until the first of these machines is evicted. `checkpoint_cost` (microseconds) is assumed until
+    provider's clock) until the first of these machines is evicted. `split_text` takes a market and returns the plan of
+    the command's model there, as JSON; empty for none. `checkpoint_cost` (microseconds) is assumed until
     one was measured.
     """
 
@@ -62,10 +63,12 @@ class CommandWorkload:
         environment: RunEnvironment,
         mean_life: Callable[[Market, int | None, int], float],
         checkpoint_cost: int = CHECKPOINT.write,
+        split_text: Callable[[Market], str] = lambda _: "",
     ) -> None:
         assert isinstance(spec.program, Command)
         self._spec, self._command, self._environment = spec, spec.program, environment
         self._mean_life, self._checkpoint_cost = mean_life, checkpoint_cost
+        self._split_text = split_text
         pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
         self._shape = GangShape(self._command.nodes, bool(spec.setup or spec.data), pause)
         self._failing_since: float | None = None
@@ -153,6 +156,8 @@ class CommandWorkload:
             "RANK": str(rank),
             "WORLD_SIZE": str(len(nodes)),
         }
+        if split := self._split_text(state.allocations[state.machines[machine].allocation].market):
+            variables["SPOTCTL_PARALLEL"] = split
         task = NodeTask(
             f"{run}.{attempt.attempt}",
             rank=rank,

@@ -197,6 +197,7 @@ def plan_of_run(
 
     `quotas` are the parts that it may use, if they differ from those at its start; its machines then stay in `place`.
     """
+    from spotctl.files.parallel_files import profiles_of
     from spotctl.planning.learning.read import lessons
     from spotctl.planning.planner import market_data
     from spotctl.planning.request import PlanRequest, plans_of
@@ -205,7 +206,8 @@ def plan_of_run(
     spec, known = restored(began.spec, settings.home), library(settings)
     deadlines = {} if began.deadline is None else {spec.name: began.deadline}
     parts = quotas_from(began.quotas if quotas is None else quotas)
-    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=parts, place=place)
+    profiles = profiles_of((spec,))
+    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=parts, place=place, profiles=profiles)
     learned = lessons(settings, known, (spec,), began.wall_us)
     (plan,) = plans_of(request, market_data(known, (spec,)), learned)
     return plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
@@ -23,7 +24,7 @@ def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], J
     if isinstance(spec.program, Command):
         from spotctl.run.command_workload import CommandWorkload
 
-        return CommandWorkload(spec, environment, _mean_life(plan))
+        return CommandWorkload(spec, environment, _mean_life(plan), split_text=_split_text(spec.program, plan))
     from spotctl.run.training_workload import TrainingWorkload
 
     return TrainingWorkload(spec, environment)
@@ -44,6 +45,18 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
         return checkpoint_interval.mean_life(history, Rent(offer, machines, bid), newest_price)
 
     return mean_life
+
+
+def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Market], str]:
+    """For a market, how the command's model is split over its machines, as JSON; empty if the job does not ask."""
+
+    def split_text(market: Market) -> str:
+        if command.parallel is None:
+            return ""
+        split = plan().rates[market.instance_type].split
+        return "" if split is None else json.dumps({**split.to_json(), "rejected": []})
+
+    return split_text
 
 
 def check_clouds(spec: JobSpec) -> None:

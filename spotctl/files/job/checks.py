@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from bidbrain.strategies.names import REGIONS
 from pricing_data.market import is_region_of
@@ -40,12 +41,24 @@ def code_problems(spec: JobSpec) -> list[Problem]:
         return [Problem(("workdir",), f"there is no folder {spec.workdir}; expected a path relative to the job file")]
     program = spec.program
     if not isinstance(program, Training):
-        return []
+        return _profile_problems(spec.workdir, program)
     if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
         return [Problem(("app",), wrong)]
     if wrong := arguments_problem(program.app, program.args):
         return [Problem(("args",) if program.args else ("app",), wrong)]
     return []
+
+
+def _profile_problems(workdir: Path, program: Command) -> list[Problem]:
+    parallel = program.parallel
+    if parallel is None or (workdir / parallel.profile).is_file():
+        return []
+    loc = ("parallel",) if program.parallel_auto else ("parallel", "profile")
+    message = (
+        f"there is no file {parallel.profile!r} in {workdir}; write it with spotctl parallel profile MODEL --out"
+        f" {parallel.profile}"
+    )
+    return [Problem(loc, message)]
 
 
 def _of_stop(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001 - all checks are called alike

@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from agileml.pipeline.schemes import SCHEMES
 from bidbrain.strategies.names import NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.market import CLOUDS
@@ -30,6 +31,7 @@ from pricing_data.units import (
     parse_duration,
     parse_time,
 )
+from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.values import Accelerators, ByClock, Number, Objective, ProgramKind, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
@@ -49,6 +51,7 @@ _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
 _MOST = 10**9
+OPTIMIZERS = ("adam", "momentum", "sgd")
 AUTO = "auto"
 """Left to spotctl to choose."""
 ANY = "any"
@@ -371,6 +374,14 @@ def _number(expected: str, fits: Callable[[float], bool] = lambda _: True, **lim
     return Form(read, expected, {"type": "number", **limits})
 
 
+def _auto_or(form: Form) -> Form:
+    """The form, or `auto`, which is None."""
+    schema = {"anyOf": [{"const": AUTO}, dict(form.schema)]}
+    return Form(
+        lambda written: None if written == AUTO else form.read(written), f"auto, or {form.expected}", schema, form.write
+    )
+
+
 # -- the forms of a job file -------------------------------------------------------------------------------------------
 
 _COMPLETE_STRATEGIES = [name for name, argument in STRATEGIES.items() if re.fullmatch(argument, "")]
@@ -448,6 +459,12 @@ EVERY = _text(
     lambda written: None if written == AUTO else _read_span(written),
     span_text,
 )
+WORD_AUTO = _choice((AUTO,))
+AUTO_OR_COUNT = _auto_or(_whole(1, _MOST))
+AUTO_OR_FLAG = _auto_or(FLAG)
+SCHEME = _choice((AUTO, *SCHEMES))
+OPTIMIZER = _choice(OPTIMIZERS)
+DEVICE = _choice((CPU, *ACCELERATOR_SPEEDS))
 MOMENT = _text(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}.*", "an ISO 8601 time such as 2026-01-25T06:00:00Z", _read_moment, format_time
 )

@@ -14,6 +14,7 @@ from agileml.apps.builtin import BUILT_IN
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
 from spotctl.files.job import forms
+from spotctl.files.job.devices import CPU
 from spotctl.files.job.forms import ANY, AUTO
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
 from spotctl.files.job.values import Accelerators, ByClock, Objective, ProgramKind, Range, Within
@@ -30,6 +31,7 @@ __all__ = [
     "Needs",
     "Notify",
     "Objective",
+    "Parallel",
     "ProgramKind",
     "Range",
     "Reliable",
@@ -113,6 +115,44 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Parallel:
+    """How a command's model is split over the devices of its machines."""
+
+    profile: str = key(
+        forms.TEXT,
+        "Profile of the model, in workdir, as `spotctl parallel profile` writes it; profile.json if left out.",
+        "profile.json",
+        default="profile.json",
+    )
+    device: str = key(
+        forms.DEVICE,
+        "What the profile was measured on: an accelerator, or cpu for a core; cpu if left out. Other accelerators are"
+        " estimated from it.",
+        "V100",
+        default=CPU,
+    )
+    updates: int | None = key(forms.CLOCKS, "How many updates the job makes, to tell its length.", 5000)
+    batch: int | None = key(forms.AUTO_OR_COUNT, "Samples per update; 8 microbatches if left out.", 512, "auto")
+    microbatch: int | None = key(
+        forms.AUTO_OR_COUNT, "Samples per microbatch: a profiled size; the largest if left out.", "auto", 4
+    )
+    scheme: str = key(
+        forms.SCHEME,
+        "How microbatches flow through the pipeline stages; auto chooses among those that delay no gradient.",
+        AUTO,
+        "2bw",
+        default=AUTO,
+    )
+    stages: int | None = key(forms.AUTO_OR_COUNT, "Pipeline stages.", "auto", 4)
+    replicas: int | None = key(forms.AUTO_OR_COUNT, "Pipelines next to each other.", "auto", 2)
+    chunks: int | None = key(forms.AUTO_OR_COUNT, "Chunks per device of the interleaved scheme.", "auto", 2)
+    recompute: bool | None = key(
+        forms.AUTO_OR_FLAG, "Whether activations are computed again in the backward pass.", "auto", True
+    )
+    optimizer: str = key(forms.OPTIMIZER, "Its state takes memory; adam if left out.", "adam", default="adam")
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A shell command that runs on each node; all nodes start, stop and move together."""
 
@@ -133,6 +173,20 @@ class Command:
         {"137": 2, "setup": 1},
         default={},
     )
+    parallel_auto: str | None = key(
+        forms.WORD_AUTO,
+        "For a command: auto splits its model over the devices of its machines; $SPOTCTL_PARALLEL holds the plan.",
+        AUTO,
+        name="parallel",
+    )
+    parallel_as_given: Parallel | None = key(
+        Parallel, "Or how it is split.", {"batch": 512, "scheme": "flush"}, name="parallel"
+    )
+
+    @property
+    def parallel(self) -> Parallel | None:
+        """How the model is split; None if the job does not ask for that."""
+        return Parallel() if self.parallel_auto else self.parallel_as_given
 
 
 _KIND = Key(

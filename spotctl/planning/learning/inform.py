@@ -36,7 +36,9 @@ def informed(known: PlanningInputs, specs: Mapping[str, JobSpec], learned: Mappi
 def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
     """How long all machines of a job are busy, if neither clocks nor minutes say when it ends."""
     stop = spec.program.stop if isinstance(spec.program, Training) else None
+    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
     counted = stop is not None and (stop.clocks is not None or stop.span is not None)
+    counted = counted or (parallel is not None and parallel.updates is not None)
     return None if learned is None or counted or spec.hours is not None else learned.hours
 
 

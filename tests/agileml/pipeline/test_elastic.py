@@ -17,8 +17,12 @@ from agileml.pipeline.layers import Dense, cross_entropy, squared_error
 from agileml.pipeline.local import LocalPipeline
 from agileml.pipeline.model import PipelineModel, Weights
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.planner import plan as best_plan
+from agileml.pipeline.profile import LayerCost, ModelProfile
+from agileml.pipeline.requests import SplitRequest
 from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.training import PipelinePlan, train_local, train_simulated
+from agileml.pipeline.topology import Topology
+from agileml.pipeline.training import PipelinePlan, planned_training, train_local, train_simulated
 from tests.agileml.pipeline.elastic_schedules import problem
 from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
 from tests.waiting import eventually
@@ -77,6 +81,31 @@ def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
     assert same(found.weights, undisturbed(10, late=1))
     assert len(killed) == 1
     assert killed[0] not in found.history[-1].nodes
+
+
+def test_too_few_nodes_end_the_run_with_their_exit_status() -> None:
+    def kill(pipeline: LocalPipeline) -> None:
+        pipeline.kill(pipeline.controller.history[-1].nodes[0])
+
+    plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
+    with pytest.raises(JobFailed, match=r"1 nodes are left in update \d+, and the model needs at least 2 .*: -9\)"):
+        train_local(MODEL, MOMENTUM, plan, 2, after_batch=kill)
+    with pytest.raises(BadArgument, match="nodes is 1: flush needs at least 2"):
+        train_local(MODEL, MOMENTUM, plan, 1)
+
+
+def test_a_plan_is_trained_as_it_says() -> None:
+    """Interleaved on two pipelines of two stages, as the planner chooses where links are fast."""
+    layers = tuple(LayerCost(str(i), 1.0, 2.0, 1.0, 1.0, 1.0) for i in range(len(MODEL.layers)))
+    request = SplitRequest(Topology((4,), (1e9,)), 8, scheme="interleaved", stages=2, pipelines=2, chunks=2)
+    chosen = best_plan([ModelProfile("small", 2, layers)], request)
+    planned = planned_training(chosen, MODEL, batches=3)
+    assert planned.layouts is not None
+    assert [len(spans) for spans in planned.layouts[4].pipelines] == [4, 4]
+    found = train_simulated(MODEL, MOMENTUM, planned, 4)
+    assert same(found.weights, undisturbed(3))
+    with pytest.raises(BadArgument, match="for 5 layers, and the model has 6"):
+        planned_training(best_plan([ModelProfile("small", 2, layers[:5])], request), MODEL, 3)
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

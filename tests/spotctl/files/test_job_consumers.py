@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from spotctl.files.job.checks import UNSUPPORTED
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
-from spotctl.files.job.spec import Command, JobSpec
+from spotctl.files.job.spec import Command, JobSpec, Parallel
 from spotctl.machines.base import MachineRequest
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
@@ -271,6 +272,8 @@ def test_what_is_tried_again_reads_the_retries() -> None:
 def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size"]
+    # tests/spotctl/planning/test_parallel.py plans with each of them.
+    elsewhere += [f"parallel.{field.name}" for field in fields(Parallel)]
     consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]
     assert len(consumed) == len(set(consumed))
     found = schema()

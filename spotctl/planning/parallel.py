@@ -1,0 +1,123 @@
+"""How a command's model is split over the devices of each machine type, and how fast that is expected to be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import log
+
+from agileml.errors import BadInput
+from agileml.pipeline.costs import CostRules
+from agileml.pipeline.plan import ParallelPlan
+from agileml.pipeline.planner import plan, summary
+from agileml.pipeline.profile import ModelProfile
+from agileml.pipeline.requests import SplitRequest
+from agileml.pipeline.topology import Topology
+from pricing_data.catalog import InstanceType
+from spotctl.errors import BadRequest
+from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
+from spotctl.files.job.spec import Parallel
+from spotctl.planning.work import Measured
+
+_MICROBATCHES = 8
+"""In an update whose batch the job does not name."""
+
+_WITHIN_SERVER, _BETWEEN_SERVERS = 10e9, 10e9 / 8
+"""Bytes per second between devices of a server, and between servers whose network the catalog does not describe."""
+
+_MOST_DEVICES = 16
+"""Of one machine; more cores do not speed up models of this size."""
+
+_NORMAL_P90 = 1.2816
+_GIB = 2**30
+
+
+def split_speeds(
+    parallel: Parallel, profiles: Sequence[ModelProfile], nodes: int, types: Iterable[InstanceType]
+) -> dict[str, Measured]:
+    """Updates per hour of one of `nodes` machines, by type; without types that the profile says nothing about.
+
+    Raises BadRequest if the model fits none of them.
+    """
+    profile = _profile(parallel, profiles)
+    batch = parallel.batch or _MICROBATCHES * profile.microbatch
+    found: dict[str, Measured] = {}
+    plans: dict[tuple[str, Topology], ParallelPlan | BadInput] = {}
+    for machine in types:
+        device = machine.accelerator or CPU
+        if not _comparable(parallel.device, device):
+            continue
+        shape = device, _topology(machine, nodes)
+        if shape not in plans:
+            plans[shape] = _planned(parallel, profile, batch, *shape)
+        one = plans[shape]
+        if isinstance(one, ParallelPlan):
+            found[machine.name] = _measured(one, batch, nodes)
+    if not found:
+        refused = next((one for one in plans.values() if isinstance(one, BadInput)), None)
+        none = f"no machine type that the job may use has devices like {parallel.device}, which the profile is of"
+        raise BadRequest(f"parallel: {refused or f'{none}; widen types, or set parallel.device'}")
+    return found
+
+
+def _comparable(profiled: str, device: str) -> bool:
+    return profiled == device or (CPU not in (profiled, device) and device in ACCELERATOR_SPEEDS)
+
+
+def _topology(machine: InstanceType, nodes: int) -> Topology:
+    # Two vCPUs share a core.
+    devices = min(machine.accelerators or max(machine.vcpus // 2, 1), _MOST_DEVICES)
+    between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
+    return Topology((devices, nodes), (_WITHIN_SERVER, min(between, _WITHIN_SERVER)))
+
+
+def _planned(
+    parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology
+) -> ParallelPlan | BadInput:
+    slower = 1.0
+    if device != parallel.device:
+        slower = ACCELERATOR_SPEEDS[parallel.device].tflops / ACCELERATOR_SPEEDS[device].tflops
+    memory = float("inf") if device == CPU else ACCELERATOR_SPEEDS[device].memory_gib * _GIB
+    rules = CostRules(memory_bytes=memory, optimizer=parallel.optimizer)
+    try:
+        request = SplitRequest(
+            topology,
+            batch,
+            rules,
+            parallel.scheme,
+            stages=parallel.stages,
+            pipelines=parallel.replicas,
+            chunks=parallel.chunks,
+            recompute=parallel.recompute,
+        )
+        return plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
+    except BadInput as error:
+        return error
+
+
+def _profile(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelProfile:
+    """Of one microbatch size for all types: a run that moves keeps its microbatches, and so its result."""
+    found = [one for one in profiles if parallel.microbatch in (None, one.microbatch)]
+    if not found:
+        sizes = ", ".join(str(one.microbatch) for one in profiles)
+        raise BadRequest(f"parallel.microbatch is {parallel.microbatch}; the profile has {sizes}")
+    return max(found, key=lambda one: one.microbatch)
+
+
+def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
+    layers = (
+        replace(layer, forward_seconds=layer.forward_seconds * slower, backward_seconds=layer.backward_seconds * slower)
+        for layer in profile.layers
+    )
+    return replace(profile, layers=tuple(layers))
+
+
+def _measured(split: ParallelPlan, batch: int, nodes: int) -> Measured:
+    per_hour = split.samples_per_second / batch * 3600
+    low, high = (speed / batch * 3600 for speed in split.interval)
+    return Measured(
+        per_hour / nodes,
+        f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, {split.basis})",
+        spread=log(split.interval[1] / split.samples_per_second) / _NORMAL_P90,
+        split=split,
+    )

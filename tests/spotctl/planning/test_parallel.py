@@ -1,0 +1,134 @@
+"""Jobs whose model is split over the devices of their machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from agileml.pipeline.profile import LayerCost, ModelProfile
+from pricing_data.catalog import InstanceType
+from spotctl.errors import BadRequest
+from spotctl.files.job.reader import loads, restored, written
+from spotctl.files.job.spec import Command, JobSpec, Parallel
+from spotctl.files.parallel_files import profiles_of
+from spotctl.planning.parallel import split_speeds
+from spotctl.planning.work import Measured
+from tests.spotctl.cli import spotctl
+
+LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))
+PROFILES = [ModelProfile("net", size, LAYERS, 1e5) for size in (2, 4)]
+ONE = InstanceType("aws", "p3.2xlarge", 8, 61, "V100", 1)
+FOUR = InstanceType("aws", "p3.8xlarge", 32, 244, "V100", 4)
+OLD = InstanceType("aws", "p2.8xlarge", 32, 488, "K80", 8)
+CORES = InstanceType("aws", "c4.2xlarge", 8, 15)
+ODD = InstanceType("aws", "dl1.24xlarge", 96, 768, "Gaudi", 8)
+V100 = {"device": "V100"}
+
+JOB = """\
+name: job
+kind: command
+run: 'true'
+resources: {clouds: [local], types: [g2.8xlarge, g2.2xlarge, c4.xlarge]}
+"""
+
+
+def speeds(**settings: object) -> dict[str, Measured]:
+    given = Parallel(**{**V100, **settings})  # type: ignore[arg-type]
+    return split_speeds(given, PROFILES, 1, [ONE, FOUR, OLD, CORES, ODD])
+
+
+def job(folder: Path, lines: str) -> JobSpec:
+    content = {
+        "format": "spotctl-profile-1",
+        "model": "net",
+        "profiles": [
+            {"microbatch": one.microbatch, "input_bytes": 0, "layers": [asdict(layer) for layer in one.layers]}
+            for one in PROFILES
+        ],
+    }
+    (folder / "profile.json").write_text(json.dumps(content))
+    (folder / "job.yaml").write_text(f"{JOB}{lines}\n")
+    return loads(f"{JOB}{lines}\n", folder / "job.yaml")
+
+
+def test_machines_with_several_accelerators_are_faster_and_others_are_scaled() -> None:
+    found = speeds()
+    assert found.keys() == {"p3.2xlarge", "p3.8xlarge", "p2.8xlarge"}
+    # 8 microbatches of 0.24 s each.
+    assert found["p3.2xlarge"].per_hour == pytest.approx(3600 / 1.92)
+    assert 3 < found["p3.8xlarge"].per_hour / found["p3.2xlarge"].per_hour <= 4
+    assert found["p2.8xlarge"].split is not None
+    assert (found["p3.8xlarge"].split.basis, found["p2.8xlarge"].split.basis) == ("profiled", "scaled")  # type: ignore[union-attr]
+    assert found["p2.8xlarge"].spread > found["p3.8xlarge"].spread > 0
+    assert "profiled" in found["p3.8xlarge"].source
+
+
+def test_a_gang_of_machines_shares_the_work() -> None:
+    alone, pair = (split_speeds(Parallel(device="V100"), PROFILES, nodes, [FOUR])["p3.8xlarge"] for nodes in (1, 2))
+    assert pair.split is not None
+    assert pair.split.devices <= 8
+    assert pair.per_hour < alone.per_hour < 2 * pair.per_hour
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("device", "K80"),
+        ("batch", 64),
+        ("microbatch", 2),
+        ("scheme", "2bw"),
+        ("stages", 2),
+        ("replicas", 2),
+        ("recompute", True),
+    ],
+)
+def test_a_setting_of_parallel_changes_the_plan(setting: str, value: object) -> None:
+    assert speeds(**{setting: value}) != speeds()
+
+
+def test_chunks_and_the_optimizer_change_the_plan() -> None:
+    split = {"scheme": "interleaved", "stages": 2}
+    assert speeds(**split, chunks=2) != speeds(**split, chunks=4)
+    assert speeds(optimizer="sgd") != speeds()
+
+
+def test_a_profile_of_cores_says_nothing_about_accelerators() -> None:
+    assert speeds(device="cpu").keys() == {"c4.2xlarge"}
+    with pytest.raises(BadRequest, match="no machine type that the job may use has devices like T4"):
+        split_speeds(Parallel(device="T4"), PROFILES, 1, [CORES, ODD])
+    with pytest.raises(BadRequest, match=r"parallel\.microbatch is 3; the profile has 2, 4"):
+        speeds(microbatch=3)
+    with pytest.raises(BadRequest, match="stages is 9, and net has 8 layers"):
+        split_speeds(Parallel(device="V100", stages=9), PROFILES, 16, [FOUR])
+
+
+def test_a_job_file_says_how_its_model_is_split(tmp_path: Path) -> None:
+    auto = job(tmp_path, "parallel: auto")
+    assert isinstance(auto.program, Command)
+    assert auto.program.parallel == Parallel()
+    given = job(tmp_path, "parallel: {stages: 2, replicas: auto, updates: 500}")
+    assert isinstance(given.program, Command)
+    assert given.program.parallel == Parallel(stages=2, updates=500)
+    for spec in (auto, given):
+        assert restored(written(spec), tmp_path) == spec
+    named = tmp_path / "other.json"
+    (tmp_path / "profile.json").rename(named)
+    found = loads(f"{JOB}parallel: {{profile: other.json}}\n", tmp_path / "job.yaml")
+    assert [one.microbatch for one in profiles_of([found])["job"]] == [2, 4]
+    with pytest.raises(BadRequest, match=r"parallel: there is no file 'profile.json' in .*; write it with spotctl"):
+        loads(f"{JOB}parallel: auto\n", tmp_path / "job.yaml")
+
+
+def test_plan_uses_the_estimates(tmp_path: Path) -> None:
+    job(tmp_path, "parallel: {device: K520, updates: 1000}")
+    ended = spotctl("plan", tmp_path / "job.yaml", "--json")
+    assert ended.code == 0, ended.err
+    answer = json.loads(ended.out)
+    assert answer["work"] == {"source": "1,000 updates", "assumed": False}
+    rates = answer["throughputs"]
+    assert rates
+    assert "c4.xlarge" not in rates
+    assert all(one["source"].startswith("planned: ") for one in rates.values())
