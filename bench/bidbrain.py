@@ -11,12 +11,15 @@ from bench.harness import Row, seconds, shown, table, times_faster
 from bidbrain.billing import BILLING_RULES, BillingRule, End, Life, billing_rule
 from bidbrain.cost import Application, Candidates, Dependence, FootprintAllocation, with_each
 from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy
+from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 
 MARKETS, DELTAS, COUNTS, HELD = 5_000, 32, 4, 6
 MOST_DECISION_SECONDS, LEAST_EVALUATIONS = 0.050, 20_000_000
+ZONES, MOST_REGIONS_SECONDS = 200, 0.005
 EVENTS, BILLED_EVENTS, DAYS, BILLS = 100_000, 10_000, 90, 10_000
 _START = parse_time("2026-01-01")
 
@@ -60,7 +63,7 @@ def run() -> str:
         f"One core. The footprint holds {HELD} allocations, two of them in one market. Histories are synthetic, with"
         f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over {DAYS} days. A delta is"
         " evaluated at every event of a history.",
-        [*_eviction_rows(), *_decision_rows(), *_billing_rows()],
+        [*_eviction_rows(), *_decision_rows(), _regions_row(), *_billing_rows()],
     )
 
 
@@ -137,6 +140,36 @@ def _decide(offered: Candidates, dependence: Dependence) -> tuple[int, ...] | No
         for i in range(HELD)
     ]
     return with_each(held, offered, Application(), dependence).best()
+
+
+def _regions_row() -> Row:
+    """A decision with a new plan, as a job's first one; later ones use the plan for hours."""
+    at = many_zones(ZONES)
+    taken = seconds(lambda: RegionsStrategy().decide(at), runs=51)
+    what = f"first decision of regions over {ZONES} zones, 40 hours of work in 60"
+    return Row(what, shown(taken), f"at most {shown(MOST_REGIONS_SECONDS)}", f"{MOST_REGIONS_SECONDS / taken:.3g}x")
+
+
+def many_zones(count: int, seed: int = 0) -> RegionsSituation:
+    """A job that begins with each zone seen once, four zones to a region."""
+    rng = np.random.default_rng(seed)
+    regions = tuple(f"region-{zone // 4}" for zone in range(count))
+    known = Known.nothing(regions)
+    for zone, up in enumerate(rng.random(count) < 0.5):
+        known = known.observed(zone, 1.0, up=bool(up))
+    return RegionsSituation(
+        now=5.0,
+        regions=regions,
+        spot=rng.uniform(0.5, 1.5, count),
+        on_demand=np.full(count, 3.0),
+        moving=np.where(known.region[:, None] == known.region, 0.0, 1.0),
+        known=known,
+        work=40.0,
+        left=60.0,
+        delay=0.2,
+        step=0.1,
+        home=0,
+    )
 
 
 def _billing_rows() -> list[Row]:

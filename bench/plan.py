@@ -12,13 +12,26 @@ from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, SECOND, parse_time
-from spotctl.files.job.spec import JobSpec, Needs, Objective, Range, Reliable, Resources, Stop, Training
+from spotctl.files.job.spec import (
+    Checkpoint,
+    Command,
+    JobSpec,
+    Needs,
+    Objective,
+    Range,
+    Reliable,
+    Resources,
+    Stop,
+    Training,
+    Within,
+)
+from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 
 OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
-MOST_SECONDS = 0.3
+MOST_SECONDS, MOST_FORECAST_SECONDS = 0.3, 2.0
 # AWS repeats prices once a day and changes them about as often.
 _EVENTS, _DAYS = 40, 30
 _START = parse_time("2026-01-01")
@@ -84,6 +97,10 @@ def run() -> str:
         ),
         *(_limited(f"whole plan, strategy {name}", seconds(partial(planned, name))) for name in _STRATEGIES),
         _limited("whole plan, objective max-throughput", seconds(partial(planned, objective=Objective.MAX_THROUGHPUT))),
+        *(
+            _forecast_row(what, one, PlanningInputs(snapshot))
+            for what, one in (("a mixture", mixed()), ("40 hours in 4 regions", roaming()))
+        ),
     ]
     return table(
         f"A plan over {OFFERS:,} offers",
@@ -94,8 +111,30 @@ def run() -> str:
     )
 
 
-def _limited(what: str, taken: float) -> Row:
-    return Row(what, shown(taken), f"at most {shown(MOST_SECONDS)}", f"{MOST_SECONDS / taken:.3g}x")
+def mixed() -> Job:
+    """A job whose deadline asks for machines of two types."""
+    resources = Resources(("aws",), Range(1, 8), Reliable(1), types=("f0.s0", "f0.s1"), regions=(_region(0),))
+    program, speeds = Training("mf", Stop(clocks=2000)), {"f0.s0": 48.0, "f0.s1": 100.0}
+    spec = JobSpec("bench", program, resources, Path(), throughputs=speeds, objective=Objective.MIN_COST_SLO)
+    return Job(spec, _START + _DAYS * DAY + 5 * HOUR)
+
+
+def roaming() -> Job:
+    """A command that may move between regions, with a checkpoint of 50 GB."""
+    resources = Resources(("aws",), Range(1, 1), types=("f0.s3",), regions=tuple(map(_region, range(4))))
+    program = Command("train", checkpoint=Checkpoint("s3://bench/", size=50 * 10**9))
+    at = _START + _DAYS * DAY
+    spec = JobSpec("bench", program, resources, Path(), deadline=Within(60 * HOUR))
+    return Job(spec, at + 60 * HOUR, hours=40.0)
+
+
+def _forecast_row(what: str, one: Job, inputs: PlanningInputs) -> Row:
+    found = plan([one], inputs)[0]
+    return _limited(f"forecast of {what}", seconds(partial(forecast_of, found), runs=3), MOST_FORECAST_SECONDS)
+
+
+def _limited(what: str, taken: float, most: float = MOST_SECONDS) -> Row:
+    return Row(what, shown(taken), f"at most {shown(most)}", f"{most / taken:.3g}x")
 
 
 def _region(number: int) -> str:

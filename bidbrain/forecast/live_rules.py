@@ -35,7 +35,8 @@ class UnderLiveRules:
         self.decisions += 1
         self._note_evictions(situation)
         fair = tuple(one for one in situation.offers if situation.price(one) <= one.on_demand)
-        calm = tuple(one for one in fair if self._rests.get(one.market, (0, 0))[0] <= situation.now)
+        resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
+        calm = tuple(one for one in fair if one.market not in resting) if resting else fair
         among = calm or fair
         decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
         self._returned |= {one.allocation for one in decision.actions if isinstance(one, Return)}

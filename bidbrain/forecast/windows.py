@@ -27,7 +27,7 @@ LEAST_WINDOWS = 32
 """Also of strategies that decide often."""
 
 _SEED = 20
-_TRIALS = 16
+_TRIALS, _EACH_FIRST = 16, 4
 _MOST_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
 
@@ -192,7 +192,7 @@ def _life(tenure: Tenure, ended: int) -> Life:
 
 def plays(market: PastMarket) -> list[Played]:
     """Plays over windows that are spread evenly over the past; where it is long enough, over windows that end in it."""
-    first = [market.play(start, number) for number, start in enumerate(_spread(market.first, market.past.now, _TRIALS))]
+    first = _trials(market)
     longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
     end = market.past.now - round(longest)
     if end - market.first < 2 * longest:
@@ -201,6 +201,15 @@ def plays(market: PastMarket) -> list[Played]:
     each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
     count = int(np.clip(market.job.most_decisions / each, LEAST_WINDOWS, MOST_WINDOWS))
     return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
+
+
+def _trials(market: PastMarket) -> list[tuple[Played, int]]:
+    """Plays that show how long the job takes and how often it decides; few, if that alone takes what decisions may."""
+    starts = list(enumerate(_spread(market.first, market.past.now, _TRIALS)))
+    found = [market.play(start, number) for number, start in starts[::_EACH_FIRST]]
+    if sum(decisions for _, decisions in found) < market.job.most_decisions:
+        found += [market.play(start, number) for number, start in starts if number % _EACH_FIRST]
+    return found
 
 
 def _spread(begin: int, end: int, count: int) -> list[int]:

@@ -259,7 +259,7 @@ class _State:
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
             return SpotSpell.begun(up=False)
-        return RecordedSpells.of(self.market, self.job.offers).at(self.now)
+        return RecordedSpells.of(self.market.recorded, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
         before, wanted = self.bought, sum(one.machines for one in decision.actions if isinstance(one, Rent))

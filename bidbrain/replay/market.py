@@ -156,11 +156,13 @@ class MarketReplay:
         self.tapes: Mapping[Market, Tape] = {series.market: Tape(series) for series in histories}
         self._capacities = capacities or {}
         self._lives = lives
+        self.recorded = self
+        """The same market without drawn lives: what all replays of one recording share."""
 
     def with_lives(self, lives: DrawnLives) -> MarketReplay:
         """The same prices and capacities with other lives; the histories are not indexed again."""
         other = MarketReplay((), self._capacities, lives)
-        other.tapes = self.tapes
+        other.tapes, other.recorded = self.tapes, self.recorded
         return other
 
     def at_most(self, machines: int) -> MarketReplay:

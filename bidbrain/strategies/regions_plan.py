@@ -15,6 +15,7 @@ Below two delays of slack no spot machine starts, as the guarantee of the deadli
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from math import ceil, exp
 from typing import Final
 
@@ -61,9 +62,10 @@ class Plan:
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
         self._last = ceil(work / self._step) + 1 + self._most
-        shape = (self._last + 1, len(terms.places), self._most + 1)
-        self._idle, self._lost, self._run, self._od = (np.zeros(shape) for _ in range(4))
+        self._table = np.zeros((self._last + 2, len(terms.places), _Row.OLD, self._most + 1))
         self._fill(terms)
+        self._idle, self._od = self._table[:-1, :, _Row.IDLE], self._table[:-1, :, _Row.ON_DEMAND]
+        self._lost = self._table[1:, :, _Row.LOST]
 
     def idle(self, place: int, work: float, slack: float) -> float:
         """Nothing runs, the checkpoint is in a place, and waiting is possible."""
@@ -90,43 +92,96 @@ class Plan:
         return found
 
     def _fill(self, terms: PlanTerms) -> None:
-        step, delay, moves = self._step, terms.delay, np.array(terms.moves)
-        price, up, returns, factor = np.array([(one.usd, one.up, one.returns, one.losses) for one in terms.places]).T
-        count, slacks = price.size, self._most + 1
-        young = _within(factor * HAZARDS[True].between(0.0, YOUNG) / YOUNG, step)[:, None]
-        old = _within(factor * HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG), step)[:, None]
-        aging, part = 1 - exp(-step / YOUNG), delay / step
-        back = _within(returns, step)
-        chosen, rest = _first_up(up, np.argsort(price + factor * moves.mean(axis=0), kind="stable"))
-        # By what is held (on demand, nothing, an old and a young machine) and where: how likely each place comes up.
-        better = np.where(np.eye(count, dtype=np.bool_), 0.0, back * (1 - up))
-        offers = np.stack([np.tile(back, (count, 1))] * 2 + [better] * 2)[:, :, None, :]
-        start_usd, paid = (moves + price * delay)[:, :, None], (price * step)[:, None]
+        """Everything but the minima is linear, so a step is a matrix by place: there are many steps with few elements,
+        and the number of array operations decides how long they take."""
+        delay, moves = terms.delay, np.array(terms.moves)[:, :, None]
+        count, slacks, part = len(terms.places), self._most + 1, delay / self._step
         late, stuck = (ceil(min(most, slacks)) for most in (2 * part, part + 1))
-        late_usd = terms.on_demand * (delay - np.arange(late) * step)
-        held, lost = np.zeros((4, count, slacks)), np.zeros((count, slacks))
-        starts, run = np.zeros((count, count, slacks)), np.zeros((count, slacks))
-        delayed_run, delayed_od = np.zeros((count, slacks)), np.zeros((count, slacks))
-        for left in range(1, self._last + 1):
-            _one_less(held[0], delayed_od)
-            _one_less(run, delayed_run)
-            held[3] = (1 - aging) * run + aging * held[2]
-            gains = np.minimum(starts - held[:, :, None], 0.0)
-            held += np.matmul(offers, gains)[:, :, 0]
-            waits = held[1]
-            run = paid + (1 - young) * held[3] + young * lost
-            held[2] = paid + (1 - old) * held[2] + old * lost
-            held[0] += terms.on_demand * step
-            starts = start_usd + ((1 - part) * run + part * delayed_run)
-            starts[:, :, :late] = np.maximum(starts[:, :, :late], late_usd + terms.on_demand * left * step)
-            idle = terms.on_demand * delay + (1 - part) * held[0] + part * delayed_od
-            idle[:, stuck:] = np.minimum(idle[:, stuck:], waits[:, stuck - 1 : -1])
-            lost = rest[:, None] * idle + (chosen[:, :, None] * np.minimum(starts, idle[:, None])).sum(axis=1)
-            held[1] = idle
+        hours = np.arange(self._last + 2) * self._step
+        late_usd = terms.on_demand * (delay + hours[:, None] - hours[:late])
+        step = _linear_step(terms, self._step)
+        known = np.zeros((count, step.shape[2], slacks))
+        known[:, _ONE] = 1.0
+        best = known[:, _ONE + 1 :].reshape(count, 4, count, slacks)
+        values, starts = np.empty((count, len(_Row), slacks)), np.empty((count, count, slacks))
+        held, stored = values[:, _Row.ON_DEMAND : _Row.WAITS], values[:, : _Row.OLD]
+        idle, waits, begun = values[:, _Row.IDLE, stuck:], values[:, _Row.WAITS, stuck - 1 : -1], values[:, _Row.BEGUN]
+        late_starts = starts[:, :, :late]
+        # With one step less of slack.
+        delayed, running = known[:, 4:_ONE, 1:], values[:, _Row.RUN : _Row.IDLE, :-1]
+        fresh, unused = known[:, 4:_ONE, 0], values[:, _Row.RUN : _Row.IDLE, 0]
+        for left in range(1, self._last + 2):
+            np.matmul(step, known, out=values)
+            np.minimum(idle, waits, out=idle)
+            np.add(moves, begun, out=starts)
+            np.maximum(late_starts, late_usd[left], out=late_starts)
             if left < slacks:
-                for values in (held, run, lost, starts):
-                    values[..., left:] = 0.0
-            self._run[left], self._od[left], self._idle[left], self._lost[left] = run, held[0], held[1], lost
+                values[:, :, left:] = starts[:, :, left:] = 0.0
+            known[:, :4], delayed[...], fresh[...] = held, running, unused
+            np.minimum(starts[:, None], held[:, :, None], out=best)
+            self._table[left] = stored
+
+
+class _Row(IntEnum):
+    """The rows that a step computes for each place and slack, from those of one step less of time.
+
+    `LOST` is that of one step less itself. `OLD` and `YOUNG` are machines before a place may come up, `YOUNG` after it
+    has aged. `WAITS` is nothing held once places may have come up, `IDLE` before that. `BEGUN` is a start without its
+    move.
+    """
+
+    LOST = 0
+    RUN = 1
+    ON_DEMAND = 2
+    IDLE = 3
+    OLD = 4
+    YOUNG = 5
+    WAITS = 6
+    BEGUN = 7
+
+
+_ONE: Final = 6
+"""What a step knows: what is held (on demand, nothing, an old and a young machine), a running machine and an on-demand
+one with one step less of slack, a constant, and the better of each held one and a start in each place."""
+
+
+def _linear_step(terms: PlanTerms, step: float) -> Floats:
+    """By place: what one more step of time makes of what is known."""
+    price, up, returns, factor = np.array([(one.usd, one.up, one.returns, one.losses) for one in terms.places]).T
+    count, part, aging = price.size, terms.delay / step, 1 - exp(-step / YOUNG)
+    moves = np.array(terms.moves)
+    chosen, rest = _first_up(up, np.argsort(price + factor * moves.mean(axis=0), kind="stable"))
+    known = np.eye(_ONE + 1 + 4 * count)
+    one, starts = known[_ONE], known[_ONE + 1 :].reshape(4, count, -1)
+    offers = _offers(_within(returns, step), up)
+    held = [(1 - offers[what].sum(axis=1))[:, None] * known[what] + offers[what] @ starts[what] for what in range(4)]
+    old, young = _losing(factor, step)
+    paid = (price * step)[:, None] * one
+    found = np.empty((len(_Row), count, known.shape[0]))
+    lost = found[_Row.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
+    found[_Row.ON_DEMAND] = held[0] + terms.on_demand * step * one
+    found[_Row.WAITS] = held[1]
+    found[_Row.OLD] = (1 - old) * held[2] + old * lost + paid
+    found[_Row.RUN] = (1 - young) * held[3] + young * lost + paid
+    found[_Row.YOUNG] = (1 - aging) * found[_Row.RUN] + aging * found[_Row.OLD]
+    found[_Row.IDLE] = (1 - part) * found[_Row.ON_DEMAND] + part * known[5] + terms.on_demand * terms.delay * one
+    found[_Row.BEGUN] = (1 - part) * found[_Row.RUN] + part * known[4] + (price * terms.delay)[:, None] * one
+    return np.ascontiguousarray(found.transpose(1, 0, 2))
+
+
+def _losing(factor: Floats, step: float) -> Floats:
+    """By age, old and young, and by place: the chance that a machine is lost within a step."""
+    per_hour = (
+        HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG),
+        HAZARDS[True].between(0.0, YOUNG) / YOUNG,
+    )
+    return np.stack([_within(factor * rate, step) for rate in per_hour])[:, :, None]
+
+
+def _offers(back: Floats, up: Floats) -> Floats:
+    """By what is held (on demand, nothing, an old and a young machine) and where: how likely each place comes up."""
+    better = np.where(np.eye(up.size, dtype=np.bool_), 0.0, back * (1 - up))
+    return np.stack([np.tile(back, (up.size, 1))] * 2 + [better] * 2)
 
 
 def _within(rates: Floats, step: float) -> Floats:
@@ -142,9 +197,3 @@ def _first_up(up: Floats, best: np.ndarray[tuple[int], np.dtype[np.int64]]) -> t
         chosen[:, place] = rest * chance
         rest = rest * (1 - chance)
     return chosen, rest
-
-
-def _one_less(row: Floats, out: Floats) -> None:
-    """The values with one step less of slack."""
-    out[:, 1:] = row[:, :-1]
-    out[:, 0] = row[:, 0]

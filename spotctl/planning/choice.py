@@ -33,7 +33,7 @@ from spotctl.planning.roaming import roaming_of
 from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlannedMixture, PlanningInputs
 
 EVEN = 0.5
-"""A plan that keeps its budget or deadline with less than this probability is refused."""
+"""A plan that keeps its deadline with less than this probability is refused."""
 
 
 def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: Columns) -> JobPlan:
@@ -152,7 +152,7 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
         return None
     forecast = plan.forecast
-    if budget is not None and forecast.usd.at_most(budget) < EVEN:
+    if budget is not None and forecast.usd.median > budget:
         low, high = forecast.usd.likely
         return OverBudget(
             f"{name}: expected cost ${forecast.usd.median:.2f} (${low:.2f} to ${high:.2f}) exceeds the budget of"

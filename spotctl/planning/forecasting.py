@@ -28,8 +28,8 @@ RATE_HOURS = 6
 
 UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
 
-# How many decisions are played; those among many zones take longer.
-_DECISIONS, _ROAMING = 6000, 500
+# How many decisions are played; those of a mixture, and those among many zones, take longer.
+_DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
 _PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
@@ -70,8 +70,14 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         scaling=plan.scaling,
         speed_spread=plan.speed_spread,
         saved_gb=declared_gb(plan.job.spec),
-        most_decisions=_DECISIONS if decider.roaming is None else _ROAMING,
+        most_decisions=_most_decisions(plan),
     )
+
+
+def _most_decisions(plan: JobPlan) -> int:
+    if plan.decider.roaming is not None:
+        return _ROAMING
+    return _DECISIONS if plan.mixture is None else _MIXED
 
 
 def _speed_by_budget(plan: JobPlan) -> bool:
