@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spotctl.remote_runner.client import RunnerClient
     from spotctl.remote_runner.place import RunPlace
     from spotctl.run.runs import Ending
+    from spotctl.runlog.state import RunState
 
 _KEEP_AWAKE = "keep it awake: machines end themselves 15 minutes after it stops"
 
@@ -108,14 +109,16 @@ def attach(
         session.remark(f"attached to run {known.run}: see spotctl status {known.job}")
 
 
-def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool) -> Ending | None:
+def launch(
+    session: Session, plan: JobPlan, limit: int | None, publish: Callable[[RunState], None], *, fresh: bool
+) -> Ending | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.launching import live_view
     from spotctl.remote_runner import moving
     from spotctl.run.live_strategy import expectation
 
     stopped = Event()
-    with live_view(session, leaving=stopped) as view:
+    with live_view(session, leaving=stopped, publish=publish) as view:
         moved = moving.launch(
             moving.Launch(
                 plan,
@@ -134,17 +137,17 @@ def launch(session: Session, plan: JobPlan, limit: int | None, *, fresh: bool) -
         f"the runner lives on {moved.machine} now: this computer may sleep or leave",
         f"from another computer: spotctl attach {moved.place.location}",
     )
-    return followed(session, moved.place)
+    return followed(session, moved.place, publish)
 
 
-def followed(session: Session, place: RunPlace) -> Ending | None:
+def followed(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> Ending | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
     from spotctl.cli.launching import live_view
     from spotctl.remote_runner import ending
     from spotctl.remote_runner.client import RunnerClient
 
     left, client = Event(), RunnerClient(place, session.settings)
-    with live_view(session, from_here=True, leaving=left) as view:
+    with live_view(session, from_here=True, leaving=left, publish=publish) as view:
         ended = client.follower.follow(view.on_turn, left.is_set)
     if ended is None:
         session.remark(f"run {place.run} goes on without this computer; 'spotctl stop {place.job}' stops it")

@@ -45,6 +45,13 @@ def launch(
     attached: Annotated[
         bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
     ] = False,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|PORT",
+            help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1.",
+        ),
+    ] = "",
     json_: JsonOption = False,
 ) -> None:
     """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
@@ -79,7 +86,7 @@ def launch(
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
     if dry_run or not (yes or confirmed(session)):
         return
-    launched = launching.run(session, jobs, fresh=fresh)
+    launched = launching.run(session, jobs, fresh=fresh, metrics=metrics)
     if len(launched) > 1:
         _finish_all(session, launched, json_=json_)
     finish(session, launched[0].ending, json_=json_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -43,8 +43,19 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
     return Prepared(planned_jobs(specs, session.settings).plans, limit, moves)
 
 
-def run(session: Session, jobs: Prepared, *, fresh: bool) -> list[Launched]:
-    """Runs jobs to their end. A job with neither ending nor error goes on without this computer."""
+def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> list[Launched]:
+    """Runs jobs to their end. A job with neither ending nor error goes on without this computer.
+
+    `metrics` is a file or a port, where the figures of the runs are published.
+    """
+    from spotctl.show.metrics.publisher import published
+    from spotctl.show.run_figures import RunMarkets
+
+    with published(metrics, RunMarkets(session.settings), session.remark) as publish:
+        return _run(session, jobs, publish, fresh=fresh)
+
+
+def _run(session: Session, jobs: Prepared, publish: Callable[[RunState], None], *, fresh: bool) -> list[Launched]:
     from spotctl.cli import elsewhere
     from spotctl.run import concurrent_runs, runs
     from spotctl.run.concurrent_runs import Launched
@@ -52,8 +63,8 @@ def run(session: Session, jobs: Prepared, *, fresh: bool) -> list[Launched]:
 
     plan, limit = jobs.plans[0], jobs.limit
     if jobs.moves:
-        return [Launched(plan.job.spec, elsewhere.launch(session, plan, limit, fresh=fresh))]
-    with live_view(session) as callbacks:
+        return [Launched(plan.job.spec, elsewhere.launch(session, plan, limit, publish, fresh=fresh))]
+    with live_view(session, publish=publish) as callbacks:
         if len(jobs.plans) > 1:
             return concurrent_runs.launch(jobs.plans, session.settings, callbacks, limit, fresh=fresh)
         spec, expected = plan.job.spec, expectation(plan)
@@ -61,8 +72,16 @@ def run(session: Session, jobs: Prepared, *, fresh: bool) -> list[Launched]:
 
 
 @contextmanager
-def live_view(session: Session, *, from_here: bool = False, leaving: Event | None = None) -> Iterator[RunObserver]:
+def live_view(
+    session: Session,
+    *,
+    from_here: bool = False,
+    leaving: Event | None = None,
+    publish: Callable[[RunState], None] = lambda _: None,
+) -> Iterator[RunObserver]:
     """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
+
+    `publish` gets each state of the runs.
 
     The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
     """
@@ -73,12 +92,15 @@ def live_view(session: Session, *, from_here: bool = False, leaving: Event | Non
     from spotctl.run.stop_signals import stop_signals
     from spotctl.runlog.state import RunState
     from spotctl.show import run_tables
+    from spotctl.show.run_figures import RunFigures, RunMarkets
 
     began, stopped, seen, remarked = time.monotonic(), leaving or Event(), dict[str, RunState](), set[str]()
+    markets, shown = RunMarkets(session.settings), dict[str, RunFigures]()
     with stop_signals(stopped), Live(console=session.err, transient=True, refresh_per_second=4) as live:
 
         def turned(state: RunState) -> None:
             assert state.began is not None
+            publish(state)
             if leaving is None and stopped.is_set() and state.stopping is None:
                 runs.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
@@ -90,7 +112,8 @@ def live_view(session: Session, *, from_here: bool = False, leaving: Event | Non
                 for line in run_tables.happened(seen.get(state.run, state if from_here else RunState()), state):
                     live.console.print(f"{seconds:5.0f} s   {prefix}{line}")
                 seen[state.run] = state
-                live.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
+                shown[state.run] = markets.figures(state)
+                live.update(Group(*(run_tables.live(one, seconds) for one in list(shown.values()))))
 
         yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
 

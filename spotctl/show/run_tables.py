@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import counted, format_time
+from pricing_data.units import HOUR, counted, format_time
 from spotctl.ledger.final_figures import final_figures
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE, FAILED
@@ -22,6 +22,7 @@ from spotctl.show.phrases import bid_text, hours_text, machines_text
 
 if TYPE_CHECKING:
     from spotctl.runlog.statuses import RunStatus
+    from spotctl.show.run_figures import RunFigures
 
 _WIDE = 100
 
@@ -83,9 +84,9 @@ def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
     return table
 
 
-def live(state: RunState, seconds: float) -> Group:
+def live(figures: RunFigures, seconds: float) -> Group:
     """The current state of a run in a few lines; `seconds` is the time since the launch."""
-    progress = state.progress
+    state, progress = figures.state, figures.state.progress
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
     warned = sum(held.warned_until is not None for held in state.alive)
     first = f"{seconds:5.0f} s   machines {reliable} reliable + {len(state.alive) - reliable} transient"
@@ -95,10 +96,24 @@ def live(state: RunState, seconds: float) -> Group:
     if state.work.attempt is not None:
         lines.append(Text(f"  {command_progress(state)}"))
     elif progress is not None:
-        lines.append(Text(f"  stage {progress.stage}   clock {progress.clock}   loss {_loss(progress.loss)}"))
+        clock = f"{progress.clock:,}{'' if figures.goal is None else f' of {figures.goal:,}'}"
+        lines.append(Text(f"  stage {progress.stage}   clock {clock}   loss {_loss(progress.loss)}"))
+    lines += map(Text, _spend_and_end(figures))
     if state.reason:
         lines.append(Text(f"  {state.reason}", style="dim"))
     return Group(*lines)
+
+
+def _spend_and_end(figures: RunFigures) -> list[str]:
+    """What the run has cost so far, and when it is expected to end, as far as they are known."""
+    money, end, parts = figures.money, figures.expected_end, list[str]()
+    if money.spent is not None:
+        limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
+        parts.append(f"spent {_money(usd(money.spent))}{limit}")
+    if end is not None and end > figures.now:
+        clock = "of market time" if figures.is_local else f"({format_time(end)})"
+        parts.append(f"expected end in {hours_text((end - figures.now) / HOUR)} {clock}")
+    return [f"  {'   '.join(parts)}"] if parts else []
 
 
 def command_progress(state: RunState) -> str:

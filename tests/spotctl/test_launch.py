@@ -48,9 +48,16 @@ def wait_for_machines(home: Path, count: int) -> None:
 
 
 def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path) -> None:
-    ended = spotctl("launch", training(tmp_path), "--yes", "--json")
+    metrics = tmp_path / "spotctl.prom"
+    ended = spotctl("launch", training(tmp_path), "--yes", "--json", "--metrics", metrics)
     assert (ended.code, ended.err) == (0, "")
     answer = ended.json
+    run = f'job="small",run="{answer["run"]}"'
+    published = metrics.read_text()
+    assert f"spotctl_clock{{{run}}} 15\n" in published
+    assert f"spotctl_updates_lost_total{{{run}}} 0\n" in published
+    assert f"spotctl_spent_dollars{{{run}}} {answer['cost_usd']}\n" in published
+    assert f"spotctl_running{{{run}}} 0\n" in published
     assert (answer["outcome"], answer["clocks"], answer["updates_lost"]) == ("done", 15, 0)
     assert 0 < answer["cost_usd"] < answer["on_demand_usd"]
     with np.load(answer["model"]) as model:

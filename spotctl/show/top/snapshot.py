@@ -14,29 +14,11 @@ from spotctl.show.run_tables import command_progress
 
 if TYPE_CHECKING:
     from spotctl.runlog.state import Allocation, RunState
+    from spotctl.show.run_figures import Money
     from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 Prices = Callable[[Market], PriceSeries | None]
 """The price history of a market during the run; None where it is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    """In nano-dollar-seconds: spent so far, the on-demand cost of the same work, and the budget."""
-
-    spent: int | None
-    on_demand: int | None
-    budget: int | None
-
-    @property
-    def saved(self) -> float | None:
-        """The share of the on-demand cost that was saved."""
-        return None if self.spent is None or not self.on_demand else 1 - self.spent / self.on_demand
-
-    @property
-    def used(self) -> float | None:
-        """The share of the budget that has been spent."""
-        return None if self.spent is None or not self.budget else self.spent / self.budget
 
 
 @dataclass(frozen=True, slots=True)

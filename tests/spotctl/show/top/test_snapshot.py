@@ -12,8 +12,9 @@ from rich.console import Console
 
 from pricing_data.units import MINUTE
 from spotctl.runlog import events as ev
+from spotctl.show.run_figures import Money
 from spotctl.show.top import views
-from spotctl.show.top.snapshot import Money, RunSnapshot, answer, take_snapshot
+from spotctl.show.top.snapshot import RunSnapshot, answer, take_snapshot
 from spotctl.show.top.timeline import MOST_EVENTS, MachineCount, Timeline, follow
 from tests.spotctl.show.top.runs import CALM, WILD, at, granted, order, prices, rows, run_events
 

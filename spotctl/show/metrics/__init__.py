@@ -1,0 +1,1 @@
+"""Metrics of runs in Prometheus' text format, written to a file or served on this computer."""

@@ -1,0 +1,117 @@
+"""Where metrics go: a file that is replaced as a whole, or a port on this computer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+from spotctl.errors import BadRequest
+from spotctl.show.metrics.text import metrics_text
+
+if TYPE_CHECKING:
+    from spotctl.runlog.state import RunState
+    from spotctl.show.run_figures import RunFigures, RunMarkets
+
+_EVERY_SECONDS = 1.0
+_HIGHEST_PORT = 65535
+
+
+class _Publisher:
+    """Makes the text from the newest states of runs, at most once a second and at the end of a run."""
+
+    def __init__(self, markets: RunMarkets, put: Callable[[str], None]) -> None:
+        self._markets, self._put = markets, put
+        self._runs: dict[str, RunFigures] = {}
+        self._due = dict[str, float]()
+        # Several runs of one launch are in threads of their own.
+        self._lock = Lock()
+
+    def __call__(self, state: RunState) -> None:
+        with self._lock:
+            if state.ended is None and time.monotonic() < self._due.get(state.run, 0.0):
+                return
+            self._due[state.run] = time.monotonic() + _EVERY_SECONDS
+            self._runs[state.run] = self._markets.figures(state)
+            self._put(metrics_text(list(self._runs.values()), time.time()))
+
+
+@contextmanager
+def published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Callable[[RunState], None]]:
+    """Publishes the states that the function gets: in a file, or on a port; nothing if `place` is empty."""
+    if not place:
+        yield lambda _: None
+    elif place.isdecimal():
+        with _served(int(place)) as put:
+            yield _Publisher(markets, put)
+    else:
+        path = Path(place)
+        try:
+            _replace(path, metrics_text([], time.time()))
+        except OSError as error:
+            raise BadRequest(f"--metrics {path}: cannot be written: {error.strerror}") from error
+        yield _Publisher(markets, _Replacing(path, remark))
+
+
+class _Replacing:
+    """Replaces the file. A failure is reported once: the run goes on without metrics."""
+
+    def __init__(self, path: Path, remark: Callable[[str], None]) -> None:
+        self._path, self._remark, self._failed = path, remark, False
+
+    def __call__(self, text: str) -> None:
+        try:
+            _replace(self._path, text)
+        except OSError as error:
+            if not self._failed:
+                self._remark(f"--metrics {self._path}: cannot be written: {error.strerror}; the run goes on")
+            self._failed = True
+
+
+def _replace(path: Path, text: str) -> None:
+    # The node exporter reads every *.prom of its folder, so the new file must not have that suffix yet.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _served(port: int) -> Iterator[Callable[[str], None]]:
+    newest = [metrics_text([], time.time())]
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers every GET with the newest text."""
+
+        def do_GET(self) -> None:
+            body = newest[0].encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
+            """Says nothing: stderr is the terminal of the launch."""
+
+    if not 0 < port <= _HIGHEST_PORT:
+        raise BadRequest(f"--metrics {port} is not a port (1 to {_HIGHEST_PORT})")
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise BadRequest(f"--metrics {port}: cannot listen on 127.0.0.1:{port}: {error.strerror}") from error
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield lambda text: newest.__setitem__(0, text)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

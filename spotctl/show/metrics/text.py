@@ -1,0 +1,117 @@
+"""Runs as metrics in Prometheus' text format. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bidbrain.billing import usd
+from pricing_data.units import SECOND
+
+if TYPE_CHECKING:
+    from spotctl.show.run_figures import RunFigures
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    name: str
+    kind: str
+    meaning: str
+
+
+_SPENT = _Metric("spotctl_spent_dollars", "gauge", "Paid so far; refunds lower it.")
+_COMMITTED = _Metric("spotctl_committed_dollars", "gauge", "Spent, or reserved until the leases end.")
+_ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "What the same work would have cost on demand.")
+_BUDGET = _Metric("spotctl_budget_dollars", "gauge", "Spending stops before it exceeds this.")
+_MACHINES = _Metric("spotctl_machines", "gauge", "Machines that are held now.")
+_EVICTIONS = _Metric("spotctl_evictions_total", "counter", "Machines that the cloud evicted.")
+_CLOCK = _Metric("spotctl_clock", "gauge", "The newest finished clock of a training.")
+_GOAL = _Metric("spotctl_clocks", "gauge", "The clock at which the training ends.")
+_LOSS = _Metric("spotctl_loss", "gauge", "The loss of the model before the newest clock.")
+_LOST = _Metric("spotctl_updates_lost_total", "counter", "Updates that were lost; known at the end of a training.")
+_SILENCE = _Metric("spotctl_last_clock_age_seconds", "gauge", "Market time since the newest clock was finished.")
+_END = _Metric("spotctl_expected_end_seconds", "gauge", "Market time until the expected end.")
+_RUNNING = _Metric("spotctl_running", "gauge", "1 until the run has ended.")
+_METRICS = (
+    _SPENT,
+    _COMMITTED,
+    _ON_DEMAND,
+    _BUDGET,
+    _MACHINES,
+    _EVICTIONS,
+    _CLOCK,
+    _GOAL,
+    _LOSS,
+    _LOST,
+    _SILENCE,
+    _END,
+    _RUNNING,
+)
+
+
+def metrics_text(runs: Sequence[RunFigures], seconds: float) -> str:
+    """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
+    found = [(metric, labels, value) for one in runs for metric, labels, value in _samples(one)]
+    lines = list[str]()
+    for metric in _METRICS:
+        # The format wants the samples of one metric together, also those of several runs.
+        lines += _lines(metric, [(labels, value) for of, labels, value in found if of is metric])
+    updated = _Metric("spotctl_updated_timestamp_seconds", "gauge", "When these metrics were made, since 1970.")
+    return "".join(f"{line}\n" for line in [*lines, *_lines(updated, [((), round(seconds, 3))])])
+
+
+def _lines(metric: _Metric, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
+    if not samples:
+        return
+    yield f"# HELP {metric.name} {metric.meaning}"
+    yield f"# TYPE {metric.name} {metric.kind}"
+    for labels, value in samples:
+        shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        yield f"{metric.name}{f'{{{shown}}}' if shown else ''} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _samples(figures: RunFigures) -> Iterator[tuple[_Metric, Labels, float]]:
+    state, money = figures.state, figures.money
+    assert state.began is not None
+    run = (("job", state.began.job), ("run", state.run))
+    amounts = ((_SPENT, money.spent), (_COMMITTED, money.committed), (_ON_DEMAND, money.on_demand))
+    for metric, amount in (*amounts, (_BUDGET, money.budget)):
+        yield from _known(metric, run, None if amount is None else usd(amount))
+    for labels, count in _machines(figures):
+        yield _MACHINES, (*run, *labels), count
+    yield _EVICTIONS, run, state.evictions
+    # Commands report no clocks.
+    if state.progress is not None and state.work.attempt is None:
+        yield _CLOCK, run, state.progress.clock
+        yield from _known(_LOSS, run, state.progress.loss)
+        yield from _known(_GOAL, run, figures.goal)
+    if state.paces:
+        yield _SILENCE, run, (figures.now - state.paces[-1][0]) / SECOND
+    if state.ended is not None:
+        yield from _known(_LOST, run, state.ended.facts.get("updates_lost"))
+    elif (end := figures.expected_end) is not None:
+        yield _END, run, max(end - figures.now, 0) / SECOND
+    yield _RUNNING, run, int(state.ended is None)
+
+
+def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tuple[_Metric, Labels, float]]:
+    return [] if value is None else [(metric, labels, value)]
+
+
+def _machines(figures: RunFigures) -> Iterator[tuple[Labels, int]]:
+    """Machines by kind, market and pricing. A market that was used counts as 0 once its machines are gone."""
+    state, counts = figures.state, Counter[Labels]()
+    for number, one in state.allocations.items():
+        kind = "reliable" if one.reliable else "transient"
+        pricing = "on-demand" if one.bid is None else "spot"
+        labels = (("kind", kind), ("market", str(one.market)), ("pricing", pricing))
+        counts[labels] += sum(held.allocation == number for held in state.alive)
+    yield from counts.items()

@@ -1,0 +1,142 @@
+"""Metrics of runs: their text, the file and the port."""
+
+from __future__ import annotations
+
+import re
+import socket
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spotctl.config import Settings
+from spotctl.errors import BadRequest
+from spotctl.runlog import events as ev
+from spotctl.runlog.state import RunState, fold
+from spotctl.show.metrics.publisher import published
+from spotctl.show.metrics.text import metrics_text
+from spotctl.show.run_figures import Money, RunFigures, RunMarkets
+from tests.spotctl.show.top.runs import at, rows, run_events
+
+NANO_SECONDS = 3600 * 10**9
+FIGURES = RunFigures(
+    fold(rows(run_events())), at(9), Money(2 * NANO_SECONDS, 8 * NANO_SECONDS, None, 3 * NANO_SECONDS), 100, True
+)
+ENDED = ev.RunEnded("done", "", 0, {"spent": NANO_SECONDS, "on_demand": 2 * NANO_SECONDS, "updates_lost": 0})
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+]+)')
+
+
+def parsed(text: str) -> dict[str, dict[str, float]]:
+    """Values by metric and labels, of a text that follows the rules of the format."""
+    assert text.endswith("\n")
+    found: dict[str, dict[str, float]] = {}
+    announced = ""
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            announced = line.split(" ")[2]
+            assert announced not in found
+        elif line.startswith("# TYPE "):
+            assert line.split(" ")[2] == announced
+            assert line.endswith(" counter") is announced.endswith("_total")
+            found[announced] = {}
+        else:
+            sample = SAMPLE.fullmatch(line)
+            assert sample is not None, line
+            assert sample[1] == announced
+            assert (sample[2] or "") not in found[announced]
+            found[announced][sample[2] or ""] = float(sample[3])
+    return found
+
+
+def test_the_figures_of_a_run() -> None:
+    found = parsed(metrics_text([FIGURES], 12.5))
+    run = 'job="small",run="small-1"'
+    assert {name.removeprefix("spotctl_"): samples[run] for name, samples in found.items() if run in samples} == {
+        "spent_dollars": 2,
+        "committed_dollars": 3,
+        "on_demand_dollars": 8,
+        "evictions_total": 4,
+        "clock": 40,
+        "clocks": 100,
+        "loss": 0.2,
+        "last_clock_age_seconds": 60,
+        # 30 clocks took six minutes; one has passed since the newest of them.
+        "expected_end_seconds": 11 * 60,
+        "running": 1,
+    }
+    assert found["spotctl_machines"] == {
+        f'{run},kind="reliable",market="local/sim-east/sim-east-a/c4.xlarge",pricing="on-demand"': 1,
+        f'{run},kind="transient",market="local/sim-east/sim-east-b/c4.xlarge",pricing="spot"': 0,
+        f'{run},kind="transient",market="local/sim-east/sim-east-a/c4.xlarge",pricing="spot"': 1,
+    }
+    assert found["spotctl_updated_timestamp_seconds"] == {"": 12.5}
+
+
+def test_several_runs_with_odd_names_share_their_metrics() -> None:
+    assert FIGURES.state.began is not None
+    odd = replace(FIGURES, state=replace(FIGURES.state, began=replace(FIGURES.state.began, job='a"b\\c\nd')))
+    found = parsed(metrics_text([FIGURES, odd], 0))
+    assert list(found["spotctl_clock"]) == ['job="small",run="small-1"', r'job="a\"b\\c\nd",run="small-1"']
+
+
+def test_a_planned_run_ends_as_planned_and_a_run_of_unknown_length_has_no_end() -> None:
+    planned = ev.Planned(1.0, 0.5, 2.0, 0.5, 4.0, assumed=False)
+    state = replace(FIGURES.state, planned=planned)
+    assert replace(FIGURES, state=state, goal=None).expected_end == at(30)
+    unknown = replace(state, planned=replace(planned, assumed=True))
+    assert replace(FIGURES, state=unknown, goal=None).expected_end is None
+
+
+def ended(home: Path) -> tuple[RunState, RunMarkets]:
+    spec = {"name": "small", "kind": "command", "run": "true", "resources": {"clouds": ["local"]}}
+    began = ev.RunBegan("small", "local", spec, "/nowhere", 0)
+    return fold(rows([(0, began), (1, ENDED)])), RunMarkets(Settings(home))
+
+
+def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> None:
+    path, remarks = tmp_path / "folder" / "spotctl.prom", list[str]()
+    state, markets = ended(tmp_path)
+    with pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"), published(str(path), markets, print):
+        pass
+    path.parent.mkdir()
+    with published(str(path), markets, remarks.append) as publish:
+        publish(state)
+        assert parsed(path.read_text())["spotctl_updates_lost_total"] == {'job="small",run="small-1"': 0}
+        assert list(path.parent.iterdir()) == [path]
+        path.unlink()
+        path.parent.rmdir()
+        publish(state)
+        publish(state)
+    assert len(remarks) == 1
+    assert remarks[0].endswith("; the run goes on")
+
+
+@contextmanager
+def served(markets: RunMarkets) -> Iterator[tuple[int, Callable[[RunState], None]]]:
+    """Metrics on a free port; another process may take it first."""
+    with ExitStack() as stack:
+        while True:
+            with closing(socket.create_server(("127.0.0.1", 0))) as found:
+                port = found.getsockname()[1]
+            try:
+                publish = stack.enter_context(published(str(port), markets, print))
+            except BadRequest:
+                continue
+            break
+        yield port, publish
+
+
+def test_the_port_serves_the_newest_text(tmp_path: Path) -> None:
+    state, markets = ended(tmp_path)
+    with served(markets) as (port, publish):
+        publish(state)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert parsed(answer.read().decode())["spotctl_running"] == {'job="small",run="small-1"': 0}
+        with pytest.raises(BadRequest, match="cannot listen on 127"), published(str(port), markets, print):
+            pass
+    with pytest.raises(BadRequest, match="is not a port"), published("70000", markets, print):
+        pass
