@@ -52,12 +52,18 @@ _MANY_ROWS = 12
 
 
 def html(report: Report) -> str:
+    sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
+    main = el("main", _head(report), *sections, _foot(report))
+    title = el("title", f"Cost of {fmt.subject(report)}, {_period(report)}")
+    return _PAGE.format(title=title, style=_style(), main=main)
+
+
+def _sections(report: Report) -> tuple[Html, ...]:
     markets = markets_of(report)
-    main = el(
-        "main",
-        _head(report),
+    return (
         _tiles(report),
         _uses(report),
+        _saving(report),
         _over_time(report, markets),
         _markets(report, markets),
         _groups(report),
@@ -66,10 +72,7 @@ def html(report: Report) -> str:
         plan_section(report),
         trend_section(report),
         runs_section(report),
-        _foot(report),
     )
-    title = el("title", f"Cost of {fmt.subject(report)}, {_period(report)}")
-    return _PAGE.format(title=title, style=_style(), main=main)
 
 
 @cache
@@ -87,7 +90,7 @@ def _period(report: Report) -> str:
 def _head(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     jobs = sorted({run.job for run in report.runs})
-    title = jobs[0] if len(jobs) == 1 else f"{', '.join(jobs[:3])}{' and others' if len(jobs) > 3 else ''}"
+    title = f"{', '.join(jobs[:3])}{' and others' if len(jobs) > 3 else ''}" or "No runs"
     parts = [
         paragraph(f"Cost report · {_period(report)} · {counted(whole.runs, 'run')}", "eyebrow"),
         el("h1", title),
@@ -112,6 +115,8 @@ def _verdict(report: Report, digits: int) -> Html:
     whole = report.whole
     so_far = " so far" if whole.running else ""
     paid = f"{fmt.money(whole.total, digits)} paid{so_far}."
+    if whole.loss:
+        paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
     if whole.saved_pct is None:
         return paragraph(paid, "verdict")
     if whole.saved >= 0:
@@ -190,6 +195,17 @@ def _uses(report: Report) -> Html:
     keys = [(part.class_, part.name) for part in parts if part.value > 0]
     picture = figure(share_bar(alt, parts), keys)
     return section("Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot))
+
+
+def _saving(report: Report) -> Html:
+    """The steps from the on-demand cost to what was paid, without those that changed nothing."""
+    whole, digits = report.whole, fmt.digits_of(report)
+    if whole.on_demand <= 0:
+        return Html()
+    rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
+    rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]
+    heads = (ColumnHead("step", is_text=True), ColumnHead("cost"))
+    return section("From on demand to paid", table(heads, rows, ("paid", fmt.money(whole.total, digits))))
 
 
 def _working_share(parts: Sequence[BarPart]) -> str:

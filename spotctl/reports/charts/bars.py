@@ -11,6 +11,10 @@ from spotctl.reports.html import Html, el, fragment
 _SHARE_HEIGHT = 34
 
 
+_SHORT_LABEL = 6
+"""Characters of `21 Nov`."""
+
+
 @dataclass(frozen=True, slots=True)
 class BarPart:
     """A part of a bar: its color class, name and value."""
@@ -41,7 +45,9 @@ def stacked_bars(canvas: svg.Canvas, title: str, bars: Sequence[Bar]) -> Html:
     spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
     width = min(max(spacing * 0.72, 1.0), 56.0)
     parts = [svg.value_axis(canvas, y, values, svg.dollars_axis(values))]
-    every = -(-len(bars) // (4 if canvas.is_narrow else 10))
+    # Months have longer labels than days.
+    on_phones = 4 if all(len(bar.label) <= _SHORT_LABEL for bar in bars) else 3
+    every = -(-len(bars) // (on_phones if canvas.is_narrow else 10))
     for i, bar in enumerate(bars):
         middle = canvas.left + spacing * (i + 0.5)
         parts.append(_bar(y, bar, middle - width / 2, width))

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,11 @@ from spotctl.runlog import budget, store
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event, to_json
 from spotctl.runlog.state import fold
+from tests.spotctl.cli import spotctl
 from tests.spotctl.ledger import seconds
 from tests.spotctl.ledger.histories import JOB, nights
 from tests.spotctl.ledger.random_runs import RandomRun
+from tests.spotctl.ledger.recount import differences, recounted
 
 RUNS = 400
 SMALL = Market.parse("local/sim-east/a/c4.xlarge")
@@ -259,6 +262,12 @@ def test_the_log_of_a_runner_is_counted_from_its_file(tmp_path: Path) -> None:
             assert by_machine(ledger, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}
             ended = json.loads(rows[-1][2])
             assert ended["facts"]["spent"] == ledger.amount == sum(sums.billed.values())
+    found = recounted(tmp_path / "log.sqlite")
+    answer = spotctl("--home", tmp_path, "report", "cost", "--by", "run", "--json").json
+    assert differences(found, answer) == []
+    assert all(one.on_demand for one in found.values())
+    off = {runs[0]: replace(found[runs[0]], bill=found[runs[0]].bill + 1), runs[1]: replace(found[runs[1]], low=10**12)}
+    assert sorted(line.split()[1] for line in differences(off, answer)) == ["on", "paid"]
     uses = {row.use for ledger in ledgers.values() for row in ledger.rows}
     assert {Use.STARTING, Use.LOADING, Use.WORKING, Use.IDLE} <= uses
 

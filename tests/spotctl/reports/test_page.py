@@ -15,6 +15,7 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports import page
 from spotctl.reports.cost import Report
+from spotctl.reports.formatting import digits_of, money
 from spotctl.reports.grouping import By
 from spotctl.runlog import events as ev
 from tests.spotctl.reports import browser
@@ -77,6 +78,7 @@ def pages() -> dict[str, Sequence[MadeRun]]:
     return {
         "one": [night(0, rng)],
         "running": [night(0, rng), night(1, rng, is_running=True)],
+        "no runs": [],
         "no machine": [nothing],
         "only started": [only_started],
         "more expensive than on demand": [costly],
@@ -104,6 +106,21 @@ def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
         assert f"${amount / NANO_SECONDS_PER_DOLLAR:,.2f}" in text
     assert all(run.run in text for run in month_report.runs)
     assert all(title in text for title in ("Plan against actual", "Trend", "By job and region", "Machines over time"))
+
+
+def test_a_page_without_runs_says_so_and_has_no_empty_tables() -> None:
+    reader = read(report_of([]))
+    assert "No runs" in reader.texts
+    assert not [tag for tag, _ in reader.seen if tag == "table"]
+
+
+def test_the_steps_from_on_demand_to_paid_are_shown(month_report: Report) -> None:
+    text = " ".join(read(month_report).texts)
+    begin = text.index("From on demand to paid")
+    shown = text[begin : text.index("Cost over time", begin)]
+    digits = digits_of(month_report)
+    for name, amount in month_report.whole.steps:
+        assert not amount or f"{name} {money(-amount, digits)}" in shown
 
 
 def test_messages_of_failed_runs_are_shown() -> None:
