@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults format bench big compare forecast quickstart examples sample docs clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults format bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -75,6 +75,10 @@ sample: ## Regenerate the synthetic price history in the wheel
 
 docs: ## Build the site of the documentation in docs/_build (pip install '.[docs]'); needs no network
 	sphinx-build -W --keep-going -q -b html docs docs/_build
+
+dist: ## Build the wheel and the source package in dist/ and check them with twine
+	@venv=$$(mktemp -d) && trap 'rm -rf "$$venv"' EXIT && rm -rf dist && $(PYTHON) -m venv $$venv && \
+	$$venv/bin/pip install -q build twine && $$venv/bin/python -m build -q && $$venv/bin/twine check --strict dist/*
 
 clean: ## Remove caches and build output
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist docs/_build docs/generated *.egg-info

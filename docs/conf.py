@@ -24,6 +24,9 @@ exclude_patterns = ["_build"]
 suppress_warnings = ["myst.header"]
 html_theme = "furo"
 html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+smartquotes = False  # they would turn --option into a dash
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#14866d", "color-brand-content": "#0b6e4f"},
     "dark_css_variables": {"color-brand-primary": "#48bd9f", "color-brand-content": "#5fcfa8"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ def _commands(command: Any, name: str) -> Iterator[str]:
 
 
 def _prose(help_text: str) -> str:
-    """Paragraphs on one line each; an example keeps its own."""
-    return "\n\n".join(" ".join(part.split()) for part in help_text.replace("\b", "").split("\n\n"))
+    """Paragraphs on one line each; what follows "Example:" is code."""
+    parts = [" ".join(part.split()) for part in help_text.replace("\b", "").split("\n\n")]
+    return "\n\n".join(re.sub(r"^Example: (.*)", r"Example: `\1`", part) for part in parts)
 
 
 def _names(parameter: Any) -> str:
@@ -61,10 +63,10 @@ def job_file() -> Iterator[str]:
 
 
 def _keys(section: Mapping[str, Any]) -> Iterator[str]:
-    yield "| key | meaning | example |\n| --- | --- | --- |"
+    yield "| key | meaning |\n| --- | --- |"
     for key, value in section["properties"].items():
-        example = f"`{_cell(json.dumps(value['examples'][0], ensure_ascii=False))}`" if value.get("examples") else ""
-        yield f"| `{key}` | {_cell(value.get('description', ''))} | {example} |"
+        example = _cell(json.dumps(value["examples"][0], ensure_ascii=False)) if value.get("examples") else ""
+        yield f"| `{key}` | {_cell(value.get('description', ''))}{f' Example: `{example}`' if example else ''} |"
 
 
 def _cell(text: str) -> str:
