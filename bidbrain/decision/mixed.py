@@ -10,24 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from math import inf
 
-from bidbrain.decision.mixture import (
-    KindOption,
-    MixturePhase,
-    MixtureTerms,
-    Schedule,
-    SharedQuota,
-    change_usd,
-    cheapest,
-    cheapest_rate,
-    fastest,
-    highest_rate,
-)
+from bidbrain.decision.mixing import Aim, Mixing
+from bidbrain.decision.mixture import KindOption, MixturePhase, MixtureTerms, Schedule, change_usd
 from bidbrain.strategies.base import Decision, Holding, Rent, Return, Situation, Strategy
-from bidbrain.values import Overheads
-from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
 _LOOK_AGAIN = 2 * MINUTE
@@ -35,92 +22,6 @@ _CLEARLY = 0.99
 """What is left after exchanging machines for others must cost less than this share."""
 _COMPARE_EVERY = 5 * MINUTE
 """How often the prices of the kinds are compared."""
-_TRIES = 8
-
-
-class Aim(StrEnum):
-    """What a mixture is chosen for; a deadline holds in every case."""
-
-    LEAST_COST = "least cost"
-    SHORTEST_TIME = "shortest time within the budget"
-    HIGHEST_RATE = "most work per hour"
-
-
-@dataclass(frozen=True, slots=True)
-class TypeQuota:
-    """The most that several machine types may use together, and what one machine of each uses."""
-
-    per_machine: Mapping[str, float]
-    most: float
-
-
-@dataclass(frozen=True, slots=True)
-class Mixing:
-    """Terms of a job's mixtures that do not change while it runs.
-
-    `most_of_type` limits a type by its quota. `useful` is the share of a market's paid time that evictions leave.
-    `usd_per_hour` is what reliable machines and the user's time cost.
-    """
-
-    aim: Aim
-    least: int
-    most: int
-    most_of_type: Mapping[str, int]
-    useful: Mapping[Market, float]
-    overheads: Overheads
-    usd_per_hour: float = 0.0
-    quotas: tuple[TypeQuota, ...] = ()
-
-    def hours_left(self, now: int, deadline: int | None) -> float:
-        """Hours of work until the deadline, less the margin; infinite without a deadline."""
-        if deadline is None:
-            return inf
-        return max((deadline - now - self.margin) / HOUR, 0.0)
-
-    @property
-    def margin(self) -> int:
-        """The time before a deadline that is kept free: as much as the deadline's safety net takes for entering
-        machines, for one eviction, and until it looks again."""
-        return 2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize) + _LOOK_AGAIN
-
-    @property
-    def change_hours(self) -> float:
-        """How long machines that replace others are paid for before they work."""
-        return (self.overheads.startup + self.overheads.resize) / HOUR
-
-    def terms(self, kinds: Mapping[str, KindOption]) -> MixtureTerms:
-        """The terms of a mixture of some kinds, by type."""
-        shared = tuple(
-            SharedQuota(tuple(quota.per_machine.get(name, 0.0) for name in kinds), quota.most) for quota in self.quotas
-        )
-        return MixtureTerms(
-            tuple(kinds.values()), self.least, self.most, self.usd_per_hour, self.change_hours, quotas=shared
-        )
-
-    def schedule(
-        self, terms: MixtureTerms, held: Sequence[int], work: float, hours_left: float, usd_left: float
-    ) -> Schedule | None:
-        """The best schedule for the job's aim; if time or money is short, the fastest or the cheapest one.
-
-        The length of a job whose work is infinite is unknown: its schedule has the price of an hour.
-        """
-        if work == inf:
-            rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
-            return None if rate is None else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
-        if self.aim is Aim.LEAST_COST:
-            return cheapest(terms, work, hours_left) or fastest(terms, work)
-        return _within(terms, held, work, usd_left) or cheapest(terms, work)
-
-
-def _within(terms: MixtureTerms, held: Sequence[int], work: float, usd_left: float) -> Schedule | None:
-    """The fastest schedule whose machines can also be started within the dollars left."""
-    schedule, starts = fastest(terms, work, usd_left), 0.0
-    for _ in range(_TRIES):
-        if schedule is None or schedule.usd + (cost := change_usd(terms, held, schedule.phases[0].mixture)) <= usd_left:
-            break
-        starts = max(cost, starts + schedule.usd + cost - usd_left)
-        schedule = fastest(terms, work, usd_left - starts)
-    return schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +77,8 @@ class Mixed:
         hours_left = self.mixing.hours_left(self._works_from(situation), situation.deadline)
 
         def best(of: MixtureTerms) -> Schedule | None:
-            return self.mixing.schedule(of, held, work, hours_left, situation.usd_left)
+            # The leases of what is held are part of the schedule's cost.
+            return self.mixing.schedule(of, held, work, hours_left, situation.usd_left + situation.usd_reserved)
 
         new = best(terms)
         if new is None or all(have <= want for have, want in zip(held, new.phases[0].mixture.machines, strict=True)):

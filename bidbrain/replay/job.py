@@ -161,6 +161,7 @@ class _State:
     lost: list[tuple[int, float]] = field(default_factory=list)
 
     def situation(self) -> Situation:
+        usd_left, usd_reserved = self._usd_left()
         return Situation(
             now=self.now,
             offers=self._open_offers(),
@@ -169,7 +170,8 @@ class _State:
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
             work_left=self.work_left,
-            usd_left=self._usd_left(),
+            usd_left=usd_left,
+            usd_reserved=usd_reserved,
             record=UNTRIED if self._resumes and not self.evicted else self._record(),
             unsaved=self._unsaved(),
             spell=self._spell,
@@ -177,10 +179,10 @@ class _State:
             saved=self._saved(),
         )
 
-    def _usd_left(self) -> float:
+    def _usd_left(self) -> tuple[float, float]:
         budget = self.job.budget
         if budget is None:
-            return inf
+            return inf, 0.0
         return budget.left(self.job.start, self.now, self.spent, (held.holding for held in self.held.values()))
 
     def _record(self) -> SpotRecord:

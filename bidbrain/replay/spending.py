@@ -29,16 +29,20 @@ class ReplayedBudget:
         prices: Prices = rent.offer.on_demand if rent.bid is None else self.histories[rent.offer.market]
         return rent.machines * usd(self.billing.bill(life, prices).amount)
 
-    def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> float:
-        """What may still be committed, after `spent` dollars for machines that are gone."""
-        held = sum(self._committed(one.rent, one.start, now) for one in holdings)
-        reliable = 0.0 if self.reliable is None else self._committed(self.reliable, start, now)
-        return self.usd - spent - held - reliable
+    def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> tuple[float, float]:
+        """What may still be committed, after `spent` dollars for machines that are gone, and what is kept back for the
+        leases of those that are held."""
+        held = [(one.rent, one.start) for one in holdings]
+        if self.reliable is not None:
+            held.append((self.reliable, start))
+        reserved = sum(self._reserved(rent, since, now) for rent, since in held)
+        paid = sum(self.paid(rent, Life(since, now, End.LEFT)) for rent, since in held)
+        return self.usd - spent - paid - reserved, reserved
 
-    def _committed(self, rent: Rent, start: int, now: int) -> float:
-        """The cost so far, and that of another lease at the highest possible price."""
+    def _reserved(self, rent: Rent, start: int, now: int) -> float:
+        """The cost of another lease at the highest possible price."""
         ceiling = rent.highest_price
         soon, later = (
             usd(self.billing.bill(Life(start, until, End.LEFT), ceiling).amount) for until in (now, now + self.lease)
         )
-        return self.paid(rent, Life(start, now, End.LEFT)) + rent.machines * (later - soon)
+        return rent.machines * (later - soon)

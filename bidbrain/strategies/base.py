@@ -139,7 +139,8 @@ class Situation:
     """What a strategy knows when it decides. `price` answers for this moment only.
 
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
-    `usd_left` is what the budget still allows to commit, and `record` what the job's spot machines were worth so far.
+    `usd_left` is what the budget still allows to commit, and `usd_reserved` what it keeps back for the leases of what
+    is held: both together may still be spent. `record` is what the job's spot machines were worth so far.
     `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
     None if that is unknown. `deadline` is the moment by which the work has to be done. `looks` are what the job has
     seen of its markets, in order, and `saved` is where its checkpoint is, if it has one.
@@ -153,6 +154,7 @@ class Situation:
     most_nu: float
     work_left: float
     usd_left: float = inf
+    usd_reserved: float = 0.0
     record: SpotRecord = UNTRIED
     unsaved: float = 0.0
     spell: Callable[[], SpotSpell | None] = _unknown

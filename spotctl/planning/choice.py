@@ -9,7 +9,8 @@ from math import inf, isfinite
 from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixed import Mixed, Mixing, TypeQuota
+from bidbrain.decision.mixed import Mixed
+from bidbrain.decision.mixing import Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
@@ -222,6 +223,7 @@ def _situation(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan,
         decider.most_nu,
         _work_left(allocated, decider),
         usd_left=inf if budget is None else budget - reserved,
+        usd_reserved=reserved,
         deadline=decider.deadline,
         spell=lambda: spell_of_prices(
             decider.offers, lambda offer: fleet_plan.market_history.histories[offer.market], now

@@ -8,7 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bidbrain.decision.mixed import Aim
+from bidbrain.decision.mixing import Aim
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
 from bidbrain.replay.market import Capacity

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from bidbrain.decision.mixed import Aim, Mixing
+from bidbrain.decision.mixing import Aim, Mixing
 from bidbrain.decision.mixture import (
     MixtureTerms,
     Schedule,

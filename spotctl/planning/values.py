@@ -8,7 +8,8 @@ from functools import cached_property
 
 from agileml.pipeline.profile import ModelProfile
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixed import Aim, phases_text
+from bidbrain.decision.mixed import phases_text
+from bidbrain.decision.mixing import Aim
 from bidbrain.decision.mixture import MixturePhase, Schedule
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import Forecast

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 
 class LiveStrategy:
-    """Decides for a run, from its present `state`, the dollars of its budget that are not committed, and prices."""
+    """Decides for a run, from its present `state`, prices, and the dollars of its budget: those that are not committed,
+    and those that are kept back for leases."""
 
     def __init__(
-        self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], float], tariff: Tariff
+        self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], tuple[float, float]], tariff: Tariff
     ) -> None:
         self._plan, self._state, self._usd_left, self._tariff = plan, state, usd_left, tariff
 
@@ -48,10 +49,12 @@ class LiveStrategy:
     def decide(self, situation: Situation) -> Decision:
         """The decision for a situation, completed by what the log knows."""
         state, now = self._state(), situation.now
+        usd_left, usd_reserved = self._usd_left()
         current = replace(
             situation,
             work_left=work_left(self._plan, state, now),
-            usd_left=self._usd_left(),
+            usd_left=usd_left,
+            usd_reserved=usd_reserved,
             record=replace(record_of(state, now), resumes=self._resumes(state, now)),
             unsaved=self._unsaved(state, now),
             spell=lambda: spell_of_prices(
@@ -91,11 +94,13 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
     limit = None if spec.budget is None else spec.budget * 3600
     tariff = budget.tariff_of(provider, journal.state.started)
 
-    def usd_left() -> float:
+    def usd_left() -> tuple[float, float]:
         if limit is None:
-            return inf
-        committed = budget.committed(journal.state, journal.now(), tariff, times.teardown)
-        return (limit - committed) / NANO_SECONDS_PER_DOLLAR
+            return inf, 0.0
+        now = journal.now()
+        committed = budget.committed(journal.state, now, tariff, times.teardown)
+        reserved = committed - budget.spent(journal.state, now, tariff)
+        return (limit - committed) / NANO_SECONDS_PER_DOLLAR, reserved / NANO_SECONDS_PER_DOLLAR
 
     def strategy() -> tuple[Strategy, StrategyTerms]:
         planned = plan()

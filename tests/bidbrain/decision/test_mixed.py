@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from bidbrain.billing import billing_rule
-from bidbrain.decision.mixed import Aim, Mixed, Mixing, TypeQuota
+from bidbrain.decision.mixed import Mixed
+from bidbrain.decision.mixing import Aim, Mixing, TypeQuota
 from bidbrain.decision.mixture import Schedule
 from bidbrain.replay.job import ReplayedJob, Run, run_job
 from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
@@ -150,6 +152,23 @@ def test_a_budget_buys_speed_but_no_more_than_it_pays_for() -> None:
     assert schedule is not None
     assert schedule.usd <= 15.0
     assert schedule.hours < WORK / (8 * 48)
+
+
+@pytest.mark.parametrize("dollars", [12.5, 14.0, 16.0])
+def test_a_run_within_a_budget_takes_as_long_as_its_schedule(dollars: float) -> None:
+    """What is kept back for leases pays for the work of the machines that hold them, and is not missing from it."""
+    strategy, baseline = mixed(Aim.SHORTEST_TIME), Rent(SLOW, 8, None)
+    histories = {one.market: one for one in FLAT}
+    spending = ReplayedBudget(dollars, billing_rule("per-second"), histories, 16 * MINUTE)
+    job = ReplayedJob(START, WORK * HOUR, START + 40 * HOUR, (SLOW, FAST), baseline, 800.0, budget=spending)
+    begin = Situation(
+        START, job.offers, lambda one: FLAT_PRICES[one.market], (), baseline, job.most_nu, job.work, dollars
+    )
+    _, schedule = strategy.schedule(begin)
+    assert schedule is not None
+    run = run_job(job, strategy, MarketReplay(FLAT), OVERHEADS)
+    assert hours(run) == pytest.approx(schedule.hours, rel=0.05)
+    assert 0.9 * dollars < paid(run, FLAT_PRICES) <= dollars
 
 
 def test_machines_that_only_the_first_phase_needs_are_rented_by_themselves() -> None:

@@ -63,7 +63,7 @@ def test_a_checkpoint_counts_once_it_was_written(
         checkpoints=object(),
         job=SimpleNamespace(spec=SimpleNamespace(program=program)),
     )
-    live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: 1.5, TARIFF)
+    live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)
     given = terms()
     live.decide(Situation(START + HOUR, OFFERS, lambda _: 1, (), given.baseline, 64.0, 1.0))
     (seen,) = asked.given

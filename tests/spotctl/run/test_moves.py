@@ -95,7 +95,7 @@ def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkey
     plan = SimpleNamespace(
         decider=decider, work_left=work, checkpoints=object(), job=SimpleNamespace(spec=SPEC), market_history=None
     )
-    live = LiveStrategy(cast("JobPlan", plan), lambda: journal.state, lambda: inf, tariff)
+    live = LiveStrategy(cast("JobPlan", plan), lambda: journal.state, lambda: (inf, 0.0), tariff)
     around = worlds.environment(cloud, tmp_path)
     terms = StrategyTerms(OFFERS, baseline, 4.0, work, None)
     workload = CommandWorkload(SPEC, around, lambda *_: inf, 1)
