@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import median_low
 
 import numpy as np
 
@@ -33,8 +34,11 @@ MOST_MACHINES, FEWEST_TRANSIENT = 7, 2
 PAUSES = (0.2, 1.5)
 """Least and most seconds between two events."""
 
-SAMPLE_EVERY = 5.0
-PRINT_EVERY = 12
+PROCESSES_PER_MACHINE = 2
+"""The node and its heartbeat."""
+
+SAMPLE_EVERY = 1.0
+PRINT_EVERY = 60
 """Samples between two printed lines: one minute."""
 
 
@@ -52,10 +56,10 @@ class Paced(Decades):
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a job's processes: their number, and the most that any of them uses."""
+    """What a job's processes use, at most, and how many more there are than its machines need."""
 
     seconds: float
-    processes: int
+    surplus: int
     descriptors: int
     mebibytes: float
     own_descriptors: int
@@ -64,13 +68,14 @@ class Resources:
     """Total size of the files in MiB."""
 
     @classmethod
-    def of(cls, folder: Path, seconds: float) -> Resources:
-        """Measures the processes whose command line contains the folder."""
+    def of(cls, folder: Path, seconds: float, machines: int) -> Resources:
+        """Measures the processes whose command line contains the folder, while this many machines run."""
         pids = processes(str(folder))
         used = [(_descriptors(pid), _mebibytes(pid)) for pid in pids]
         most = [max(column, default=0) for column in zip(*used, strict=True)] or [0, 0]
         sizes = [_size(path) for path in folder.rglob("*")]
-        return cls(seconds, len(pids), int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
+        surplus = len(pids) - PROCESSES_PER_MACHINE * machines
+        return cls(seconds, surplus, int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
 
 
 def _descriptors(pid: str) -> int:
@@ -116,7 +121,7 @@ class Storm:
         """The next fault, if it is due."""
         self.started = max([self.started, *(int(one.name[1:]) + 1 for one in machines)])
         if not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY:
-            self.samples.append(Resources.of(self.folder, seconds))
+            self.samples.append(Resources.of(self.folder, seconds, len(machines)))
             if len(self.samples) % PRINT_EVERY == 1:
                 self.on_sample(self.samples[-1])
         if seconds < self._next:
@@ -167,12 +172,13 @@ def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
 
 
 def growth(samples: Sequence[Resources]) -> Resources:
-    """The growth of each maximum from the first third of the samples to the last."""
+    """Growth of the medians from the first third of the samples to the last; single samples meet joins and kills."""
     third = max(1, len(samples) // 3)
     first, last = samples[:third], samples[-third:]
     return Resources(
         *(
-            max(getattr(one, each.name) for one in last) - max(getattr(one, each.name) for one in first)
+            median_low([getattr(one, each.name) for one in last])
+            - median_low([getattr(one, each.name) for one in first])
             for each in fields(Resources)
         )
     )
@@ -189,7 +195,10 @@ def main(seconds: float, seed: int) -> int:
     same = model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
     _print(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures of {storm.started}")
     _print(f"machines, {storm.events}")
-    _print(f"growth from the first to the last third: {more.processes:+} processes, {more.descriptors:+} descriptors,")
+    _print(
+        f"growth from the first to the last third: {more.surplus:+} processes beyond the machines',"
+        f" {more.descriptors:+} descriptors,"
+    )
     _print(
         f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, {more.files:+} files of"
     )
@@ -200,8 +209,9 @@ def main(seconds: float, seed: int) -> int:
 
 def _print_sample(sample: Resources) -> None:
     _print(
-        f"{sample.seconds:7.0f} s {sample.processes:3} processes, at most {sample.descriptors:3} descriptors and"
-        f" {sample.mebibytes:6.1f} MiB each; {sample.own_descriptors} of the provider; {sample.files} files of"
+        f"{sample.seconds:7.0f} s {sample.surplus:3} processes beyond the machines', at most"
+        f" {sample.descriptors:3} descriptors and {sample.mebibytes:6.1f} MiB each;"
+        f" {sample.own_descriptors} of the provider; {sample.files} files of"
         f" {sample.written:.1f} MiB"
     )
 

@@ -108,7 +108,7 @@ def turns(job: tuple[Mailbox, dict[str, Mailbox]], until: int) -> list[Envelope 
     """Lets all three work until the nodes have received this many messages."""
     controller, nodes = job
     seen: list[Envelope | Rejected] = []
-    for _ in range(2000):
+    for _ in range(20_000):
         list(controller.receive(0.002))
         for node in nodes.values():
             seen += [event for event in node.receive(0.002) if isinstance(event, Envelope | Rejected)]

@@ -36,7 +36,7 @@ def reported(rendezvous: Rendezvous, client: ControllerClient, *, until: str) ->
     """The machines that a controller started now is told of, up to `until`."""
     mailbox, names = Mailbox(rendezvous, CONTROLLER), list[str]()
     mailbox.open()
-    for _ in range(1000):
+    for _ in range(30_000):
         assert list(client.listen(0.002)) == []
         for event in mailbox.receive(0.002):
             if isinstance(event, Envelope) and isinstance(event.message, NodeLost | Warned):

@@ -46,7 +46,7 @@ def mailbox(rendezvous: Rendezvous) -> Iterator[Callable[..., Mailbox]]:
 def received(*mailboxes: Mailbox, until: Callable[[list[object]], bool]) -> list[object]:
     """What the mailboxes receive, in turn, until `until` holds."""
     events: list[object] = []
-    for _ in range(500):
+    for _ in range(20_000):
         for each in mailboxes:
             events += each.receive(0.005)
         if until(events):
@@ -163,7 +163,7 @@ def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
     for number in range(20):
         one.send(receiver, large(number))
     came: list[int] = []
-    for _ in range(2000):
+    for _ in range(50_000):
         assert not any(isinstance(event, Lost) for event in one.receive(0.002))
         came += [message.clock for message in envelopes(list(two.receive(0.002))) if isinstance(message, Push)]
         if len(came) == 20:

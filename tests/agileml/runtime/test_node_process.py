@@ -46,7 +46,8 @@ PARAMS: Params = {"w": np.zeros((4, 2), np.float32)}
 
 
 def passes(gate: str) -> None:
-    """Blocks until the gate is opened."""
+    """Says that it waits, and blocks until the gate is opened."""
+    Path(f"{gate}.reached").touch()
     while not Path(gate).exists():
         time.sleep(0.002)
 
@@ -115,7 +116,7 @@ class Played:
     def until(self, enough: Callable[[list[object]], bool]) -> list[object]:
         """The node's messages from here on, until `enough` holds."""
         messages: list[object] = []
-        for _ in range(4000):
+        for _ in range(50_000):
             messages += [event.message for event in self.mailbox.receive(0.005) if isinstance(event, Envelope)]
             if enough(messages):
                 return messages
@@ -182,8 +183,10 @@ def test_a_node_works_and_writes_what_it_is_asked_to(played: Played, tmp_path: P
     assert sorted((one.partition, one.clock) for one in saved) == [(0, 3), (1, 3)]
 
 
-def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played) -> None:
+def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played, tmp_path: Path) -> None:
     played.until(count(Hello))
+    while not (tmp_path / "init.reached").exists():
+        list(played.mailbox.receive(0.005))
     played.send(Leave("it was silent", lost=True))
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
