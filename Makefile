@@ -21,8 +21,13 @@ imports: ## Import contracts between and inside the packages
 unused: ## Code that nothing but a test reaches
 	vulture
 
+# Tests of real processes may meet a computer that stands still for seconds. A few of them are tried once more, and what
+# failed at first is printed. Tests of decisions and data are not.
+PATIENCE := --reruns 1 --max-suite-reruns 6 --rerun-show-tracebacks \
+  --rerun-exclude-path tests/bidbrain --rerun-exclude-path tests/pricing_data
+
 test: ## All tests, in random order on all cores; lists the slowest
-	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
 
 quick: ## The tests that take less than five seconds each
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow"

@@ -66,7 +66,7 @@ class RunnerArchives:
         names = (*_PACKAGES, *_PACKAGES_OF[cloud])
         return cls(
             whole_wheel(folder).path.read_bytes(),
-            packages_archive(folder, names, _FASTEST).path.read_bytes(),
+            packages_archive(folder, names).path.read_bytes(),
             job_archive(workdir, folder).path.read_bytes(),
             _packed(rendezvous),
         )

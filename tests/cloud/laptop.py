@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spotctl.paths import Paths
+from spotctl.runlog.statuses import latest_run
+from spotctl.runlog.store import EventLog
+
 _SPOTCTL = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
 _PATIENCE_SECONDS = 600.0
 
@@ -116,8 +120,10 @@ class Laptop:
 
     def clock(self, job: str) -> int:
         """The last clock of a job's latest run that is in the log."""
-        (found,) = self.answer("status", job)["jobs"]
-        return int(found["clock"] or 0)
+        # Not with `spotctl status`: its start-up again and again would slow the machines.
+        with EventLog(Paths(self.home).log) as log:
+            run = latest_run(log, job)
+        return 0 if run is None or run.progress is None else run.progress.clock
 
 
 @dataclass

@@ -65,7 +65,7 @@ def test_a_training_survives_evictions_and_leaves_nothing(cloud: SimulatedCloud,
         cloud.server.evict(first.id, 10.0)
         launched.wait_for(lambda: first.id not in {one.id for one in running(cloud.server)})
         at = laptop.clock("line")
-        launched.wait_for(lambda: laptop.clock("line") >= at + 5)
+        launched.wait_for(lambda: laptop.clock("line") >= at + 5 and bool(spot(cloud.server)))
         cloud.server.evict(spot(cloud.server)[0].id, None)
         code, out, err = launched.ended()
     assert code == 0, err

@@ -40,6 +40,7 @@ kind: agileml
 app: mf
 stop: {clocks: 2000}
 throughputs: {c4.xlarge: 40}
+strategy: on-demand
 resources: {clouds: [local], machines: 4..16, reliable: {machines: 1, type: m3.medium}}
 """
 COMMAND = """\
@@ -77,8 +78,8 @@ PLANNED: dict[str, tuple[str, str, str]] = {
     "objective": (TRAINING, "app: mf", "app: mf\nobjective: max-throughput"),
     "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
     "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
-    "value_of_time": (TRAINING, "app: mf", "app: mf\nvalue_of_time: 20 USD/h"),
-    "strategy": (TRAINING, "app: mf", "app: mf\nstrategy: on-demand"),
+    "value_of_time": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nvalue_of_time: 20 USD/h"),
+    "strategy": (TRAINING, "strategy: on-demand", "strategy: lookahead"),
     "local.start": (TRAINING, "app: mf", "app: mf\nlocal: {start: 2026-01-22T03:30:00Z}"),
     "nodes": (COMMAND, "nodes: 2", "nodes: 3"),
     "hours": (COMMAND, "hours: 5h", "hours: 9h"),
@@ -283,7 +284,7 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
 @pytest.mark.parametrize("problem", UNSUPPORTED)
 def test_a_key_that_nothing_reads_yet_is_refused(problem: Problem) -> None:
     section, key = problem.loc
-    with pytest.raises(BadRequest, match=f"job.yaml:7: {section}.{key}: cannot be set yet: .*; remove it"):
+    with pytest.raises(BadRequest, match=f"job.yaml:8: {section}.{key}: cannot be set yet: .*; remove it"):
         loads(f"{TRAINING}{section}: {{{key}: x}}\n", Path("job.yaml"))
 
 
@@ -295,7 +296,7 @@ def test_processes_of_this_computer_have_no_image_and_no_identity(line: str) -> 
 
 def test_an_identity_is_for_a_cloud_of_the_job() -> None:
     text = TRAINING.replace("clouds: [local]", "clouds: [aws]")
-    with pytest.raises(BadRequest, match=r"job.yaml:7: identity.gcp: is not one of clouds: \[aws\]; remove it"):
+    with pytest.raises(BadRequest, match=r"job.yaml:8: identity.gcp: is not one of clouds: \[aws\]; remove it"):
         loads(f"{text}identity: {{gcp: trainer}}\n", Path("job.yaml"))
 
 
