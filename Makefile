@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults format bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults kills format bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ fuzz: ## The property tests with new random examples
 faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed
 	$(PYTHON) -m tests.agileml.faults 0 5000
 	$(PYTHON) -m tests.agileml.local_faults 0 200
+
+kills: ## Runners killed around every request to each simulated cloud and every write to the log, and answers lost
+	$(PYTHON) -m tests.spotctl.run.cloud_kills
 
 format: ## Reformat the code
 	ruff check --fix .

@@ -159,7 +159,8 @@ class _Move:
             if machine is not None:
                 self._move_to(machine)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the machines are returned
-            self._journal.write(StopRequested(FAILED, f"the runner could not move to a machine: {error}"))
+            why = str(error) or type(error).__name__
+            self._journal.write(StopRequested(FAILED, f"the runner could not move to a machine: {why}"))
             return None
         return machine
 
