@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import fnmatch
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +21,11 @@ from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable
 
 R = TypeVar("R")
+
+
+def _nearest(part: str, known: Collection[str]) -> str:
+    """The known name that is meant by part of a pattern; the part itself if it matches one, or is like none."""
+    return part if fnmatch.filter(known, part) else next(iter(get_close_matches(part, known, 1)), part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +105,22 @@ class Library:
         if not markets:
             description = selection.pattern or "these filters"
             raise UnknownMarket(
-                f"no stored market matches {description!r} (spotctl prices ls lists the stored markets)"
+                f"no stored market matches {description!r}{self._meant(selection)} (spotctl prices ls lists the stored"
+                " markets)"
             )
         return markets
+
+    def _meant(self, selection: Selection) -> str:
+        """The pattern that was probably meant, as a question; empty if none is close."""
+        markets = self.select(
+            replace(selection, pattern="", clouds=("local",) if selection.names_local else selection.clouds)
+        )
+        parts = selection.pattern.split("/")
+        known = zip(*((one.cloud, one.region, one.zone, one.instance_type) for one in markets), strict=True)
+        spelled = [_nearest(part, set(values)) for part, values in zip(parts, known, strict=False)]
+        better = "/".join([*spelled, *parts[len(spelled) :]])
+        found = better != selection.pattern and self.select(replace(selection, pattern=better))
+        return f"; did you mean {better}?" if found else ""
 
     def interruptions(self, market: Market) -> list[Interruption]:
         """The published figures of a market, oldest first; those of its region hold for its zones."""

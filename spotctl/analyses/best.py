@@ -16,6 +16,7 @@ from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import HOUR, SECOND, to_usd
 from spotctl.errors import BadRequest
+from spotctl.files.job.forms import meant
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
 _BANDS = ("monthly-bucket", "eviction-rate")
@@ -127,6 +128,13 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
         return (inf if value is None else value, offer.usd_per_hour, str(offer.market))
 
     return sorted(offers, key=key)
+
+
+def other_gpu(wish: MachineWish, catalog: Catalog) -> str:
+    """The GPU that was probably meant, as a question; empty if the wish names a known one, or none is close."""
+    known = {one.accelerator for one in catalog.types if one.accelerator is not None} | GPU_MEMORY_GIB.keys()
+    named = wish.gpu.upper()
+    return "" if any(one.startswith(named) for one in known) else meant(named, known)
 
 
 def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:

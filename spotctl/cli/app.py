@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -119,7 +119,9 @@ def _global_options(
             help="Folder for prices, logs and config.toml. Default: SPOTCTL_HOME, or the platform's data folder.",
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Log to stderr and show tracebacks.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log to stderr and show tracebacks; may stand anywhere.")
+    ] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
@@ -134,5 +136,16 @@ def _global_options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
-    words = sys.argv[1:] if arguments is None else arguments
-    sys.exit(exit_code_of(lambda: app(words, prog_name="spotctl", standalone_mode=False), debug="--debug" in words))
+    debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(exit_code_of(lambda: app(words, prog_name="spotctl", standalone_mode=False), debug=debug))
+
+
+def debug_first(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Whether --debug is given, and the words with it in front, where Typer expects it.
+
+    What follows -- belongs to another program.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    others = [word for word in words[:end] if word != "--debug"]
+    debug = len(others) < end
+    return debug, [*(["--debug"] if debug else []), *others, *words[end:]]

@@ -63,6 +63,7 @@ def best(
     Example: spotctl prices best --gpu A100:8
     """
     from pricing_data.units import SECOND, age, counted, parse_duration
+    from spotctl import wiring
     from spotctl.analyses import best as analysis
     from spotctl.show import best_tables
 
@@ -82,7 +83,8 @@ def best(
     elif shown:
         session.out.print(best_tables.offers(shown, now, session.out.width))
     else:
-        session.remark("no offer fits (get prices with: spotctl prices fetch)")
+        hint = analysis.other_gpu(wish, wiring.library(session.settings).catalog)
+        session.remark(f"no offer fits{hint} (get prices with: spotctl prices fetch)")
 
 
 def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, inf
@@ -12,6 +13,7 @@ from bidbrain.gavel.lp import FloatArray
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError
+from spotctl.files.job.forms import meant
 from spotctl.files.job.spec import Command
 from spotctl.planning.choice import chosen, violation
 from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
@@ -153,9 +155,11 @@ def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> Spotct
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
         return BadRequest(f"{name}: no price history of {wanted} is stored (run spotctl prices fetch or import)")
+    known = {kind.type for kind in snapshot.kinds if kind.cloud in clouds}
+    hints = (meant(one, known) for one in job.spec.resources.types if not fnmatch.filter(known, one))
     return NotInTime(
-        f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches; widen types or"
-        " regions (spotctl prices ls lists what is stored)"
+        f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
+        f"{next(filter(None, hints), '')}; widen types or regions (spotctl prices ls lists what is stored)"
     )
 
 

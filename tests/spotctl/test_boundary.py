@@ -7,6 +7,7 @@ import typer
 
 from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, StoreError, UnknownMarket
 from spotctl.agent.errors import BadCheckpoint
+from spotctl.cli.app import debug_first
 from spotctl.cli.boundary import exit_code_of
 from spotctl.errors import BadRequest, BadSettings, MissingSecret
 from spotctl.machines.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
@@ -68,3 +69,17 @@ def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_command_that_answers_a_number_ends_with_it() -> None:
     assert [exit_code_of(command, debug=False) for command in (lambda: 2, lambda: None)] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "debug", "ordered"),
+    [
+        ("plan job.yaml", False, "plan job.yaml"),
+        ("plan job.yaml --debug", True, "--debug plan job.yaml"),
+        ("--debug plan --debug job.yaml", True, "--debug plan job.yaml"),
+        ("exec small -- program --debug", False, "exec small -- program --debug"),
+        ("exec --debug small -- program --debug", True, "--debug exec small -- program --debug"),
+    ],
+)
+def test_debug_may_stand_anywhere(words: str, debug: bool, ordered: str) -> None:
+    assert debug_first(words.split()) == (debug, ordered.split())

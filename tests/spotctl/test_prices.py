@@ -131,6 +131,7 @@ def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history
             "no price history of aws/us-east-1/us-east-1a/c9.huge is stored",
         ),
         (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
+        (["stats", "local/*/*/c4.xlrge"], 2, "did you mean local/*/*/c4.xlarge? (spotctl prices ls"),
         (["stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),
         (["plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),

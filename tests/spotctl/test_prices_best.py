@@ -142,7 +142,8 @@ def test_a_bad_option_is_one_line(words: tuple[str, ...], message: str) -> None:
 
 def test_without_prices_the_synthetic_market_is_labeled() -> None:
     assert all(offer["synthetic"] for offer in spotctl("prices", "best", "--gpu", "K80", "--json").json["offers"])
-    assert "no offer fits" in spotctl("prices", "best", "--gpu", "H200").err
+    assert "no offer fits (get" in spotctl("prices", "best", "--gpu", "H200").err
+    assert "no offer fits (did you mean A100?) (get" in spotctl("prices", "best", "--gpu", "a1000").err
 
 
 def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_lists() -> None:
