@@ -95,7 +95,7 @@ class LocalPipeline:
         assert process.stdin is not None
         with process.stdin as pipe:
             pickle.dump(sys.path, pipe)
-            pickle.dump(WorkerBoot(name, self._folder, self._secret, self._task), pipe)
+            pickle.dump(WorkerBoot(name, self._folder, self._secret, self._task, os.getpid()), pipe)
 
     def warn(self, name: str) -> None:
         """A node will be taken away: it finishes its batch and hands its layers on."""

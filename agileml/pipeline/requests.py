@@ -29,6 +29,9 @@ class SplitRequest:
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, 1)
         check_whole("allow_delay", self.allow_delay, 0)
+        for name in ("stages", "pipelines", "chunks"):
+            if (wanted := getattr(self, name)) is not None:
+                check_whole("replicas" if name == "pipelines" else name, wanted, 1)
         if self.scheme not in ("auto", *schemes.SCHEMES):
             raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schemes.SCHEMES)}")
         if self.rules.optimizer not in OPTIMIZER_STATE:

@@ -52,7 +52,7 @@ def controller_for(
     model: PipelineModel, plan: PipelinePlan, layer_seconds: Sequence[float] | None = None
 ) -> ElasticController:
     """The controller of a plan; without seconds, layers count by their weights."""
-    for name in ("batches", "batch", "every", "most_nodes"):
+    for name in ("batches", "batch", "every", "most_nodes", "least_stages", "chunks"):
         check_whole(name, getattr(plan, name), 1)
     check_scheme(plan.scheme, 1, plan.batch, plan.chunks)
     if plan.scheme in STASHING and plan.batch != 1:

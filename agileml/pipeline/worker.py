@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
 import sys
+import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ from agileml.pipeline.wire import Control, opened, post
 from agileml.transport import Connected, Endpoint, Identity, Lost, Received, Rejected, UnixAddress
 
 Parcel = Control | PipelineFrame
+_LOOKS, _LOOK_SECONDS = 20, 0.1
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class WorkerBoot:
     secret: bytes
     task: bytes
     """A pickled `PipelineTask`."""
+    controller: int
+    """Its process, the parent of this one."""
 
 
 def socket_of(folder: Path, name: str) -> UnixAddress:
@@ -54,7 +60,18 @@ class PipelineWorker:
                 pass
             self._endpoint.flush(5.0)
         finally:
+            lost = CONTROLLER not in self._endpoint.peers
             self._endpoint.close()
+            if lost:
+                self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Removes the folder of a controller that was killed. Its links end a moment before it does."""
+        for _ in range(_LOOKS):
+            if os.getppid() != self._boot.controller:
+                shutil.rmtree(self._boot.folder, ignore_errors=True)
+                return
+            time.sleep(_LOOK_SECONDS)
 
     def _handled_all(self) -> bool:
         for event in self._endpoint.poll():

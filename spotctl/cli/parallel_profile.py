@@ -29,10 +29,12 @@ def profile(
     from agileml.pipeline.profiler import profiled, profiles_to_json
     from agileml.pipeline.user_model import model_factory
     from spotctl.cli.device_options import parse_sizes
+    from spotctl.files.parallel_files import check_folder
     from spotctl.show import parallel_tables
 
     session: Session = context.obj
     sizes = parse_sizes(microbatch)
+    check_folder(out)
     found = profiled(model, model_factory(model), sizes, repeats)
     content = profiles_to_json(model, found)
     if out:

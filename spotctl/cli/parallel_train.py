@@ -51,12 +51,13 @@ def train(
       spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
       spotctl parallel train mlp --plan plan.json
     """
+    from agileml.checks import check_whole
     from agileml.pipeline.fault_script import parse_faults
     from agileml.pipeline.optimizers import Optimizer
     from agileml.pipeline.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
     from agileml.pipeline.user_model import model_factory
     from spotctl.errors import BadRequest
-    from spotctl.files.parallel_files import load_plan
+    from spotctl.files.parallel_files import check_folder, load_plan
     from spotctl.show import parallel_tables
 
     session: Session = context.obj
@@ -64,6 +65,9 @@ def train(
         raise BadRequest(f"--engine {engine!r}: choose local or sim")
     if engine == "sim" and (faults or checkpoint):
         raise BadRequest("--engine sim has no processes and no checkpoints: leave out --faults and --checkpoint")
+    check_whole("microbatch", microbatch, 1)
+    for file in (out, checkpoint):
+        check_folder(file)
     steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most_nodes=max(nodes, 8))
     script, rule = parse_faults(faults), Optimizer(optimizer, rate)
     if plan:

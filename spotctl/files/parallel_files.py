@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from agileml.pipeline.profile import ModelProfile
 
 
+def check_folder(file: Path | None) -> None:
+    """Refuses a file to be written later whose folder is missing, before the work of hours is lost."""
+    if file is not None and not file.parent.is_dir():
+        raise BadRequest(f"{file}: there is no folder {file.parent}: create it, or name another file")
+
+
 def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[ModelProfile, ...]:
     """A profile of `spotctl parallel profile`, or the graph text of a published one."""
     from agileml.pipeline.graph_text import read_graph
@@ -23,7 +29,7 @@ def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[Mo
 
     text = _text(path)
     try:
-        if text.lstrip().startswith("{"):
+        if text.lstrip().startswith(("{", "[")):
             found = profiles_from_json(json.loads(text))
             return found if microbatch is None else _of_size(found, microbatch)
         if microbatch is None:

@@ -56,6 +56,9 @@ def test_a_plan_as_a_table(tmp_path: Path) -> None:
         (["--stages", "5"], "5 stages in 1 pipelines need 5 devices"),
         (["--microbatch", "3"], "no profile with microbatch 3: choose from 4"),
         (["--overlap", "2"], "overlap is 2.0"),
+        (["--stages", "0"], "stages is 0"),
+        (["--replicas", "-1"], "replicas is -1"),
+        (["--chunks", "0"], "chunks is 0"),
     ],
 )
 def test_refused(tmp_path: Path, words: list[str], message: str) -> None:
@@ -70,6 +73,7 @@ def test_refused(tmp_path: Path, words: list[str], message: str) -> None:
         ("{", "profile.json: is not JSON"),
         ("node1 -- x", "pass --microbatch N"),
         ({"format": "theirs"}, "is not a profile of this program"),
+        ([1], "is not a profile of this program"),
     ],
 )
 def test_foreign_profiles(tmp_path: Path, content: object, message: str) -> None:
@@ -158,6 +162,11 @@ def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
         (["--engine", "sim", "--faults", "kill 3"], "leave out --faults"),
         (["--optimizer", "lion"], "optimizer is 'lion'"),
         (["--scheme", "zigzag"], "scheme is 'zigzag'"),
+        (["--stages", "0"], "stages is 0"),
+        (["--microbatch", "0"], "microbatch is 0"),
+        (["--out", "missing/model.npz"], "there is no folder missing"),
+        (["--checkpoint", "missing/run.npz"], "there is no folder missing"),
+        (["--plan", "{}"], "is not a plan"),
     ],
 )
 def test_training_that_cannot_start(words: list[str], message: str) -> None:

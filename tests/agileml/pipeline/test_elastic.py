@@ -129,7 +129,7 @@ from pathlib import Path
 from agileml.pipeline.training import PipelinePlan, train_local
 from tests.agileml.pipeline.test_elastic import MODEL, MOMENTUM, STRAIGHT
 def show(pipeline):
-    print(pipeline.controller.batch, *(p.pid for p in pipeline._processes.values()), flush=True)
+    print(pipeline.controller.batch, pipeline._folder, *(p.pid for p in pipeline._processes.values()), flush=True)
 plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
 train_local(MODEL, MOMENTUM, plan, 2, after_batch=show, checkpoint=Path(sys.argv[1]))
 """
@@ -145,9 +145,10 @@ def test_a_killed_controller_is_replaced(tmp_path: Path) -> None:
     ) as first:
         assert first.stdout is not None
         lines: Iterator[bytes] = iter(first.stdout)
-        batch, *pids = next(line.split() for line in lines if int(line.split()[0]) >= 3)
+        batch, folder, *pids = next(line.split() for line in lines if int(line.split()[0]) >= 3)
         first.send_signal(signal.SIGKILL)
     eventually(lambda: not any(Path(f"/proc/{int(pid)}").exists() for pid in pids))
+    assert not Path(folder.decode()).exists()
     begun: list[int] = []
     assert int(batch) >= 3
     with np.load(file) as saved:
