@@ -203,15 +203,16 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
     state, last = state or RunState(), None
     at = state.at
     for is_plain, alike in groupby(rows, _is_plain_progress):
-        paces, progress = state.paces, state.progress
+        paces, progress = list(state.paces), state.progress
         for last in alike:
             at = max(at, last.at)
             if not is_plain:
                 state = _step(state, last)
             elif isinstance(last.event, ev.Progressed):
-                progress, paces = last.event, _paced(paces, last.at, last.event.clock)
+                progress = last.event
+                _add_pace(paces, last.at, last.event.clock)
         if is_plain:
-            state = replace(state, progress=progress, paces=paces)
+            state = replace(state, progress=progress, paces=tuple(paces))
     return state if last is None else replace(state, run=last.run, at=at, last_row=last.id)
 
 
@@ -369,15 +370,16 @@ def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
     state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
     state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
     redone = (*state.redone, *event.redone) if event.redone else state.redone
-    return replace(state, progress=event, redone=redone, paces=_paced(state.paces, at, event.clock))
+    paces = list(state.paces)
+    _add_pace(paces, at, event.clock)
+    return replace(state, progress=event, redone=redone, paces=tuple(paces))
 
 
-def _paced(paces: tuple[tuple[int, int], ...], at: int, clock: int) -> tuple[tuple[int, int], ...]:
-    if clock <= (paces[-1][1] if paces else 0):
-        return paces
-    if len(paces) >= MOST_PACES:
-        paces = paces[::2]
-    return (*paces, (at, clock))
+def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
+    if clock > (paces[-1][1] if paces else 0):
+        if len(paces) >= MOST_PACES:
+            del paces[1::2]
+        paces.append((at, clock))
 
 
 def _turned(held: Held, at: int, *, works: bool) -> Held:

@@ -18,7 +18,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog, LogFailed
-from spotctl.runlog.events import Event, from_json, to_json
+from spotctl.runlog.events import Event, all_from_json, to_json
 
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -116,7 +116,8 @@ class EventLog:
     def _rows(self, clause: str, *values: object) -> list[LogRow]:
         with self._failing():
             rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
-        return [LogRow(number, run, at, from_json(kind, body)) for number, run, at, kind, body in rows]
+        events = all_from_json([row[3:] for row in rows])
+        return [LogRow(number, run, at, event) for (number, run, at, _, _), event in zip(rows, events, strict=True)]
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
