@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all fuzz faults kills format bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults kills format bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ cloud: ## The tests that need machines made of namespaces (root, openssh-server)
 
 cloud-all: ## The longest of these on all three clouds: runners on rented machines, spotctl try, refused launches
 	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest $(addprefix tests/cloud/test_,remote_runner.py try.py bad_input.py)
+
+ray: ## What every fleet must do, on a Ray cluster of this computer
+	SPOTCTL_TEST_RAY=all $(PYTHON) -m pytest tests/agileml/engines/test_ray.py
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

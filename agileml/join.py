@@ -31,13 +31,11 @@ from agileml.runtime.code_version import code_version
 from agileml.runtime.node_process import REFUSED, UNREACHABLE, NodeProcess
 from agileml.runtime.own_folder import own_folder
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
-from agileml.runtime.secret_file import read_secret
+from agileml.runtime.secret_file import SECRET_VARIABLE, read_secret
 from agileml.transport import parse_host_port
 
 FAILED, USAGE = 1, 2
 """Exit codes, with REFUSED, UNREACHABLE and 0."""
-
-SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
 WAIT_SECONDS = 60.0
 NOTICE_SECONDS = 30.0

@@ -26,7 +26,11 @@ from agileml.runtime.output import Output, show
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
 
-ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.sim:SimulatedEngine"}
+ENGINES = {
+    "local": "agileml.engines.local:LocalEngine",
+    "ray": "agileml.engines.ray:RayEngine",
+    "sim": "agileml.engines.sim:SimulatedEngine",
+}
 """Engines by name, imported on use."""
 
 _JOB_OPTIONS = ("thresholds", "heartbeat_timeout", "hang_timeout", "startup_timeout", "checkpoint_every", "stage")
@@ -36,8 +40,9 @@ T = TypeVar("T")
 
 
 class TrainOptions(TypedDict, total=False):
-    """Options of a job: when it ends (`Stopping`), how it trains (`JobSettings`), how it runs (`TrainingJob`)."""
+    """Options of a job: when it ends (`Stopping`), how it trains (`JobSettings`), how and where it runs."""
 
+    address: str | None
     seconds: float
     loss: float
     converged: Convergence | float
@@ -73,6 +78,7 @@ def train(
     A trainer is an object, the name of an app, `module:Class`, a file, or one of these with arguments
     (`TrainerSource`). Nodes receive a copy of an object, with the classes that the script or notebook defines.
     `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
+    `address` is that of a Ray cluster, for the engine `ray`; see `RayEngine`.
     `output` is called with what nodes print; by default it goes to standard error, with the name of the node.
     `stage` is `auto`, the number of a stage, or a policy. `stragglers` names measures against slow machines, separated
     by commas: with `reassign`, workers that fall behind lend work to faster ones; with `backup-workers`, clocks end
@@ -104,7 +110,7 @@ def train(
         if listener is not None:
             listener(iteration)
 
-    return replace(engine_of(engine).run(job, faults, finished, output), history=tuple(losses))
+    return replace(engine_of(engine, given.get("address")).run(job, faults, finished, output), history=tuple(losses))
 
 
 def parse_nodes(text: str) -> tuple[int, int]:
@@ -118,14 +124,17 @@ def parse_nodes(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def engine_of(engine: str | Engine) -> Engine:
+def engine_of(engine: str | Engine, address: str | None = None) -> Engine:
     """The engine, or a new one of this name."""
+    if address is not None and engine != "ray":
+        raise BadArgument(f"address is {address!r}, and the engine is {engine!r}; only the engine 'ray' has an address")
     if callable(getattr(engine, "run", None)):
         return cast("Engine", engine)
     if not isinstance(engine, str) or engine not in ENGINES:
         raise BadArgument(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
     module, _, attribute = ENGINES[engine].partition(":")
-    return cast("Engine", getattr(importlib.import_module(module), attribute)())
+    made = getattr(importlib.import_module(module), attribute)
+    return cast("Engine", made(address) if address else made())
 
 
 def source_of(trainer: Trainer | TrainerSource | str) -> TrainerSource:

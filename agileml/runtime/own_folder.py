@@ -18,20 +18,23 @@ _LOCK = "lock"
 _SHORT = Path("/tmp")  # noqa: S108 - for a new folder, with an unpredictable name
 
 
-def short_folder(prefix: str = "agileml-") -> Path:
+def short_folder(prefix: str = "agileml-", longest_name: int = _LONGEST_NAME) -> Path:
     """A new folder for its owner alone, with a path short enough for Unix sockets in it."""
     folder = tempfile.mkdtemp(prefix=prefix)
-    if len(os.fsencode(folder)) + _LONGEST_NAME <= LONGEST_UNIX_PATH:
+    if len(os.fsencode(folder)) + longest_name <= LONGEST_UNIX_PATH:
         return Path(folder)
     Path(folder).rmdir()
     return Path(tempfile.mkdtemp(prefix=prefix, dir=_SHORT))
 
 
 @contextmanager
-def own_folder() -> Iterator[Path]:
-    """A folder that exists as long as this process or a fork of it. Folders of killed processes are removed."""
+def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
+    """A folder that exists as long as this process or a fork of it. Folders of killed processes are removed.
+
+    `longest_name` is the length of the longest path of a socket in it.
+    """
     _remove_abandoned()
-    folder = short_folder(_PREFIX)
+    folder = short_folder(_PREFIX, longest_name)
     try:
         # It gets its name once it is locked, so that another process cannot take it for an abandoned one.
         with (folder / f"{_LOCK}.new").open("w") as lock:

@@ -1,4 +1,4 @@
-"""The file with a job's secret, as the user keeps it."""
+"""A job's secret, as the user keeps it in a file, and as a node gets it that is started for the user."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from agileml.errors import BadInput
 from agileml.transport.handshake import SHORTEST_SECRET
+
+SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
 _MOST_BYTES = 4096
 

@@ -86,6 +86,7 @@ class Request:
     hang_timeout: float = 30.0
     startup_timeout: float = 300.0
     stragglers: str = ""
+    address: str | None = None
 
     @property
     def resumes(self) -> bool:
@@ -95,8 +96,6 @@ class Request:
 
 def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
     """The run, ready to start; raises BadRequest for options that cannot work."""
-    if request.engine == "ray":
-        raise BadRequest("--engine ray: training on Ray is not supported yet; use local, or sim for virtual time")
     if request.stage not in _STAGES:
         raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
     engine = _engine(request)
@@ -104,6 +103,7 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     chaos = Chaos.parse(request.chaos, request.seed)
     options: TrainOptions = {
+        "address": request.address,
         "seed": request.seed,
         "partitions": request.partitions,
         "deterministic": request.deterministic,
@@ -169,6 +169,8 @@ def _traceback_of_trainer() -> Iterator[None]:
 
 def _engine(request: Request) -> str | Engine:
     """The engine by name, or the one that waits for nodes at an address."""
+    if request.address is not None and request.engine != "ray":
+        raise BadRequest("--address is only for --engine ray: it is that of a Ray cluster")
     given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
     if request.engine != "attach":
         for option, value in {**given, "--state DIR": request.state}.items():

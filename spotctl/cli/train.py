@@ -26,6 +26,7 @@ def train(
         str,
         typer.Option(
             help="local: nodes are processes. sim: simulated in virtual time. attach: nodes join from other machines."
+            " ray: nodes run on a Ray cluster."
         ),
     ] = "local",
     nodes: Annotated[str, typer.Option(help="Initial nodes: reliable+transient.")] = "1+3",
@@ -74,6 +75,14 @@ def train(
             min=0.1,
         ),
     ] = 300.0,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="With --engine ray: the cluster; auto on one of its machines. Without: RAY_ADDRESS, or a cluster on"
+            " this computer that ends with the training.",
+        ),
+    ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="With --engine attach: where nodes join.")
     ] = None,
@@ -120,6 +129,11 @@ def train(
 
     Example: spotctl train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
+    --engine ray needs pip install 'spotctl[cluster]'. Machines of the cluster with a resource named reliable or
+    transient, or with Ray's label ray.io/market-type, get nodes of that kind.
+
+    Example: spotctl train trainer.py --engine ray --address auto --nodes 1+6
+
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
 
     With backup workers the model depends on which work was late. The log says so, and --replay repeats the run from it.
@@ -140,7 +154,7 @@ def train(
     request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
         heartbeat_timeout, chaos, listen, secret_file, state, hang_timeout, startup_timeout,
-        stragglers,
+        stragglers, address,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)

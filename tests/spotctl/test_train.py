@@ -260,9 +260,7 @@ def test_what_cannot_be_done_is_one_line_and_code_2(
 
 def test_engines_that_are_not_there() -> None:
     ended = trained("mf", engine="cloud")
-    assert (ended.code, "unknown engine 'cloud'; choose one of local, sim" in ended.error) == (2, True)
-    ended = trained("mf", engine="ray")
-    assert (ended.code, "training on Ray is not supported yet; use local, or sim" in ended.error) == (2, True)
+    assert (ended.code, "unknown engine 'cloud'; choose one of local, ray, sim" in ended.error) == (2, True)
 
 
 @pytest.mark.parametrize("engine", ["sim", "local"])

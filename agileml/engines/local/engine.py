@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import closing
 
+from agileml.engines.base import Fleet
 from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.local.fleet import LocalFleet
@@ -32,12 +33,29 @@ class LocalEngine:
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """The same, with faults from a script."""
-        if any(isinstance(slowdown, SlowServer) for slowdown in job.slowdowns):
-            raise BadArgument("chaos: 'slow server' limits a simulated network; use it with the sim engine")
-        plan = PreparedJob(job, shape_of(job))
+        plan = prepared(job)
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
-            fleet = LocalFleet(plan, processes, rendezvous)
-            with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
-                result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient)
-        return plan.trained(result)
+            return run_job(LocalFleet(plan, processes, rendezvous), rendezvous, plan, script, listener, output)
+
+
+def prepared(job: TrainingJob) -> PreparedJob:
+    """The job with its shape. Raises BadArgument if it asks for what only a simulation can do."""
+    if any(isinstance(slowdown, SlowServer) for slowdown in job.slowdowns):
+        raise BadArgument("chaos: 'slow server' limits a simulated network; use it with the sim engine")
+    return PreparedJob(job, shape_of(job))
+
+
+def run_job(
+    fleet: Fleet,
+    rendezvous: FolderRendezvous,
+    plan: PreparedJob,
+    script: Script,
+    listener: Listener,
+    output: Output,
+) -> Trained:
+    """Runs a job from its start to its end on a fleet."""
+    job = plan.job
+    with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
+        result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient)
+    return plan.trained(result)

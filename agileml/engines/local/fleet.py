@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from agileml.engines.base import EvictionWarning, FleetEvent, Joined
+from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
 from agileml.engines.local.processes import Processes
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.prepared_job import PreparedJob
@@ -51,7 +51,7 @@ class LocalFleet:
             return
         if notice is None:
             self._deadlines.pop(name, None)
-            self._processes.stop(name)
+            self._kill(name)
         elif name not in self._deadlines:
             self._deadlines[name] = time.monotonic() + notice
             self._events.append(EvictionWarning(name, notice))
@@ -62,7 +62,7 @@ class LocalFleet:
         for name in [name for name, at in self._deadlines.items() if at <= now]:
             self.stop(name)
         events, self._events = self._events, []
-        for gone in self._processes.ended():
+        for gone in self._ended():
             self._running.discard(gone.name)
             self._deadlines.pop(gone.name, None)
             events.append(gone)
@@ -71,6 +71,12 @@ class LocalFleet:
     def close(self) -> None:
         """Kills what still runs and removes the folder, unless it was given."""
         self._processes.close()
+
+    def _kill(self, name: str) -> None:
+        self._processes.stop(name)
+
+    def _ended(self) -> Sequence[Gone]:
+        return self._processes.ended()
 
     def _start(self, name: str, role: Role) -> None:
         self._running.add(name)

@@ -135,7 +135,7 @@ class Processes:
         status = None if ended.name in self._stopped else ended.status
         self._stopped.discard(ended.name)
         files = [self.folder / f"{ended.name}{suffix}" for suffix in (OUTPUT_SUFFIX, LOG_SUFFIX)]
-        output = next(filter(None, map(_last_lines, files)), "") if status else ""
+        output = next(filter(None, map(_end_of, files)), "") if status else ""
         if not self._keep:
             for file in files:
                 file.unlink(missing_ok=True)
@@ -176,9 +176,13 @@ def _locked(folder: Path) -> int:
             return descriptor
 
 
-def _last_lines(log: Path) -> str:
+def _end_of(log: Path) -> str:
     try:
-        text = log.read_text(errors="replace")
+        return end_of(log.read_text(errors="replace"))
     except OSError:
         return ""
+
+
+def end_of(text: str) -> str:
+    """Where a process crashed, or else the last lines of what it wrote."""
     return crash_site(text) or " | ".join(text.strip().splitlines()[-OUTPUT_LINES:])

@@ -23,10 +23,10 @@ from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, 
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.job import Trained, TrainingJob
-from agileml.join import SECRET_VARIABLE
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import REFUSED
 from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.secret_file import SECRET_VARIABLE
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, FleetSuite, Log, ReplacingFleetSuite
 from tests.agileml.engines.jobs import processes
 

@@ -1,0 +1,198 @@
+"""The connection to a Ray cluster, and the nodes of a job as tasks on it. Nothing else in this package imports Ray."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from agileml.engines.base import Gone
+from agileml.engines.local.processes import end_of
+from agileml.engines.ray import role_task
+from agileml.engines.ray.placement import RayMachine
+from agileml.errors import AgileMLError, BadInput
+from agileml.runtime.own_folder import own_folder
+
+LOOPBACK = "127.0.0.2"
+"""The address of a cluster on this computer. Ray replaces 127.0.0.1 by an address that other computers can reach."""
+
+_LONGEST_SOCKET = len("/r/session_2026-11-21_14-42-25_055622_1234567/sockets/plasma_store")
+_STORE_BYTES = 100 << 20
+"""Ray's object store, which a job hardly uses: parameters travel from node to node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTask:
+    """A node of the job as a task of Ray. `machine` is where it runs; empty until it has started."""
+
+    items: Any
+    machine: str = ""
+
+
+class Cluster:
+    """Runs nodes as tasks. `own`: this process has started the cluster, for this job alone."""
+
+    def __init__(self, ray: Any, *, own: bool) -> None:  # noqa: ANN401 - a module, which may be missing
+        self._ray = ray
+        self.own = own
+        self._tasks: dict[str, NodeTask] = {}
+        self._stopped: set[str] = set()
+        ray.cloudpickle.register_pickle_by_value(role_task)
+        self._run_role = ray.remote(role_task.run_role)
+
+    @property
+    def host(self) -> str:
+        """The address at which the cluster's machines reach this one."""
+        return str(self._ray.util.get_node_ip_address())
+
+    @property
+    def machines(self) -> list[RayMachine]:
+        """The machines that are alive."""
+        return [RayMachine(one["Resources"], one["Labels"]) for one in self._ray.nodes() if one["Alive"]]
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """Names of nodes that have not started: Ray has no room for them yet, or starts their worker processes."""
+        return [name for name, task in self._tasks.items() if not task.machine]
+
+    def shared(self, content: bytes) -> Any:  # noqa: ANN401 - a reference of Ray
+        """The content as an argument for many tasks; each machine gets it once."""
+        return self._ray.put(content)
+
+    def start(self, name: str, options: Mapping[str, Any], *arguments: object) -> None:
+        """Asks Ray to run a node; returns without waiting for it."""
+        task = self._run_role.options(name=name, max_retries=0, scheduling_strategy="SPREAD", **options)
+        self._tasks[name] = NodeTask(task.remote(*arguments))
+
+    def stop(self, name: str) -> None:
+        """Kills a node, wherever it is; `ended` reports it with status None."""
+        self._stopped.add(name)
+        self._ray.cancel(self._tasks[name].items, force=True)
+
+    def ended(self) -> list[Gone]:
+        """The nodes that ended since the last call."""
+        if not self._tasks:
+            return []
+        tasks = {task.items: name for name, task in self._tasks.items()}
+        ready, _ = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=0)
+        gone = [self._next(tasks[items]) for items in ready]
+        return [one for one in gone if one is not None]
+
+    def draining(self) -> dict[str, float]:
+        """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is not known."""
+        # Ray Train finds out in this way; there is no public one.
+        machines: Mapping[str, int] = self._ray._private.state.state.get_draining_nodes()
+        return {name: machines[task.machine] / 1000 for name, task in self._tasks.items() if task.machine in machines}
+
+    def close(self) -> None:
+        """Kills all nodes."""
+        for name in list(self._tasks):
+            self.stop(name)
+        if self._tasks:
+            self._ray.wait([task.items for task in self._tasks.values()], num_returns=len(self._tasks), timeout=10)
+
+    def _next(self, name: str) -> Gone | None:
+        """What a node's task has yielded: its machine, or how it ended."""
+        task = self._tasks[name]
+        try:
+            item = self._ray.get(next(task.items))
+        except self._ray.exceptions.RayError as error:
+            del self._tasks[name]
+            return self._failed(name, error)
+        if isinstance(item, str):
+            self._tasks[name] = replace(task, machine=item)
+            return None
+        del self._tasks[name]
+        status, log = item
+        if name in self._stopped:
+            return Gone(name)
+        return Gone(name, status, end_of(log) if status else "")
+
+    def _failed(self, name: str, error: Exception) -> Gone:
+        """The task was cancelled, or its machine or worker process is gone; anything else is a failure of its own."""
+        exceptions = self._ray.exceptions
+        own = isinstance(error, exceptions.RayTaskError | exceptions.OutOfMemoryError)
+        if own and name not in self._stopped:
+            return Gone(name, 1, end_of(str(error)))
+        return Gone(name)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Cluster]:
+    """The cluster at an address, the one this process is connected to, or else one that ends with this block.
+
+    Raises BadInput if there is none at the address, AgileMLError if Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise AgileMLError("engine ray needs Ray: pip install 'spotctl[cluster]'") from None
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address and address.startswith("ray://"):
+        raise BadInput(
+            f"address {address}: nodes must reach this process, and through Ray Client they cannot;"
+            " run it on a machine of the cluster, for example with ray job submit"
+        )
+    if ray.is_initialized():
+        yield Cluster(ray, own=False)
+    elif address:
+        with _session(ray, address, address=address):
+            yield Cluster(ray, own=False)
+    else:
+        with own_folder(_LONGEST_SOCKET) as folder, _environment(ray):
+            # Ray lets everybody read its folder, so it is inside one that others cannot enter.
+            options = {"_temp_dir": f"{folder}/r", "_node_ip_address": LOOPBACK, "object_store_memory": _STORE_BYTES}
+            with _session(ray, "local", address="local", num_cpus=1, include_dashboard=False, **options):
+                yield Cluster(ray, own=True)
+
+
+@contextmanager
+def _session(ray: Any, where: str, **options: Any) -> Iterator[None]:  # noqa: ANN401
+    """A connection, and with it a cluster if there was none."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            ray.init(log_to_driver=False, configure_logging=False, **options)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise BadInput(f"no Ray cluster at {where}: {error}") from error
+        if main:
+            # Ray has replaced what the caller wants SIGTERM to do.
+            signal.signal(signal.SIGTERM, before)
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _environment(ray: Any) -> Iterator[None]:  # noqa: ANN401
+    """Variables for the processes of a cluster of our own: it reports to no server, and lets in this job alone."""
+    ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
+    before = {name: os.environ.get(name) for name in ours}
+    _set_variables(ray, ours)
+    try:
+        yield
+    finally:
+        _set_variables(ray, before)
+
+
+def _set_variables(ray: Any, values: Mapping[str, str | None]) -> None:  # noqa: ANN401
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    # Ray has read them when it was imported; ray.init does the same when it turns authentication on.
+    ray._raylet.Config.initialize("")
+
+
+@cache
+def _token() -> str:
+    """Ray reads it once in the life of a process."""
+    return secrets.token_hex(32)

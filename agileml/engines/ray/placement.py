@@ -1,0 +1,41 @@
+"""Where a node may run, for the resources and labels that a Ray cluster gives to its machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MARKET_LABEL = "ray.io/market-type"
+"""Ray's own label: the autoscaler and KubeRay set it to `spot` or `on-demand`."""
+
+SHARE = 0.001
+"""What a node takes of the resource that marks a machine: the mark says which kind it is, not how many nodes fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayMachine:
+    """A machine of the cluster, as Ray describes it."""
+
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+
+
+def placed(machines: Sequence[RayMachine], *, reliable: bool) -> dict[str, Any]:
+    """Ray's options for a node of this kind. Without marks in the cluster, it may run anywhere.
+
+    >>> marked = RayMachine({"CPU": 4.0, "reliable": 1.0}, {})
+    >>> placed([marked], reliable=True)
+    {'resources': {'reliable': 0.001}}
+    >>> placed([marked], reliable=False)
+    {}
+    """
+    mark = "reliable" if reliable else "transient"
+    if any(mark in machine.resources for machine in machines):
+        return {"resources": {mark: SHARE}}
+    markets = {machine.labels.get(MARKET_LABEL) for machine in machines}
+    if reliable and "spot" in markets:
+        return {"label_selector": {MARKET_LABEL: "!spot"}}
+    if not reliable and "spot" in markets:
+        return {"label_selector": {MARKET_LABEL: "spot"}}
+    return {}

@@ -1,0 +1,92 @@
+"""What runs in a worker process of Ray: it starts a node, passes its log on to Ray, and returns how it ended.
+
+Ray copies this module to its workers by value: they may not have this package, so it imports the standard library only.
+"""
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+LAST_LINES = 50
+"""Lines of a node's log that are returned with its status."""
+
+LEASH = """\
+import os, shutil, signal, subprocess, sys, tempfile, threading, zipfile
+from io import BytesIO
+# When a worker exits, Ray kills its children; not their children in another session, and this process has work to do.
+if os.fork():
+    os._exit(0)
+os.setsid()
+folder, code, orders = tempfile.mkdtemp(prefix="agileml-ray-"), BytesIO(), sys.stdin.buffer
+try:
+    code.write(orders.read(int(orders.readline())))
+    if code.tell():
+        zipfile.ZipFile(code).extractall(f"{folder}/code")
+        os.environ["PYTHONPATH"] = f"{folder}/code"
+    os.environ["TMPDIR"] = folder
+    node = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
+    def kill():
+        try:
+            os.killpg(node.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    def kill_at_end():
+        orders.read()
+        kill()
+    threading.Thread(target=kill_at_end, daemon=True).start()
+    # Not reaped before its group is killed, so that its number is not given to another process.
+    os.waitid(os.P_PID, node.pid, os.WEXITED | os.WNOWAIT)
+    kill()
+    print(node.wait(), flush=True)
+finally:
+    shutil.rmtree(folder, ignore_errors=True)
+# The thread may still be reading.
+os._exit(0)
+"""
+"""A process between Ray's worker and the node: when the worker dies, however it does, everything of the node goes, too.
+
+It owns the folder for the node's temporary files and for the code that it gets from its standard input.
+"""
+
+
+def run_role(
+    words: Sequence[str], environment: Mapping[str, str], version: str, code: bytes
+) -> Iterator[str | tuple[int, str]]:
+    """Yields the id of the machine when the node is about to start, then its exit status and the end of its log.
+
+    `code` is this package, for machines that have none or another version of it.
+    """
+    import ray
+
+    yield ray.get_runtime_context().get_node_id()
+    leash = subprocess.Popen(
+        [sys.executable, "-c", LEASH, sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert leash.stdin is not None
+    assert leash.stdout is not None
+    assert leash.stderr is not None
+    needed = b"" if _version_here() == version else code
+    leash.stdin.write(b"%d\n" % len(needed) + needed)
+    leash.stdin.flush()
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    leash.wait()
+    for line in leash.stderr:
+        last.append(line.decode(errors="replace"))
+        sys.stderr.write(last[-1])
+    status = leash.stdout.read()
+    yield int(status or -9), "".join(last)
+
+
+def _version_here() -> str:
+    """The version of this package on this machine; empty if there is none."""
+    try:
+        from agileml.runtime.code_version import code_version
+    except ImportError:
+        return ""
+    return code_version()

@@ -1,0 +1,184 @@
+"""The `ray` engine on a cluster of several Ray nodes on this computer, one of them killed and one drained.
+
+SPOTCTL_TEST_RAY=all (make ray) also runs the suite that every fleet passes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agileml import reference
+from agileml.apps.registry import TrainerSource
+from agileml.engines.ray import RayEngine
+from agileml.engines.script import Act, Join, RunningMachine, Script
+from agileml.job import Trained, TrainingJob
+from agileml.stopping import Stopping
+from tests.agileml.engines.attached_jobs import PACE, write_trainer
+from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite
+from tests.agileml.engines.jobs import processes
+from tests.spotctl.cli import spotctl
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+HERE = "127.0.0.2"
+
+Play = Callable[[TrainingJob, Script, Log], Trained]
+
+
+@dataclass
+class Cluster:
+    """Its head is a reliable machine."""
+
+    cluster: Any
+    gcs: Any
+    added: list[Any] = field(default_factory=list)
+
+    def add(self) -> Any:  # noqa: ANN401 - as Ray types it
+        """A transient machine."""
+        self.added.append(self.cluster.add_node(num_cpus=8, resources={"transient": 1}, node_ip_address=HERE))
+        return self.added[-1]
+
+    def remove_added(self) -> None:
+        """Until Ray knows, it would place nodes there."""
+        import ray
+
+        while self.added:
+            self.cluster.remove_node(self.added.pop(), allow_graceful=False)
+        until = time.monotonic() + 240
+        while sum(node["Alive"] for node in ray.nodes()) > 1:
+            assert time.monotonic() < until, ray.nodes()
+            time.sleep(0.1)
+
+    def drain(self, machine: Any) -> None:  # noqa: ANN401
+        preemption, deadline = 2, int(1000 * (time.time() + 300))
+        accepted, why = self.gcs.drain_node(machine.node_id, preemption, "taken away", deadline)
+        assert accepted, why
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster as RayCluster
+
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
+        for variable, value in {"TMPDIR": name, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
+            patch.setenv(variable, value)
+        made = RayCluster()
+        try:
+            made.add_node(num_cpus=8, resources={"reliable": 1}, node_ip_address=HERE, include_dashboard=False)
+            ray.init(address=made.address, log_to_driver=False, configure_logging=False)
+            yield Cluster(made, ray._raylet.GcsClient(address=made.address))
+        finally:
+            ray.shutdown()
+            made.shutdown()
+        shutil.rmtree(f"{name}/ray")
+        assert list(Path(name).iterdir()) == []
+        assert processes(name) == []
+
+
+@pytest.fixture
+def play(cluster: Cluster) -> Play:  # noqa: ARG001 - the engine finds it
+    return lambda job, script, log: RayEngine().play(job, script, log.append)
+
+
+@dataclass
+class Faults:
+    """One machine after the other is lost, each once the job has settled on what is there."""
+
+    cluster: Cluster
+    hurry: Path
+    log: Log
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        self.first = self.cluster.add()
+
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
+        transient = sum(not machine.reliable for machine in machines)
+        settled = bool(self.log) and self.log[-1].transient == transient
+        if settled and (transient == 2 if self.step % 2 == 0 else transient == 0):
+            self.step += 1
+            return self.act()
+        return ()
+
+    def act(self) -> Sequence[Act]:
+        match self.step:
+            case 1:
+                self.second = self.cluster.add()
+                raylet = self.first.all_processes["raylet"][0].process
+                raylet.kill()
+                # Its workers end once it is not even a zombie.
+                raylet.wait()
+            case 2:
+                return [Join(2)]
+            case 3:
+                self.cluster.drain(self.second)
+            case 4:
+                self.hurry.touch()
+        return ()
+
+
+def test_a_raylet_is_killed_and_a_machine_is_drained(cluster: Cluster, play: Play, tmp_path: Path) -> None:
+    hurry, log = tmp_path / "hurry", Log()
+    trainer = write_trainer(tmp_path / "code")
+    # Six seconds for a clock on one node: on a busy computer, too, the faults strike before the job is done.
+    (trainer.parent / "helpers" / "pace.py").write_text(PACE.replace("0.05", "0.1"))
+    source = TrainerSource(str(trainer), {"hurry": str(hurry)})
+    faults = Faults(cluster, hurry, log)
+    try:
+        trained = play(replace(JOB, source=source, transient=2, stopping=Stopping(clocks=100)), faults, log)
+    finally:
+        cluster.remove_added()
+    story = [event for iteration in log for event in iteration.events]
+    assert hurry.exists(), (faults.step, story)
+    assert (trained.failures, trained.evictions) == (2, 2), story
+    assert (trained.counters.lost, trained.counters.doubled) == (0, 0)
+    assert reference.model_digest(trained.model) == reference.model_digest(reference.run(source.load(), 100, 0))
+
+
+class TestRayWhenInterrupted:
+    test = FleetSuite.test_nothing_is_left_of_a_run_that_is_interrupted
+
+
+def test_the_command_starts_a_cluster_of_its_own_and_ends_it(tmp_path: Path) -> None:
+    options = ("--nodes", "1+2", "--clocks", "4", "--deterministic", "--json")
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", name)
+        patch.setenv("HOME", str(tmp_path))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        answer = spotctl("train", "mf", "--engine", "ray", *options).json
+        assert list(Path(name).iterdir()) == list(tmp_path.iterdir()) == []
+        assert processes(name) == []
+    assert answer == spotctl("train", "mf", "--engine", "sim", *options).json
+
+
+if os.environ.get("SPOTCTL_TEST_RAY"):
+
+    class TestRay(ReplacingFleetSuite):
+        @pytest.fixture
+        def play(self, play: Play) -> Play:
+            return play
+
+        def test_a_node_that_runs_other_code_is_refused_and_the_job_goes_on(
+            self, run: Callable[..., tuple[Trained, Log, Recorder]], tmp_path: Path
+        ) -> None:
+            """It cannot: a node gets its code from the job, whatever has become of the file."""
+            trainer = tmp_path / "same.py"
+            trainer.write_text(SAME)
+            job = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}), stopping=Stopping(clocks=60))
+
+            def change_and_join(_: Sequence[RunningMachine]) -> Act:
+                trainer.write_text("raise RuntimeError\n")
+                return Join(1)
+
+            _, log, _ = run({2: [change_and_join]}, job)
+            assert log[-1].transient == 4
