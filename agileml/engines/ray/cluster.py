@@ -28,20 +28,20 @@ _STORE_BYTES = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTask:
+class RayTask:
     """A node of the job as a task of Ray. `machine` is where it runs; empty until it has started."""
 
     items: Any
     machine: str = ""
 
 
-class Cluster:
+class RayCluster:
     """Runs nodes as tasks. `own`: this process has started the cluster, for this job alone."""
 
     def __init__(self, ray: Any, *, own: bool) -> None:  # noqa: ANN401 - a module, which may be missing
         self._ray = ray
         self.own = own
-        self._tasks: dict[str, NodeTask] = {}
+        self._tasks: dict[str, RayTask] = {}
         self._stopped: set[str] = set()
         ray.cloudpickle.register_pickle_by_value(role_task)
         self._run_role = ray.remote(role_task.run_role)
@@ -68,7 +68,7 @@ class Cluster:
     def start(self, name: str, options: Mapping[str, Any], *arguments: object) -> None:
         """Asks Ray to run a node; returns without waiting for it."""
         task = self._run_role.options(name=name, max_retries=0, scheduling_strategy="SPREAD", **options)
-        self._tasks[name] = NodeTask(task.remote(*arguments))
+        self._tasks[name] = RayTask(task.remote(*arguments))
 
     def stop(self, name: str) -> None:
         """Kills a node, wherever it is; `ended` reports it with status None."""
@@ -124,7 +124,7 @@ class Cluster:
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[Cluster]:
+def connected(address: str | None) -> Iterator[RayCluster]:
     """The cluster at an address, the one this process is connected to, or else one that ends with this block.
 
     Raises BadInput if there is none at the address, AgileMLError if Ray is not installed.
@@ -140,16 +140,16 @@ def connected(address: str | None) -> Iterator[Cluster]:
             " run it on a machine of the cluster, for example with ray job submit"
         )
     if ray.is_initialized():
-        yield Cluster(ray, own=False)
+        yield RayCluster(ray, own=False)
     elif address:
         with _session(ray, address, address=address):
-            yield Cluster(ray, own=False)
+            yield RayCluster(ray, own=False)
     else:
         with own_folder(_LONGEST_SOCKET) as folder, _environment(ray):
             # Ray lets everybody read its folder, so it is inside one that others cannot enter.
             options = {"_temp_dir": f"{folder}/r", "_node_ip_address": LOOPBACK, "object_store_memory": _STORE_BYTES}
             with _session(ray, "local", address="local", num_cpus=1, include_dashboard=False, **options):
-                yield Cluster(ray, own=True)
+                yield RayCluster(ray, own=True)
 
 
 @contextmanager

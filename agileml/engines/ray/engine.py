@@ -12,7 +12,7 @@ from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local.engine import SECRET_BYTES, prepared, run_job
 from agileml.engines.local.processes import Processes
 from agileml.engines.ray.cluster import connected
-from agileml.engines.ray.fleet import ROOM, RayFleet, Room
+from agileml.engines.ray.fleet import NODE_SHARE, NodeShare, RayFleet
 from agileml.engines.script import Script
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.attach import publish
@@ -31,7 +31,7 @@ class RayEngine:
     """
 
     address: str | None = None
-    room: Room = ROOM
+    share: NodeShare = NODE_SHARE
 
     def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
@@ -44,7 +44,7 @@ class RayEngine:
             processes = Processes()
             secret = secrets.token_bytes(SECRET_BYTES)
             rendezvous = FolderRendezvous(processes.folder, secret, listen, code_version())
-            with closing(RayFleet(plan, processes, rendezvous, cluster, self.room, output)) as fleet:
+            with closing(RayFleet(plan, processes, rendezvous, cluster, self.share, output)) as fleet:
                 publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
                 return run_job(fleet, rendezvous, plan, script, listener, output)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
-from agileml.engines.ray.cluster import Cluster
+from agileml.engines.ray.cluster import RayCluster
 from agileml.engines.ray.placement import placed
 from agileml.engines.ray.shipped_code import zipped_package
 from agileml.protocol.actions import CONTROLLER
@@ -31,14 +31,14 @@ WAITING_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeShare:
     """What a node takes of its machine, in Ray's terms."""
 
     cpus: float = 1.0
     gpus: float = 0.0
 
 
-ROOM = Room()
+NODE_SHARE = NodeShare()
 
 
 class RayFleet(LocalFleet):
@@ -52,13 +52,13 @@ class RayFleet(LocalFleet):
         plan: PreparedJob,
         processes: Processes,
         rendezvous: FolderRendezvous,
-        cluster: Cluster,
-        room: Room,
+        cluster: RayCluster,
+        share: NodeShare,
         output: Output,
     ) -> None:
         super().__init__(plan, processes, rendezvous)
         self._cluster = cluster
-        self._room = Room(cpus=0) if cluster.own else room
+        self._share = NodeShare(cpus=0) if cluster.own else share
         self._output = output
         self._code = cluster.shared(zipped_package())
         self._looked = time.monotonic()
@@ -74,11 +74,11 @@ class RayFleet(LocalFleet):
         environment = {
             NAME_VARIABLE: name,
             SECRET_VARIABLE: self._rendezvous.secret.hex(),
-            "OMP_NUM_THREADS": str(max(1, int(self._room.cpus))),
+            "OMP_NUM_THREADS": str(max(1, int(self._share.cpus))),
         }
         options = {
-            "num_cpus": self._room.cpus,
-            "num_gpus": self._room.gpus,
+            "num_cpus": self._share.cpus,
+            "num_gpus": self._share.gpus,
             **placed(self._cluster.machines, reliable=reliable),
         }
         words += ["--reliable"] if reliable else []
