@@ -159,8 +159,10 @@ class Decisions:
     def _measure(self, arrived: int, now: float) -> None:
         assert self.policy is not None
         for number in range(self._seen + 1, arrived + 1):
-            if self._began is not None and self._waited:
-                self.policy = self.policy.observe(GradientArrived(self._waited, number, now - self._began))[0]
+            if self._began is not None:
+                # The workers start a job together, as after a clock that waited for all.
+                waited = self._waited or self._workers
+                self.policy = self.policy.observe(GradientArrived(waited, number, now - self._began))[0]
         self._seen = max(self._seen, arrived)
 
 

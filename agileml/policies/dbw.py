@@ -18,7 +18,10 @@ KEPT = 16
 """Times that are kept for each k and each number awaited before."""
 
 RECENT = 64
-"""Clocks after which a time is forgotten: then a k that was not chosen for long is tried again."""
+"""Clocks after which a time is forgotten: then a k that was not chosen for long is tried again.
+
+A time that is longer than that of a clock is kept for as many times longer, so that trying it again costs little.
+"""
 
 PAYS = 1.1
 """The fall of the loss per second, relative to that of waiting for all, at which `auto` begins to leave work out."""
@@ -103,6 +106,8 @@ class DBW:
     """By number awaited before and number of the gradient: clock and seconds."""
     waited: int = 0
     """The number that was awaited last."""
+    usual: float = 0.0
+    """Weighted mean time of the last clocks; 0: unknown."""
     leaves_out: bool = False
     """Whether `auto` found that it pays."""
     favorable: int = 0
@@ -121,7 +126,10 @@ class DBW:
     def _timed(self, report: GradientArrived) -> DBW:
         key = report.waited, report.number
         kept = (*self.times.get(key, ()), (self.clock, report.seconds))[-KEPT:]
-        return replace(self, times={**self.times, key: kept})
+        usual = self.usual
+        if report.number == self.waited:
+            usual = (usual + report.seconds) / 2 if usual else report.seconds
+        return replace(self, times={**self.times, key: kept}, usual=usual)
 
     def _summed(self, report: GradientsSummed) -> DBW:
         spreads = self.spreads
@@ -136,7 +144,7 @@ class DBW:
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers
         # Times of the k-th of another number of workers say little.
-        times = {} if count != self.workers else _recent(self.times, report.clock)
+        times = {} if count != self.workers else _recent(self.times, report.clock, self.usual)
         policy = replace(self, clock=report.clock, workers=count, times=times)
         speeds = policy._speeds()
         best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
@@ -214,8 +222,11 @@ def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
 
 
 def _recent(
-    times: Mapping[tuple[int, int], tuple[tuple[int, float], ...]], clock: int
+    times: Mapping[tuple[int, int], tuple[tuple[int, float], ...]], clock: int, usual: float
 ) -> dict[tuple[int, int], tuple[tuple[int, float], ...]]:
     """Without times that are too old to say how long it takes now."""
-    kept = {key: tuple(one for one in seen if one[0] > clock - RECENT) for key, seen in times.items()}
+    kept = {
+        key: tuple((at, seconds) for at, seconds in seen if (clock - at) * usual < RECENT * max(usual, seconds))
+        for key, seen in times.items()
+    }
     return {key: seen for key, seen in kept.items() if seen}

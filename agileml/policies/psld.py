@@ -25,6 +25,9 @@ NEEDED = 8
 WORTHWHILE = 0.2
 """The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
 
+LEAST_SAVED = 0.05
+"""The same if they are."""
+
 Sample = tuple[int, float]
 """Bytes, seconds."""
 
@@ -94,10 +97,11 @@ class PSLD:
             return self, None
         apart = max(speeds.values()) / min(speeds.values()) - 1
         superior = superior_set(lines, share, self.trigger)
+        lines = _pooled(lines, superior, share)
         after = replace(self, moves=self.moves + 1, fresh={})
         assigned = after._assign(sizes, servers, superior, lines)
         before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
-        if then >= before or (apart <= self.trigger and then > (1 - WORTHWHILE) * before):
+        if then > (1 - (LEAST_SAVED if apart > self.trigger else WORTHWHILE)) * before:
             return self, None
         why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
         return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
@@ -119,11 +123,17 @@ class PSLD:
         assigned = 0
         places = [""] * len(sizes)
         weight = sum(lines[name].mean(sum(sizes) / len(superior)) for name in superior) / len(superior)
-        for block in sorted(range(len(sizes)), key=lambda block: -sizes[block]):
+        order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+        for name in servers:
+            # Slow servers keep a small block while that costs no time, so that they are still measured.
+            if name not in superior and len(order) > 1 and lines[name].mean(sizes[order[-1]]) <= weight:
+                places[order[-1]] = name
+                load[name] = sizes[order.pop()]
+        for block in order:
             assigned += sizes[block]
-            if rng.random() < self.explores:
-                best = rng.choice(list(servers))
-            else:
+            best = rng.choice(list(servers)) if rng.random() < self.explores else ""
+            # One block shows whether a server has recovered; more than it can serve in time would hold up every clock.
+            if not best or (load[best] and lines[best].mean(load[best] + sizes[block]) > weight):
                 best = min(superior, key=lambda name: _cost(lines[name], load[name] + sizes[block], assigned, weight))
             places[block] = best
             load[best] += sizes[block]
@@ -144,6 +154,15 @@ def superior_set(lines: Mapping[str, Line], size: float, trigger: float) -> list
         chosen.append(name)
         threshold = mean + error
     return chosen
+
+
+def _pooled(lines: Mapping[str, Line], superior: Sequence[str], size: float) -> dict[str, Line]:
+    """With one line for all superior servers that may be equally fast: noise would move blocks among them for ever."""
+    columns = [[getattr(lines[name], what) for name in superior] for what in ("slope", "start")]
+    slope, start = (sum(column) / len(column) for column in columns)
+    usual = start + slope * size
+    alike = [name for name in superior if abs(lines[name].mean(size) - usual) <= CONFIDENCE * lines[name].error]
+    return {**lines, **{name: replace(lines[name], slope=slope, start=start) for name in alike}}
 
 
 def _cost(line: Line, load: int, assigned: int, weight: float) -> float:

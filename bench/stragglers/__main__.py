@@ -1,8 +1,8 @@
-"""`python -m bench.stragglers [--clocks N] [--workers N] [--plot FILE] [--traces FILE...] [NAME...]`.
+"""`python -m bench.stragglers [NAME...] [--clocks N] [--workers N] [--modes MODE...] [--plots DIR] [--traces FILE...]`.
 
 Prints the time of a clock of simulated jobs: with workers slowed as in FlexRR's paper (`workers`), with servers slowed
-as in PSLD's (`servers`), and with recorded times of production jobs (`traces`). Time is virtual, so the figures depend
-on the seed alone.
+as in PSLD's (`servers`), and with recorded times of production jobs (`traces`); and the time to a loss with backup
+workers as in DBW's (`backups`). Time is virtual, so the figures depend on the seed alone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.stragglers import servers, workers
+from bench.stragglers import backups, servers, workers
 
-TABLES = ("workers", "servers", "traces")
+TABLES = ("workers", "servers", "traces", "backups")
 
 
 def main() -> None:
@@ -22,19 +22,24 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables to print: {', '.join(TABLES)}")
     parser.add_argument("--clocks", type=int, default=20, help="clocks of each job")
     parser.add_argument("--workers", type=int, default=16, help="workers of each job")
-    parser.add_argument("--plot", type=Path, help="draw the time of a clock by delay into this file (.svg, .png)")
+    parser.add_argument("--modes", nargs="*", default=[*workers.MODES], choices=workers.TRACED, help="of `workers`")
+    parser.add_argument("--plots", type=Path, help="folder for workers.svg and backups.svg")
     parser.add_argument("--traces", type=Path, nargs="*", default=[], help="files with recorded times")
     chosen = parser.parse_args()
     unknown = [name for name in chosen.names if name not in TABLES]
     if unknown:
         sys.exit(f"unknown table {unknown[0]!r}: choose from {', '.join(TABLES)}")
     names = chosen.names or TABLES
+    if chosen.plots is not None:
+        chosen.plots.mkdir(parents=True, exist_ok=True)
     if "workers" in names:
-        print(workers.run(chosen.workers, chosen.clocks, chosen.plot))
+        print(workers.run(chosen.workers, chosen.clocks, chosen.modes, chosen.plots))
     if "servers" in names:
         print(servers.run(chosen.clocks))
     if "traces" in names:
         print(workers.run_traces(chosen.traces, chosen.workers, chosen.clocks))
+    if "backups" in names:
+        print(backups.run(chosen.workers, chosen.plots))
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def run(clocks: int) -> str:
     )
     lines += [
         "",
-        "| slow servers | stay | PSLD | stay / PSLD | proportional / PSLD | moved |",
-        "| --- |" + " ---: |" * 5,
+        "| slow servers | stay | PSLD | stay / PSLD | proportional / PSLD | moved | suspended |",
+        "| --- |" + " ---: |" * 6,
     ]
     even = _settled(played("", 0, clocks))
     for slow, jitter in ((0, 0.0), (1, 0.0), (SERVERS // 2, 0.0), (1, 0.002)):
@@ -89,10 +89,11 @@ def run(clocks: int) -> str:
         log = played("balance", slow, clocks, jitter)
         balanced = _settled(log)
         known = even * SERVERS / (SERVERS - 0.9 * slow)
-        moved = straggler_fields(log)["moved_bytes"] / 1e6
+        fields = straggler_fields(log)
+        moved = f"{fields['moved_bytes'] / 1e6:.2f} MB | {fields['suspended_seconds']:.2f} s"
         name = f"{slow}{', noisy network' if jitter else ''}"
         times = f"{stay:.3f} s | {balanced:.3f} s | {stay / balanced:.2f} | {known / balanced:.2f}"
-        lines.append(f"| {name} | {times} | {moved:.2f} MB |")
+        lines.append(f"| {name} | {times} | {moved} |")
     return "\n".join(lines) + "\n"
 
 

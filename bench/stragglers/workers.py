@@ -27,6 +27,15 @@ SKIPPED = 2
 DELAYS = (0, 50, 100, 200, 300, 400)
 
 MODES = {"BSP": (0, ""), "SSP": (1, ""), "BSP+RR": (0, "reassign"), "FlexRR": (1, "reassign")}
+"""By name, the slack and the measures against stragglers."""
+
+TRACED = {
+    **MODES,
+    "balance": (0, "balance"),
+    "backup workers": (0, "backup-workers"),
+    "all three": (0, "reassign,backup-workers,balance"),
+}
+"""Backup workers need a slack of 0."""
 
 PATTERNS = {
     **{f"slow worker {delay}%": f"slow worker 1% by {delay}%" for delay in DELAYS},
@@ -75,7 +84,7 @@ class Measured:
 
 def measured(mode: str, chaos: str, workers: int, clocks: int) -> Measured:
     """One job, with one reliable node among its workers."""
-    slack, stragglers = MODES[mode]
+    slack, stragglers = TRACED[mode]
     log: list[Iteration] = []
     train(
         Light(workers),
@@ -119,24 +128,27 @@ def ideal(chaos: str, workers: int, clocks: int) -> float:
     return float(done[last - 1] - done[first - 1]) / clocks
 
 
-def _table(title: str, remark: str, rows: Sequence[tuple[str, str]], workers: int, clocks: int) -> tuple[str, Results]:
-    lines = [f"## {title}", "", remark, "", f"| pattern | {' | '.join(MODES)} | ideal | FlexRR / ideal | lent |"]
-    lines.append("| --- |" + " ---: |" * (len(MODES) + 3))
+def _table(
+    title: str, remark: str, rows: Sequence[tuple[str, str]], workers: int, clocks: int, modes: Sequence[str]
+) -> tuple[str, Results]:
+    last = modes[-1]
+    lines = [f"## {title}", "", remark, "", f"| pattern | {' | '.join(modes)} | ideal | {last} / ideal | lent |"]
+    lines.append("| --- |" + " ---: |" * (len(modes) + 3))
     results: Results = {}
     for name, chaos in rows:
-        times = {mode: measured(mode, chaos, workers, clocks) for mode in MODES}
+        times = {mode: measured(mode, chaos, workers, clocks) for mode in modes}
         best = ideal(chaos, workers, clocks)
         results[name] = {**{mode: one.seconds for mode, one in times.items()}, "ideal": best}
-        cells = " | ".join(f"{times[mode].seconds:.3f} s" for mode in MODES)
-        flexrr = times["FlexRR"]
-        lines.append(f"| {name} | {cells} | {best:.3f} s | {flexrr.seconds / best:.2f} | {flexrr.lent:.0%} |")
+        cells = " | ".join(f"{times[mode].seconds:.3f} s" for mode in modes)
+        ours = times[last]
+        lines.append(f"| {name} | {cells} | {best:.3f} s | {ours.seconds / best:.2f} | {ours.lent:.0%} |")
     return "\n".join(lines) + "\n", results
 
 
 Results = dict[str, dict[str, float]]
 
 
-def run(workers: int, clocks: int, plot: Path | None) -> str:
+def run(workers: int, clocks: int, modes: Sequence[str], plots: Path | None) -> str:
     """The table of all patterns; draws those of the slow worker."""
     text, results = _table(
         "Slow workers: the time of a clock",
@@ -144,9 +156,10 @@ def run(workers: int, clocks: int, plot: Path | None) -> str:
         list(PATTERNS.items()),
         workers,
         clocks,
+        modes,
     )
-    if plot is not None:
-        _draw(results, plot)
+    if plots is not None:
+        _draw(results, plots / "workers.svg")
     return text
 
 
@@ -161,6 +174,7 @@ def run_traces(paths: Sequence[Path], workers: int, clocks: int) -> str:
         rows,
         workers,
         clocks,
+        tuple(TRACED),
     )[0]
 
 
@@ -169,7 +183,7 @@ def _draw(results: Results, path: Path) -> None:
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    for mode in (*MODES, "ideal"):
+    for mode in results["slow worker 0%"]:
         axes.plot(DELAYS, [results[f"slow worker {delay}%"][mode] for delay in DELAYS], marker="o", label=mode)
     axes.set(xlabel="delay of slow workers (%)", ylabel="virtual seconds of a clock", ylim=(0, None))
     axes.legend()

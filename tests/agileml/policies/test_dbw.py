@@ -63,11 +63,12 @@ def test_the_blind_variant_weighs_time_alone() -> None:
 
 
 def test_a_number_that_was_not_chosen_for_long_is_tried_again() -> None:
-    proposals = played(DBW(), 2 * RECENT, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
+    # Times of up to 2 s, that of a clock, are forgotten after 64 clocks, and one of 8 s after four times as many.
+    proposals = played(DBW(), 5 * RECENT, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
     again = [clock for clock, one in enumerate(proposals, 1) if one == WaitFor(4)]
     assert again[0] == 1
-    assert again[1] > RECENT
-    assert proposals.count(WaitFor(2)) > RECENT
+    assert 4 * RECENT < again[1] < 5 * RECENT
+    assert proposals.count(WaitFor(2)) > 4 * RECENT
 
 
 def test_auto_waits_for_all_until_less_pays_and_says_so() -> None:
