@@ -21,6 +21,7 @@ from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Sit
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import REGIONS
+from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE, SECOND
 
@@ -85,6 +86,12 @@ class Decider:
             return self._within(decider._in_time(situation, self.deadline), situation)
         return self._within(self._unhurried(situation), situation)
 
+    def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
+        """What a gang that may move between regions expects of each market, the best first; empty for other jobs."""
+        if self.roaming is None or self.deadline is None:
+            return ()
+        return tuple(self.roaming.outlooks(situation, self._gang(self.deadline)))
+
     def later(self, span: int) -> Decider:
         """The decider of the same job, if it begins later, or earlier."""
         return replace(
@@ -135,12 +142,14 @@ class Decider:
         """Where the gang is cheapest; it stays where it is if a move would lose its work."""
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
-        # What a loss costs in time is part of each start.
-        delay = round(left.enter) + self.overheads.eviction
-        gang = GangNow(self.limits.nodes, self.baseline.offer.nu, self.speed, deadline, delay, self.look)
-        wanted = roaming.decide(situation, gang)
+        wanted = roaming.decide(situation, self._gang(deadline))
         changing = bool(wanted.actions) or left.missing > _ROUNDING
         return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
+
+    def _gang(self, deadline: int) -> GangNow:
+        # What a loss costs in time is part of each start.
+        delay = self.overheads.startup + self.overheads.resize + self.overheads.eviction
+        return GangNow(self.limits.nodes, self.baseline.offer.nu, self.speed, deadline, delay, self.look)
 
     def _running(self, situation: Situation) -> list[Holding]:
         """What does the work and stays: a gang runs only as a whole."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
-from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running
+from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
 from bidbrain.strategies.regions_knowledge import Floats, Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
@@ -66,6 +66,10 @@ class Roaming:
         leaves = situation.now + gang.delay
         held = [one.allocation for one in situation.holdings if one.rent.offer.market == inside]
         return Decision((*lost, rent, *(Return(one, leaves, replaced=True) for one in held)), soon, decision.reason)
+
+    def outlooks(self, situation: Situation, gang: GangNow) -> list[ZoneOutlook]:
+        """What is expected of each market, by its number in the offers; the best first."""
+        return self.strategy.outlooks(self.seen(situation, gang))
 
     def last_resort(self, situation: Situation, planned: Rent) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""

@@ -114,6 +114,18 @@ class RegionsDecision:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ZoneOutlook:
+    """What is expected of a zone: the chance that spot is up, the hours that a machine lasts of those that the job
+    takes, and the expected dollars to the end of the job if it starts there on spot and on demand."""
+
+    zone: int
+    chance: float
+    lasts: float
+    spot_usd: float
+    on_demand_usd: float
+
+
 class RegionsStrategy:
     """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is two hours old."""
 
@@ -133,6 +145,15 @@ class RegionsStrategy:
                 return RegionsDecision(stays, _reason(at, stays, best, why))
         second = min((one for one in options if one is not best), key=lambda one: one.usd, default=None)
         return RegionsDecision(best, _reason(at, best, second, "costs more"))
+
+    def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
+        """All zones, those first in which the job would cost the least on spot."""
+        by, hours = self._planned(at), (at.work + at.delay) * _GRID
+        survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
+        lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
+        figures = (at.known.chances(at.now), lasts, _spot_usd(at, by), _on_demand_usd(at, by))
+        found = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
+        return sorted(found, key=lambda one: one.spot_usd)
 
     def probes(self, at: RegionsSituation) -> list[int]:
         """The zones that are worth a probe now; nothing is probed while nothing runs, since a try is free."""

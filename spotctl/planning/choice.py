@@ -98,6 +98,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         checkpoints=kept if _is_kept(allocated) else None,
         mixture=mixture,
         quotas=allocated.quotas,
+        outlooks=decider.outlooks(situation),
     )
 
 

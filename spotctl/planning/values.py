@@ -15,6 +15,7 @@ from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import Forecast
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
+from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
@@ -163,7 +164,8 @@ class JobPlan:
     between checkpoints of a command, and `checkpoints` the same if the command keeps them somewhere. `work_left` is the
     job's work in microseconds times nu, infinite if its length is unknown. `rejected` lists markets that were
     considered, are unusable, or are the best of another kind; `unnamed` counts the rest. `mixture` is the mixture of
-    kinds, if the job needs one, and `quotas` are those that limit it.
+    kinds, if the job needs one, and `quotas` are those that limit it. `outlooks` are those of the markets between
+    which the job may move.
     """
 
     job: Job
@@ -185,6 +187,7 @@ class JobPlan:
     checkpoints: CheckpointInterval | None
     mixture: PlannedMixture | None = None
     quotas: tuple[QuotaShare, ...] = ()
+    outlooks: tuple[ZoneOutlook, ...] = ()
 
     @property
     def scaling(self) -> float:

@@ -16,6 +16,7 @@ from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
 from spotctl.show.phrases import WITHOUT_BIDS, bids_text, hours_text
 from spotctl.show.terminal import dollars, market_name
+from spotctl.show.zone_tables import zones_json, zones_view
 
 if TYPE_CHECKING:
     from bidbrain.eviction.estimate import Estimate
@@ -41,6 +42,7 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         "on_demand_usd": plan.on_demand.usd,
         "rejected": [{"market": str(one.market), "why": one.why} for one in plan.rejected],
         "rejected_unnamed": plan.unnamed,
+        "zones": zones_json(plan),
         "at": format_time(plan.at),
         "policy": plan.policy,
         "strategy": plan.strategy.name,
@@ -133,6 +135,8 @@ def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
     if explain:
         parts += [Text(), _betas(plan), Text(), _terms(plan), *_one_type(plan), *_shares(plan)]
+        if plan.outlooks:
+            parts += [Text(), zones_view(plan)]
     if plan.rejected:
         parts += [Text(), _rejected(plan, _NAMED_EXPLAINED if explain else _NAMED, width)]
     return Group(*parts, Text())

@@ -1,0 +1,92 @@
+"""The markets between which a job may move: what each costs to the end of the job, and why the others lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.units import format_usd, to_usd
+from spotctl.planning.roaming import declared_gb
+from spotctl.show.terminal import market_name
+
+if TYPE_CHECKING:
+    from bidbrain.strategies.base import Offer
+    from bidbrain.strategies.regions import ZoneOutlook
+    from spotctl.planning.values import JobPlan
+
+_NAMED = 20
+
+
+def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
+    """The considered markets, the best first."""
+    return [
+        {
+            "market": str(_offer(plan, one).market),
+            "usd_per_hour": to_usd(_price(plan, one)),
+            "chance_of_spot": one.chance,
+            "expected_life_hours": one.lasts,
+            "move_usd": _move_usd(plan, one),
+            "cost_to_end_usd": one.spot_usd,
+            "on_demand_to_end_usd": one.on_demand_usd,
+            "why_not": _why_not(plan, one),
+        }
+        for one in plan.outlooks
+    ]
+
+
+def zones_view(plan: JobPlan) -> Group:
+    """The same as a table."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("market considered", "price", "spot up", "lasts", "move there", "to the end", "why not"):
+        table.add_column(name, justify="left" if name in ("market considered", "why not") else "right", overflow="fold")
+    for one in plan.outlooks[:_NAMED]:
+        move = _move_usd(plan, one)
+        table.add_row(
+            market_name(_offer(plan, one).market),
+            f"${format_usd(_price(plan, one))}",
+            f"{one.chance:.0%}",
+            f"{one.lasts:.1f} h",
+            "unknown" if move is None else f"${move:.2f}",
+            f"${one.spot_usd:,.2f}",
+            _why_not(plan, one) or "chosen",
+        )
+    more = len(plan.outlooks) - _NAMED
+    cheapest = min(one.on_demand_usd for one in plan.outlooks)
+    remarks = [Text(f"and {more} more markets (--json lists all)")] if more > 0 else []
+    remarks.append(Text(f"on demand: ${cheapest:,.2f} to the end at the least"))
+    remarks.append(Text("a job that runs moves when that saves at least half of what the move and its start cost"))
+    return Group(table, *remarks)
+
+
+def _offer(plan: JobPlan, one: ZoneOutlook) -> Offer:
+    return plan.decider.offers[one.zone]
+
+
+def _price(plan: JobPlan, one: ZoneOutlook) -> int:
+    return int(plan.market_history.histories[_offer(plan, one).market].prices[-1])
+
+
+def _move_usd(plan: JobPlan, one: ZoneOutlook) -> float | None:
+    """What taking the checkpoint there costs, from the market in which the job begins."""
+    gigabytes, roaming = declared_gb(plan.job.spec), plan.decider.roaming
+    if gigabytes is None or roaming is None:
+        return None
+    markets = [offer.market for offer in plan.decider.offers]
+    begins = markets.index(plan.choice[0].rent.offer.market)
+    return float(roaming.usd_per_gb[begins, one.zone]) * gigabytes
+
+
+def _why_not(plan: JobPlan, one: ZoneOutlook) -> str:
+    """Why a job does not begin in a market; empty for the one in which it does."""
+    rent, offer = plan.choice[0].rent, _offer(plan, one)
+    if rent.bid is not None and rent.offer == offer:
+        return ""
+    if _price(plan, one) > offer.on_demand:
+        return "costs more than on demand"
+    if rent.bid is None:
+        return "the decision costs less"
+    more = one.spot_usd - next(each.spot_usd for each in plan.outlooks if _offer(plan, each) == rent.offer)
+    return f"${more:,.2f} more to the end" if more >= 0.005 else "the same to the end"

@@ -1,0 +1,36 @@
+"""What `plan --explain` says of the markets between which a job may move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pricing_data.units import HOUR
+from spotctl.files.job.spec import Checkpoint, Command, Range, Resources, Within
+from spotctl.planning.plan import plan
+from spotctl.planning.values import Job, PlanningInputs
+from spotctl.show.zone_tables import zones_json
+from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
+
+
+def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lost() -> None:
+    near, far = offer("a.large"), offer("a.large", region="us-west-2")
+    expensive = offer("a.large", zone="b")
+    resources = Resources(("aws",), Range(1, 1), types=("a.large",), regions=("us-east-1", "us-west-2"))
+    program = Command("train", checkpoint=Checkpoint("s3://bucket/", size=50 * 10**9))
+    wanted = replace(
+        spec(), program=program, resources=resources, strategy="regions", deadline=Within(30 * HOUR), throughputs={}
+    )
+    histories = (flat(near, 4 * CENT), flat(far, 6 * CENT), flat(expensive, 25 * CENT))
+    (found,) = plan([Job(wanted, NOW + 30 * HOUR, hours=10.0)], PlanningInputs(snapshot(*histories)))
+    zones = {one["market"]: one for one in zones_json(found)}
+    assert {name: one["usd_per_hour"] for name, one in zones.items()} == pytest.approx(
+        {str(near): 0.04, str(far): 0.06, str(expensive): 0.25}
+    )
+    assert zones[str(near)]["move_usd"] == zones[str(expensive)]["move_usd"] == 0.0
+    assert zones[str(far)]["move_usd"] == pytest.approx(50 * 0.02)
+    assert zones[str(expensive)]["why_not"] == "costs more than on demand"
+    assert zones[str(near)]["cost_to_end_usd"] < zones[str(far)]["cost_to_end_usd"]
+    assert 0 < zones[str(near)]["expected_life_hours"] <= 11.0
+    assert zones[str(far)]["why_not"]
