@@ -48,7 +48,6 @@ def train(
     With a flushing scheme or 2bw the result does not depend on the number of nodes or on faults, bit for bit.
 
     Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
-    Example: spotctl parallel train mlp --plan plan.json
     """
     from agileml.checks import check_whole
     from agileml.pipeline.fault_script import parse_faults
