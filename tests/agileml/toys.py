@@ -56,6 +56,14 @@ class Paced(Decades):
         super().step(shard, lo, hi, params, clock, rng)
 
 
+class Slow(Decades):
+    """The same model on a clock of a second: machines that take seconds to join do so before the job is done."""
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        time.sleep(0.04)
+        super().step(shard, lo, hi, params, clock, rng)
+
+
 class Settled(Decades):
     """Reads and updates the same rows in every clock, a few of many for each item."""
 

@@ -130,19 +130,19 @@ class Faults:
 def test_a_raylet_is_killed_and_a_machine_is_drained(cluster: Cluster, play: Play, tmp_path: Path) -> None:
     hurry, log = tmp_path / "hurry", Log()
     trainer = write_trainer(tmp_path / "code")
-    # Six seconds for a clock on one node: on a busy computer, too, the faults strike before the job is done.
-    (trainer.parent / "helpers" / "pace.py").write_text(PACE.replace("0.05", "0.1"))
+    # Ten seconds for a clock on one node: on a busy computer, too, the faults strike before the job is done.
+    (trainer.parent / "helpers" / "pace.py").write_text(PACE.replace("0.05", "0.15"))
     source = TrainerSource(str(trainer), {"hurry": str(hurry)})
     faults = Faults(cluster, hurry, log)
     try:
-        trained = play(replace(JOB, source=source, transient=2, stopping=Stopping(clocks=100)), faults, log)
+        trained = play(replace(JOB, source=source, transient=2, stopping=Stopping(clocks=50)), faults, log)
     finally:
         cluster.remove_added()
     story = [event for iteration in log for event in iteration.events]
     assert hurry.exists(), (faults.step, story)
     assert (trained.failures, trained.evictions) == (2, 2), story
     assert (trained.counters.lost, trained.counters.doubled) == (0, 0)
-    assert reference.model_digest(trained.model) == reference.model_digest(reference.run(source.load(), 100, 0))
+    assert reference.model_digest(trained.model) == reference.model_digest(reference.run(source.load(), 50, 0))
 
 
 class TestRayWhenInterrupted:
@@ -166,14 +166,17 @@ if os.environ.get("SPOTCTL_TEST_RAY"):
     class TestRay(ReplacingFleetSuite):
         @pytest.fixture
         def play(self, play: Play) -> Play:
-            return play
+            slow = TrainerSource("tests.agileml.toys:Slow", {"lengths": LENGTHS})
+            return lambda job, script, log: play(
+                replace(job, source=slow) if job.source == JOB.source else job, script, log
+            )
 
         def test_a_node_that_runs_other_code_is_refused_and_the_job_goes_on(
             self, run: Callable[..., tuple[Trained, Log, Recorder]], tmp_path: Path
         ) -> None:
             """It cannot: a node gets its code from the job, whatever has become of the file."""
             trainer = tmp_path / "same.py"
-            trainer.write_text(SAME)
+            trainer.write_text(SAME.replace("Paced", "Slow"))
             job = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}), stopping=Stopping(clocks=60))
 
             def change_and_join(_: Sequence[RunningMachine]) -> Act:
