@@ -74,7 +74,7 @@ class Resources:
         used = [(_descriptors(pid), _mebibytes(pid)) for pid in pids]
         most = [max(column, default=0) for column in zip(*used, strict=True)] or [0, 0]
         sizes = [_size(path) for path in folder.rglob("*")]
-        surplus = len(pids) - PROCESSES_PER_MACHINE * machines
+        surplus = max(0, len(pids) - PROCESSES_PER_MACHINE * machines)
         return cls(seconds, surplus, int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
 
 
@@ -117,10 +117,11 @@ class Storm:
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
 
-    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
         """The next fault, if it is due."""
         self.started = max([self.started, *(int(one.name[1:]) + 1 for one in machines)])
-        if not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY:
+        # Until the first clock, machines start: their processes are counted once they have.
+        if clock and (not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY):
             self.samples.append(Resources.of(self.folder, seconds, len(machines)))
             if len(self.samples) % PRINT_EVERY == 1:
                 self.on_sample(self.samples[-1])
