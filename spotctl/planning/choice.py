@@ -29,6 +29,7 @@ from spotctl.planning.fleet import FleetPlan, plan_fleet
 from spotctl.planning.forecasting import RATE_HOURS
 from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.mixing import MachineOption
+from spotctl.planning.regimes import within_the_hour
 from spotctl.planning.rejected import rejections
 from spotctl.planning.roaming import roaming_of
 from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlannedMixture, PlanningInputs
@@ -293,7 +294,7 @@ def _is_kept(allocated: AllocatedJob) -> bool:
 def _conditions(fleet_plan: FleetPlan, kept: CheckpointInterval | None) -> Conditions:
     """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
     average half an interval."""
-    overheads = fleet_plan.fleet.overheads
+    overheads = within_the_hour(fleet_plan.fleet.overheads)
     phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
     application = Application(phi, overheads.resize, overheads.eviction + lost)
     cloud = fleet_plan.fleet.baseline.offer.market.cloud

@@ -27,6 +27,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import AUTO, JobSpec
+from spotctl.planning.regimes import within_the_hour
 
 HazardOf = Callable[[Market], Hazard | None]
 
@@ -121,7 +122,7 @@ def strategy_inputs(
         baseline=fleet.baseline,
         reliable=fleet.reliable,
         billing=rule_of_cloud(fleet.baseline.offer.market.cloud),
-        overheads=fleet.overheads,
+        overheads=within_the_hour(fleet.overheads),
         checkpoints=CHECKPOINT,
         pace=PastJobs((hours,), fleet.most_nu, starts),
         value_of_time=value_of_time,

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from agileml.engines.ray.engine import RayEngine
+from agileml.engines.ray.fleet import NodeShare
 
-__all__ = ["RayEngine"]
+__all__ = ["NodeShare", "RayEngine"]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.strategies.base import Holding, Rent, Situation
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Checkpoint, Command, JobSpec, Objective, Stop, Training
 from spotctl.planning.errors import NotInTime, OverBudget
@@ -284,6 +285,15 @@ def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
     held = Holding(0, rents[0], NOW, NOW)
     assert bought(NOW + HOUR // 2, held) == []
     assert bought(NOW + HOUR // 2, replace(held, rent=replace(rents[0], machines=5)))[0].machines == 3
+
+
+@pytest.mark.parametrize("strategy", ["proteus", "lookahead", "price-capacity", "tierml"])
+def test_machines_that_take_hours_to_start_are_rented_all_the_same(strategy: str) -> None:
+    """A busy computer learned such start-ups on the local market, and no later launch found a machine worth renting."""
+    slow = Overheads(startup=2 * HOUR, eviction=2 * HOUR, resize=MINUTE)
+    known = PlanningInputs(snapshot(*WORLD), lambda _: CALM, overheads=slow)
+    (found,) = plan([Job(replace(spec(), strategy=strategy))], known)
+    assert sum(one.rent.machines for one in found.choice) >= 1
 
 
 STRATEGIES = (

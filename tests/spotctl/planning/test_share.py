@@ -136,7 +136,8 @@ def test_a_budget_buys_speed_and_one_that_is_too_small_is_refused() -> None:
     hurry = Objective.MAKESPAN_WITHIN_BUDGET
     assert mixtures(schedule(asked(objective=hurry, budget_usd=6.5))) == [{"fast": 8}]
     tight = schedule(asked(objective=hurry, budget_usd=4.0))
-    assert tight.usd == pytest.approx(4.0)
+    # Less than two cents are kept for a standstill, and for the time until the machines are returned.
+    assert 3.98 < tight.usd < 4.0
     assert 5.0 < tight.hours < 10.0
     with pytest.raises(OverBudget, match=r"at least 3\.2 dollars; raise the budget"):
         shares([asked(objective=hurry, budget_usd=3.0)])
