@@ -138,6 +138,13 @@ class Library:
         with SegmentFile(bundled_prices()) as sample:
             return PriceTable.merged([stored, sample.read(missing)])
 
+    def each(self, markets: Iterable[Market], compute: Callable[[PriceSeries], R]) -> list[R]:
+        """What `compute` makes of the history of each market, in the order of their text."""
+        selected = list(markets)
+        if any(market.is_synthetic for market in selected):
+            return [compute(series) for series in self.table(selected)]
+        return self.store.each(selected, compute)
+
     def over_segments(self, read: Callable[[list[Path]], R]) -> R:
         """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices."""
         return self.store.over_segments(lambda paths: read(paths or [bundled_prices()]))

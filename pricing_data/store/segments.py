@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -175,19 +175,27 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int) -> int
         before = sum(segment.rows for segment in segments)
         written = 0
         with SegmentWriter(path, units, corrections) as writer:
-            for names in _portions(segments):
-                table = PriceTable.merged(segment.read(names) for segment in segments)
+            for table in tables_of(segments):
                 written += len(table)
                 writer.add(table)
             writer.resolved(before - written)
         return written
 
 
-def _portions(segments: Iterable[SegmentFile]) -> Iterator[list[str]]:
-    """All markets in order, in portions of not too many rows."""
+def tables_of(segments: Sequence[SegmentFile], chosen: Collection[str] | None = None) -> Iterator[PriceTable]:
+    """The rows of these markets, or of all, a few markets at a time: less memory, which takes longer to get than to
+    fill."""
+    for names in _portions(segments, chosen):
+        yield PriceTable.merged(segment.read(names) for segment in segments)
+
+
+def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None) -> Iterator[list[str]]:
+    """Markets in order, in portions of not too many rows."""
     rows: Counter[str] = Counter()
     for segment in segments:
         rows.update(segment.rows_of)
+    if chosen is not None:
+        rows = Counter({name: rows[name] for name in chosen if name in rows})
     portion: list[str] = []
     total = 0
     for name in sorted(rows):
@@ -274,8 +282,13 @@ class SegmentFile:
 
 
 def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped
-    # Not by to_numpy, for which pyarrow loads pandas.
-    values: Ints = np.concatenate([np.from_dlpack(chunk) for chunk in column.chunks])
+    # Not by to_numpy, for which pyarrow loads pandas; and into one array, because fresh memory takes longer to get than
+    # to fill.
+    values = np.empty(len(column), dtype=np.int64)
+    at = 0
+    for chunk in column.chunks:
+        np.multiply(np.from_dlpack(chunk), unit, out=values[at : at + len(chunk)])
+        at += len(chunk)
     if all(one.stop == following.start for one, following in pairwise(ranges)):
-        return values[ranges[0].start : ranges[-1].stop] * unit
-    return np.concatenate([values[part] for part in ranges]) * unit
+        return values[ranges[0].start : ranges[-1].stop]
+    return np.concatenate([values[part] for part in ranges])

@@ -6,6 +6,7 @@ import errno
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -22,7 +23,7 @@ from pricing_data.store import manifest as manifests
 from pricing_data.store import watched as watched_table
 from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
-from pricing_data.store.segments import SegmentFile, market_of, merge_segments, write_segment
+from pricing_data.store.segments import SegmentFile, market_of, merge_segments, tables_of, write_segment
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -93,6 +94,19 @@ class PriceStore:
 
         return self._snapshot(read)
 
+    def each(self, markets: Iterable[Market], compute: Callable[[PriceSeries], R]) -> list[R]:
+        """What `compute` makes of the history of each market, without holding all of them in memory."""
+        names = {str(market) for market in markets}
+
+        def read(manifest: Manifest) -> list[R]:
+            watched = self._watched(manifest, names)
+            with ExitStack() as stack:
+                segments = [stack.enter_context(SegmentFile(self.root / one.name)) for one in manifest.segments]
+                tables = tables_of(segments, names)
+                return [compute(series) for table in tables for series in replace(table, watched=watched)]
+
+        return self._snapshot(read)
+
     def catalog(self, cloud: str | None = None) -> Catalog:
         """The instance types and on-demand prices that were imported or fetched."""
         return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)))
@@ -153,7 +167,7 @@ class PriceStore:
                 continue
             with SegmentFile(self.root / entry.name) as segment:
                 tables.append(segment.read(names))
-        return tables[0] if len(tables) == 1 else PriceTable.merged(tables)
+        return PriceTable.merged(tables)
 
     def _facts(self, kind: FactTable[F], cloud: str | None) -> list[F]:
         def read(manifest: Manifest) -> list[F]:

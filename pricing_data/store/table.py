@@ -68,6 +68,8 @@ class PriceTable:
     def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
         """The rows of all tables, market by market: most markets are in one table only."""
         tables = tuple(tables)
+        if len(tables) == 1:
+            return tables[0]
         watched = joined(table.watched for table in tables)
         parts: dict[str, list[tuple[Market, Ints, Ints]]] = {}
         for table in tables:

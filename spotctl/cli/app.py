@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -40,22 +41,55 @@ from spotctl.cli.session import Session
 class _CommandGroup(TyperGroup):
     """A group of commands, whose own options are processed before those of every command, even for `COMMAND --help`.
 
-    Typer converts values with pydantic, whose import takes longer than all else that a help page needs. An option that
-    was not given has nothing to convert.
+    Typer converts values with pydantic, whose import takes longer than all else that a help page needs. Texts, defaults
+    and options that were not given have nothing to convert.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # Typer exports no type of its context's base
-        """The options; those without a value skip the conversion."""
-        params: list[Any] = super().get_params(ctx)
-        for param in params:
-            param.process_value = partial(_converted, param, type(param).process_value)
-        return params
+        return _rarely_converted(super().get_params, ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  # Typer exports no type of its commands' base
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, _CommandGroup):
+            command.get_params = partial(_rarely_converted, partial(type(command).get_params, command))
+        return command
+
+
+def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:  # noqa: ANN401  # as above
+    """The parameters, which skip the conversion of values that need none."""
+    params = get_params(ctx)
+    for param in params:
+        param.process_value = partial(_converted, param, type(param).process_value)
+    return params
 
 
 def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.Context, value: object) -> object:  # noqa: ANN401  # Typer exports no type of its options
-    if value is None:
-        return param.callback(ctx, param, None) if param.callback else None
+    is_text = isinstance(value, str) and param.type_descriptor.annotation is str
+    is_default = not isinstance(value, str | list | tuple) and not (value is None and param.required)
+    if is_text or is_default:
+        return param.callback(ctx, param, value) if param.callback else value
     return convert(param, ctx, value)
+
+
+def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """The command that a command line names, with its groups; everything if it names none.
+
+    Typer builds all commands of an app before it looks at the command line, which takes longer than most commands do.
+    """
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] == "--home" else 1
+    name = words[at] if at < len(words) else ""
+    commands = [one for one in whole.registered_commands if name in (one.name, getattr(one.callback, "__name__", ""))]
+    groups = [one for one in whole.registered_groups if one.name == name]
+    if not commands and not groups:
+        return whole
+    part = copy.copy(whole)
+    part.registered_commands, part.registered_groups = commands, [copy.copy(one) for one in groups]
+    for group in part.registered_groups:
+        assert group.typer_instance is not None
+        group.typer_instance = named_part(group.typer_instance, words[at + 1 :])
+    return part
 
 
 app = typer.Typer(
@@ -137,7 +171,9 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(exit_code_of(lambda: app(words, prog_name="spotctl", standalone_mode=False), debug=debug))
+    sys.exit(
+        exit_code_of(lambda: named_part(app, words)(words, prog_name="spotctl", standalone_mode=False), debug=debug)
+    )
 
 
 def debug_first(words: Sequence[str]) -> tuple[bool, list[str]]:

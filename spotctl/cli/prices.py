@@ -226,8 +226,8 @@ def stats(
     session: Session = context.obj
     library = _library(session)
     markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
-    histories = [recent(series, last) for series in library.table(markets)]
-    all_stats, now = [describe(series, library.catalog) for series in histories], wall_us()
+    all_stats = library.each(markets, lambda series: describe(recent(series, last), library.catalog))
+    now = wall_us()
     if json_:
         session.answer_json({"markets": [prices_json.stats(one, now) for one in all_stats]})
     else:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd
 from spotctl.show.bars import sparkline
-from spotctl.show.layout import pairs_table, plain_table
+from spotctl.show.layout import Cell, LongTable, pairs_table, plain_table
 from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
@@ -58,26 +58,24 @@ def markets(names: Sequence[Market]) -> Text:
     return Text("\n").join(map(market_name, names))
 
 
-def stats(summaries: Sequence[MarketStats], now: int, width: int) -> Table:
+def stats(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
     """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown."""
     has_holes = any(one.coverage < 1 for one in summaries)
     columns = [column for column in _STATS_COLUMNS if width >= column[2] or (has_holes and column[0] == _OBSERVED)]
-    table = plain_table(*(name for name, _, _ in columns))
-    for one in summaries:
-        table.add_row(*(cell(one, now) for _, cell, _ in columns))
-    return table
+    rows = [[cell(one, now) for _, cell, _ in columns] for one in summaries]
+    return LongTable([name for name, _, _ in columns], rows)
 
 
-def _outliers(one: MarketStats, _: int) -> RenderableType:
+def _outliers(one: MarketStats, _: int) -> Cell:
     return Text(f"{one.outliers} outliers", style="red") if one.outliers else ""
 
 
-def _above(one: MarketStats, _: int) -> RenderableType:
+def _above(one: MarketStats, _: int) -> Cell:
     return _UNKNOWN if one.hours_above_on_demand is None else f"{one.hours_above_on_demand:,.1f}"
 
 
 # Name, cell, and the terminal width from which on the column is shown.
-_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], int], ...] = (
+_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], Cell], int], ...] = (
     ("market", lambda one, _: market_name(one.market), 0),
     ("events", lambda one, _: f"{one.events:,}", 130),
     ("mean", lambda one, _: dollars(one.mean), 0),
