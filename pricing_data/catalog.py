@@ -11,7 +11,10 @@ from pricing_data.market import Market
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceType:
-    """The hardware of an instance type. `None` where the cloud does not publish it (mostly the network speed)."""
+    """The hardware of an instance type. `None` where the cloud does not publish it (mostly the network speed).
+
+    `as_of` is the date of the list that a shipped one is from; None if the cloud itself described the type.
+    """
 
     cloud: str
     name: str
@@ -20,6 +23,7 @@ class InstanceType:
     accelerator: str | None = None
     accelerators: int = 0
     network_gbps: float | None = None
+    as_of: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.vcpus <= 0 or self.memory_gib <= 0:

@@ -17,7 +17,7 @@ from pricing_data.units import parse_time, parse_usd
 
 @cache
 def bundled_catalog() -> Catalog:
-    """The shipped instance types and on-demand prices; each price has the date of its list."""
+    """The shipped instance types and on-demand prices; each has the date of its list."""
     return Catalog(
         tuple(_instance_type(row) for row in _rows("catalog.csv")),
         tuple(_on_demand_price(row) for row in _rows("on_demand.csv")),
@@ -42,6 +42,7 @@ def _instance_type(row: dict[str, str]) -> InstanceType:
         accelerator=row["accelerator"] or None,
         accelerators=int(row["accelerators"]),
         network_gbps=float(row["network_gbps"]) if row["network_gbps"] else None,
+        as_of=parse_time(row["asof"]),
     )
 
 

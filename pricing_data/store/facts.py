@@ -81,7 +81,7 @@ TYPES = FactTable[InstanceType](
             ("network_gbps", pa.float64()),
         ]
     ),
-    to_row=astuple,
+    to_row=lambda fact: astuple(fact)[:-1],
     of_row=InstanceType,
 )
 

@@ -14,7 +14,7 @@ from pricing_data.interruptions import Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.units import HOUR, SECOND, to_usd
+from pricing_data.units import HOUR, SECOND, format_time, to_usd
 from spotctl.errors import BadRequest
 from spotctl.files.job.forms import meant
 
@@ -23,8 +23,9 @@ _BANDS = ("monthly-bucket", "eviction-rate")
 Range = tuple[float, float]
 
 GPU_MEMORY_GIB = {
-    "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "H100": 80, "H200": 141, "K520": 4, "K80": 12, "L4": 24,
-    "L40S": 48, "M60": 8, "P100": 16, "P4": 8, "P40": 24, "T4": 16, "V100": 16, "V100-32GB": 32,
+    "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "B200": 180, "GB200": 186, "H100": 80, "H200": 141, "K520": 4,
+    "K80": 12, "L4": 24, "L40S": 48, "M60": 8, "MI300X": 192, "P100": 16, "P4": 8, "P40": 24, "T4": 16, "V100": 16,
+    "V100-32GB": 32,
 }  # fmt: skip
 """Memory of one GPU, by the catalog's names."""
 
@@ -279,6 +280,7 @@ def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
         "gpu": offer.machine.accelerator,
         "gpus": offer.machine.accelerators,
         "gpu_memory_gib": offer.gpu_memory_gib,
+        "machine_as_of": None if offer.machine.as_of is None else format_time(offer.machine.as_of),
         "synthetic": offer.market.is_synthetic,
     }
 

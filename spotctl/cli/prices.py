@@ -197,11 +197,14 @@ def show(
     series = recent(library.series(Market.parse(market)), last)
     one, now = describe(series, library.catalog), wall_us()
     figures = library.interruptions(series.market)
+    name = (series.market.cloud, series.market.instance_type)
+    machine = library.catalog.instance_type(*name) if library.catalog.knows(*name) else None
     if json_:
         published = {"interruptions": prices_json.interruptions(figures)} if figures else {}
-        session.answer_json({**prices_json.stats(one, now), **published})
+        described = {"machine": prices_json.machine(machine)} if machine else {}
+        session.answer_json({**prices_json.stats(one, now), **described, **published})
     else:
-        session.out.print(terminal.one_market(one, series, figures, now, session.out.width))
+        session.out.print(terminal.one_market(one, series, (machine, figures), now, session.out.width))
 
 
 @app.command()

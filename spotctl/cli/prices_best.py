@@ -82,6 +82,7 @@ def best(
         session.answer_json({"offers": [analysis.to_json(offer, now) for offer in shown]})
     elif shown:
         session.out.print(best_tables.offers(shown, now, session.out.width))
+        session.remark(*best_tables.shipped_machines(shown))
     else:
         hint = analysis.other_gpu(wish, wiring.library(session.settings).catalog)
         session.remark(f"no offer fits{hint} (get prices with: spotctl prices fetch)")

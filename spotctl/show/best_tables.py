@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import age
+from pricing_data.units import age, format_time
 from spotctl.show.layout import plain_table
 from spotctl.show.terminal import market_name, percent
 
@@ -29,6 +29,16 @@ def offers(ranked: Sequence[RankedOffer], now: int, width: int) -> Table:
     for offer in ranked:
         table.add_row(_name(offer), *(cell(offer, now) for _, cell in columns))
     return table
+
+
+def shipped_machines(ranked: Sequence[RankedOffer]) -> list[str]:
+    """A line about the machines that no cloud has described yet, and the date of the list that they are from."""
+    dates = [offer.machine.as_of for offer in ranked if offer.machine.as_of is not None]
+    if not dates:
+        return []
+    first, last = (format_time(date)[:10] for date in (min(dates), max(dates)))
+    when = first if first == last else f"{first} to {last}"
+    return [f"vCPUs, memory and GPUs are from the shipped list, as of {when}, unless fetched with credentials"]
 
 
 def _name(offer: RankedOffer) -> Text:

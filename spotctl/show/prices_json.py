@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pricing_data.units import HOUR, format_time, to_usd
 
 if TYPE_CHECKING:
+    from pricing_data.catalog import InstanceType
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
     from pricing_data.ingest import FileReport
@@ -40,6 +41,17 @@ def stats(one: MarketStats, now: int) -> dict[str, Any]:
         "observed_hours": one.observed / HOUR,
         "age_seconds": one.age_seconds(now),
         "synthetic": one.market.is_synthetic,
+    }
+
+
+def machine(one: InstanceType) -> dict[str, Any]:
+    """The hardware of a market; `as_of` is null if the cloud itself described it."""
+    return {
+        "vcpus": one.vcpus,
+        "memory_gib": one.memory_gib,
+        "gpu": one.accelerator,
+        "gpus": one.accelerators,
+        "as_of": None if one.as_of is None else format_time(one.as_of),
     }
 
 

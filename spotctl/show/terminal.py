@@ -16,6 +16,7 @@ from spotctl.show.layout import Cell, LongTable, pairs_table, plain_table
 from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
+    from pricing_data.catalog import InstanceType
     from pricing_data.egress import EgressPrice
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
@@ -92,9 +93,17 @@ _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], Cell], int], ...] 
 )
 
 
-def one_market(one: MarketStats, series: PriceSeries, figures: Sequence[Interruption], now: int, width: int) -> Group:
-    """One market in detail, with what is published of its interruptions, and its price history as a sparkline."""
-    rows = [
+def one_market(
+    one: MarketStats,
+    series: PriceSeries,
+    about: tuple[InstanceType | None, Sequence[Interruption]],
+    now: int,
+    width: int,
+) -> Group:
+    """One market in detail, with its machine, published interruptions, and its history as a sparkline."""
+    machine, figures = about
+    rows = [("machine", _machine(machine))] if machine else []
+    rows += [
         (
             "price now",
             f"${format_usd(one.price_now)}/h, {age(one.age_seconds(now))} ago",
@@ -117,6 +126,12 @@ def one_market(one: MarketStats, series: PriceSeries, figures: Sequence[Interrup
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     chart = Text(sparkline(series, max(10, width)), style="cyan")
     return Group(market_name(one.market), pairs_table(rows), chart)
+
+
+def _machine(machine: InstanceType) -> str:
+    gpus = f", {machine.accelerators} x {machine.accelerator}" if machine.accelerators else ""
+    source = "" if machine.as_of is None else f"; shipped list as of {format_time(machine.as_of)[:10]}"
+    return f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB{gpus}{source}"
 
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:

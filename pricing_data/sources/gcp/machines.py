@@ -14,9 +14,17 @@ CLOUD = "gcp"
 
 _CARD = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-mega)?(?:-\d+gb)?")
 # The API's names of the GPUs in the shipped catalog, and the local SSDs that come with a machine.
-_CARDS = {"A100": "nvidia-tesla-a100", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb", "L4": "nvidia-l4"}
+_CARDS = {
+    "A100": "nvidia-tesla-a100", "A100-80GB": "nvidia-a100-80gb", "H100": "nvidia-h100-80gb",
+    "H200": "nvidia-h200-141gb", "L4": "nvidia-l4",
+}  # fmt: skip
+_OTHER_CARDS = {"a3-megagpu-8g": "nvidia-h100-mega-80gb"}
 _NAMES = {gpu: name for name, gpu in _CARDS.items()}
-_BUNDLED_SSDS = {**{f"a2-ultragpu-{count}g": count for count in (1, 2, 4, 8)}, "a3-highgpu-8g": 16}
+_BUNDLED_SSDS = {
+    **{f"a2-ultragpu-{count}g": count for count in (1, 2, 4, 8)},
+    **{f"a3-highgpu-{count}g": 2 * count for count in (1, 2, 4, 8)},
+    "a3-megagpu-8g": 16, "a3-ultragpu-8g": 32,
+}  # fmt: skip
 # These have a fraction of one GPU, which the API counts as a whole one.
 _GPU_SHARES = {"g4-standard-6": "1/8", "g4-standard-12": "1/4", "g4-standard-24": "1/2"}
 
@@ -40,7 +48,8 @@ class GcpMachine:
 
 def known_machine(known: InstanceType) -> GcpMachine:
     """A machine type from the catalog; one with a GPU of an unknown name will have no price."""
-    gpu = _CARDS.get(known.accelerator, known.accelerator) if known.accelerator else None
+    usual = _CARDS.get(known.accelerator, known.accelerator) if known.accelerator else None
+    gpu = _OTHER_CARDS.get(known.name, usual)
     ssds = _BUNDLED_SSDS.get(known.name, 0)
     return GcpMachine(known.name, known.vcpus, round(known.memory_gib * 1024), gpu, known.accelerators, ssds)
 
