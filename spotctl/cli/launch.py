@@ -219,6 +219,8 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     """
     from spotctl.cli import elsewhere
     from spotctl.errors import BadRequest
+    from spotctl.paths import Paths
+    from spotctl.runlog.salvage import no_runs
     from spotctl.runlog.statuses import read_log, statuses
     from spotctl.show import run_tables
 
@@ -237,7 +239,7 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     elif standings:
         session.out.print(run_tables.status_table(standings, session.out.width))
     else:
-        session.remark("no jobs yet (start one with: spotctl launch FILE)")
+        session.remark(no_runs(Paths(session.settings.home)))
 
 
 def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStatus], *, json_: bool) -> NoReturn:

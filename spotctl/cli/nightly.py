@@ -68,7 +68,7 @@ def install(
 def list_(
     context: typer.Context,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 if a night failed, did not start, or will not start.")
+        bool, typer.Option("--check", help="Exit with 1 if a night failed, did not start, or will not start; say why.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
@@ -93,7 +93,9 @@ def list_(
     if json_:
         session.answer_json({"nightly": jobs})
     if check:
-        session.remark(*([] if json_ else problems))
+        # Monitoring shows what a check prints on stdout.
+        for line in () if json_ else problems or [_all_well(len(jobs))]:
+            session.out.print(line, soft_wrap=True, markup=False)
         raise typer.Exit(1 if problems else 0)
     if json_:
         return
@@ -211,6 +213,14 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         "environment": str(state_dir.environment),
         "logs": str(state_dir.logs),
     }
+
+
+def _all_well(jobs: int) -> str:
+    from pricing_data.units import counted
+
+    if not jobs:
+        return "no nightly jobs"
+    return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next one can start"
 
 
 def _answer(report: StartReport) -> dict[str, Any]:

@@ -64,10 +64,12 @@ def _require_live() -> None:
 def _jobs(session: Session, *, all_: bool) -> list[str]:
     """Active jobs, or the last one launched."""
     from spotctl.errors import BadRequest
+    from spotctl.paths import Paths
+    from spotctl.runlog.salvage import no_runs
     from spotctl.runlog.statuses import job_names, unfinished_jobs
 
     names = job_names(session.settings)
     if not names:
-        raise BadRequest("no jobs yet (start one with: spotctl launch FILE)")
+        raise BadRequest(no_runs(Paths(session.settings.home)))
     going = unfinished_jobs(session.settings) or names[-1:]
     return going if all_ else going[-1:]

@@ -19,6 +19,7 @@ from spotctl.runlog.outcomes import FAILED
 from spotctl.runlog.state import RunState, after
 from spotctl.runlog.store import LogRow, RawRow
 
+_KEPT = ".damaged-"
 LOST = "rows of the run's event log were damaged and are lost"
 
 
@@ -88,15 +89,25 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     for end in ("", "-wal", "-shm"):
         new.with_name(new.name + end).unlink(missing_ok=True)
     store.write_rows(new, (*found.rows, *_stops(found)))
-    kept = paths.log.with_name(f"{paths.log.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    kept = paths.log.with_name(f"{paths.log.name}{_KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     for end in ("", "-wal", "-shm"):
         part = paths.log.with_name(paths.log.name + end)
         if part.exists():
             part.rename(kept.with_name(kept.name + end))
+    # Of a log that was removed, this much is left to say that there was one.
+    kept.touch()
     new.rename(paths.log)
     if not found.rows:
         store.begun_marker(paths.log).unlink(missing_ok=True)
     return found, kept
+
+
+def no_runs(paths: Paths) -> str:
+    """Why a log has no runs: none was launched, or a repair could not read any."""
+    kept = sorted(paths.log.parent.glob(f"{paths.log.name}{_KEPT}*Z"))
+    if not kept:
+        return "no jobs yet (start one with: spotctl launch FILE)"
+    return f"the event log lost all its runs, and none has begun since; what was left of it is {kept[-1]}"
 
 
 def _read(path: Path) -> tuple[list[RawRow], str]:

@@ -147,7 +147,12 @@ def test_repair_restores_a_header(log: Path) -> None:
     assert spotctl("log", "check").code == 0
 
 
-def test_an_emptied_log_can_be_given_up(log: Path) -> None:
-    _emptied(log)
+@pytest.mark.parametrize("damage", ["emptied", "removed"])
+def test_a_lost_log_can_be_given_up_and_is_still_said_to_be_lost(log: Path, damage: str) -> None:
+    DAMAGES[damage](log)
     assert spotctl("log", "repair", "--json").json["rows"] == 0
-    assert spotctl("status").err.startswith("no jobs yet")
+    (kept,) = log.parent.glob("log.sqlite.damaged-*Z")
+    for words in (("status",), ("report", "cost"), ("top", "--once")):
+        assert f"the event log lost all its runs, and none has begun since; what was left of it is {kept}" in (
+            spotctl(*words).err
+        )

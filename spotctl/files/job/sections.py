@@ -58,6 +58,8 @@ class Key:
     is_needed: bool = False
     is_secret: bool = False
     """Whether an error must not show the value."""
+    misplaced: str = ""
+    """What to do where the key stands with another selected section."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +78,10 @@ def key(
     name: str = "",
     default: object = None,
     is_secret: bool = False,
+    misplaced: str = "",
 ) -> Any:  # noqa: ANN401 - stands for a field of any type
     """Declares a key that may be left out or be empty."""
-    metadata = {"key": Key(name, shape, description, examples, is_secret=is_secret)}
+    metadata = {"key": Key(name, shape, description, examples, is_secret=is_secret, misplaced=misplaced)}
     if default == {}:
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -161,7 +164,8 @@ class Reader:
     def _check_case(self, section: type, selector: str, case: str, written: Mapping[str, object]) -> None:
         for name, (entry, *_) in entries_of(section).items():
             if entry.only_for not in (None, case) and written.get(name) is not None:
-                message = f"is not allowed with {selector}: {case}; remove it, or change {selector}"
+                cure = entry.key.misplaced or f"remove it, or change {selector}"
+                message = f"is not allowed with {selector}: {case}; {cure}"
                 self.problems.append(Problem((name,), message))
             if entry.only_for == case and entry.key.is_needed and name not in written:
                 self.problems.append(missing((name,), entry.key))

@@ -172,6 +172,7 @@ class Command:
         " moved 4 times in a row.",
         {"137": 2, "setup": 1},
         default={},
+        misplaced="remove it: a training replaces nodes that fail, and ends once they fail again in the same way",
     )
     parallel_auto: str | None = key(
         forms.WORD_AUTO,

@@ -91,8 +91,12 @@ def test_monitoring_sees_nights_that_failed_or_never_started(tmp_path: Path, rec
         assert said in now(HOUR)
         assert bool(said) == bool(now(HOUR))
     checked = spotctl("nightly", "ls", "--check")
-    assert (checked.code, checked.out) == (1, "")
-    assert checked.err.startswith("small: ")
+    assert (checked.code, checked.err) == (1, "")
+    assert checked.out.startswith("small: ")
+
+
+def test_monitoring_sees_why_all_is_well() -> None:
+    assert spotctl("nightly", "ls", "--check").out == "no nightly jobs\n"
 
 
 @pytest.mark.parametrize("gone", ["program", "home"])
