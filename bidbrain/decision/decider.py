@@ -329,6 +329,9 @@ class Decider:
         asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
         if not asked:
             return wanted
+        if self.roaming is not None:
+            moving = self.roaming.move_to_usd(situation, asked[0].offer)
+            situation = replace(situation, usd_left=situation.usd_left - moving)
         together = self.limits.together
         leaving = {one.allocation for one in others if together or one.at is None or one.at <= situation.now}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]

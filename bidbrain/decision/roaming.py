@@ -75,12 +75,22 @@ class Roaming:
         """The on-demand machines that finish the job for the least, with the move to them."""
         hours = situation.work_left / (planned.machines * planned.offer.nu) / HOUR
         alike = [zone for zone, offer in enumerate(self.offers) if abs(offer.nu - planned.offer.nu) < 1e-9]
-        moves = self._moves_usd(situation)
 
         def usd(zone: int) -> float:
-            return self.offers[zone].on_demand / NANOS_PER_DOLLAR * planned.machines * hours + float(moves[zone])
+            machines = self.offers[zone].on_demand / NANOS_PER_DOLLAR * planned.machines * hours
+            return machines + self.move_to_usd(situation, self.offers[zone])
 
         return Rent(self.offers[min(alike, key=usd)], planned.machines, None) if alike else planned
+
+    def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
+        """What sending a checkpoint from one market to another costs."""
+        begins, ends = self._zone(origin), self._zone(target)
+        return 0.0 if begins is None or ends is None else float(self.usd_per_gb[begins, ends]) * gigabytes
+
+    def move_to_usd(self, situation: Situation, offer: Offer) -> float:
+        """What taking the checkpoint from where it is to an offer's market costs."""
+        saved = situation.saved
+        return 0.0 if saved is None else self.move_usd(saved.market, offer.market, saved.gigabytes)
 
     def seen(self, situation: Situation, gang: GangNow) -> RegionsSituation:
         """The situation as the strategy sees it: markets are zones, and hours those of the baseline."""
@@ -110,14 +120,6 @@ class Roaming:
             refused=frozenset(zone for zone, offer in enumerate(self.offers) if offer not in open_now),
             names=tuple(_named(offer.market) for offer in self.offers),
         )
-
-    def _moves_usd(self, situation: Situation) -> Floats:
-        saved = situation.saved
-        home = None if saved is None else self._zone(saved.market)
-        if saved is None or home is None:
-            return np.zeros(len(self.offers))
-        found: Floats = self.usd_per_gb[home] * saved.gigabytes
-        return found
 
     def _running(self, holdings: Sequence[Holding], nodes: int, now: int) -> Running | None:
         """The first market in which the gang is complete."""

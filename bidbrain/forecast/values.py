@@ -37,6 +37,10 @@ class LaunchTimes:
         return LaunchTimes(round(self.order * factor), round(self.ending * factor))
 
 
+def _stays(_from: Market, _to: Market) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ForecastJob:
     """A job as its decision object plays it.
@@ -46,8 +50,8 @@ class ForecastJob:
     which is its end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the
     decisions know what is left of it, after machines are committed for a `lease`. `nodes`, `scaling` and `saved_gb`:
     see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed, which no
-    decision knows before the job runs. A job that decides often is played over fewer windows, so that all take
-    `most_decisions`.
+    decision knows before the job runs. `moving` is what taking the checkpoint from one market to another costs, in
+    dollars. A job that decides often is played over fewer windows, so that all take `most_decisions`.
     """
 
     decider: Callable[[int], Strategy]
@@ -68,6 +72,7 @@ class ForecastJob:
     scaling: float = 0.0
     speed_spread: float = 0.0
     saved_gb: float | None = None
+    moving: Callable[[Market, Market], float] = _stays
     most_decisions: int = 6000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from math import exp, sqrt
 
 import numpy as np
@@ -170,7 +171,8 @@ def play(
 
 
 def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
-    """What was held, market by market, as a cloud bills it: no other job takes over what is left of an hour."""
+    """What was held, market by market, as a cloud bills it, with moves of the checkpoint: no other job takes over what
+    is left of an hour."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     found: dict[Market, MarketBill] = {}
     held = [(tenure.rent, _life(tenure, ended)) for tenure in run.tenures]
@@ -182,7 +184,16 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
         dollars = usd(job.billing.bill(life, prices).amount) * rent.machines
         before = found.get(market, MarketBill(market, 0, 0.0))
         found[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+    for origin, target in pairwise(_places(run)):
+        # The region that sends a checkpoint bills it.
+        found[origin] = replace(found[origin], usd=found[origin].usd + job.moving(origin, target))
     return tuple(found.values())
+
+
+def _places(run: Run) -> list[Market]:
+    """Where the job worked, in order."""
+    worked = [one for one in run.tenures if one.ready < one.end]
+    return [one.rent.offer.market for one in sorted(worked, key=lambda one: one.ready)]
 
 
 def _life(tenure: Tenure, ended: int) -> Life:
@@ -204,10 +215,11 @@ def plays(market: PastMarket) -> list[Played]:
 
 
 def _trials(market: PastMarket) -> list[tuple[Played, int]]:
-    """Plays that show how long the job takes and how often it decides; few, if that alone takes what decisions may."""
+    """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
     starts = list(enumerate(_spread(market.first, market.past.now, _TRIALS)))
     found = [market.play(start, number) for number, start in starts[::_EACH_FIRST]]
-    if sum(decisions for _, decisions in found) < market.job.most_decisions:
+    each = sum(decisions for _, decisions in found) / len(found)
+    if each * LEAST_WINDOWS < market.job.most_decisions:
         found += [market.play(start, number) for number, start in starts if number % _EACH_FIRST]
     return found
 

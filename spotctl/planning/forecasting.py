@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from types import MappingProxyType
@@ -70,8 +70,17 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         scaling=plan.scaling,
         speed_spread=plan.speed_spread,
         saved_gb=declared_gb(plan.job.spec),
+        moving=_moving(plan),
         most_decisions=_most_decisions(plan),
     )
+
+
+def _moving(plan: JobPlan) -> Callable[[Market, Market], float]:
+    """What a move of the job's checkpoint costs, as far as its size is declared."""
+    roaming, gigabytes = plan.decider.roaming, declared_gb(plan.job.spec) or 0.0
+    if roaming is None:
+        return lambda _origin, _target: 0.0
+    return lambda origin, target: roaming.move_usd(origin, target, gigabytes)
 
 
 def _most_decisions(plan: JobPlan) -> int:

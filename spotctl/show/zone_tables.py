@@ -74,9 +74,7 @@ def _move_usd(plan: JobPlan, one: ZoneOutlook) -> float | None:
     gigabytes, roaming = declared_gb(plan.job.spec), plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None
-    markets = [offer.market for offer in plan.decider.offers]
-    begins = markets.index(plan.choice[0].rent.offer.market)
-    return float(roaming.usd_per_gb[begins, one.zone]) * gigabytes
+    return roaming.move_usd(plan.choice[0].rent.offer.market, _offer(plan, one).market, gigabytes)
 
 
 def _why_not(plan: JobPlan, one: ZoneOutlook) -> str:

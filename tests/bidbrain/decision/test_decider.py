@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import LOOK_AGAIN, Decider
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, SpotRecord
+from bidbrain.decision.roaming import Roaming
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, SavedState, Situation, SpotRecord
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
+from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
@@ -52,6 +55,20 @@ def situation(*holdings: Holding, work: float = inf, offers: tuple[Offer, ...] =
 
 def held(number: int, of: Offer, machines: int, bid: int | None = 5 * CENT) -> Holding:
     return Holding(number, Rent(of, machines, bid), NOW - HOUR, NOW - HOUR)
+
+
+def test_a_budget_keeps_back_what_a_move_of_the_checkpoint_costs() -> None:
+    far = Offer(replace(A.market, region="far", zone="far-a"), 4.0, 20 * CENT)
+    per_gb = np.array([[0.0, 0.1], [0.1, 0.0]])
+    roaming = Roaming((A, far), per_gb, Known.nothing(("near", "far")))
+    gang = deciding(limits=MachineLimits(8, 8, {}, together=True), deadline=NOW + 23 * HOUR)
+    decider = replace(gang, offers=(A, far), roaming=roaming)
+    saved = SavedState(A.market, 100.0)
+    here = replace(situation(work=32.0 * 20 * HOUR, offers=(A, far)), saved=saved, usd_left=9.0)
+    # Only the far market has spot now: the move takes $10 of what is left.
+    away = replace(here, offers=(far,), price=lambda one: CENT if one == far else 40 * CENT)
+    assert not [rent for rent in rents(decider.decide(away)) if rent.offer == far]
+    assert [rent for rent in rents(decider.decide(replace(away, usd_left=11.0))) if rent.offer == far]
 
 
 def rents(decision: Decision) -> list[Rent]:

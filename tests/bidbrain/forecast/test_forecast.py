@@ -15,7 +15,7 @@ from bidbrain.forecast.calibrated import PastOutcomes, calibrated, pinball
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
 from bidbrain.replay.market import Capacity
-from bidbrain.strategies.base import Decision, Offer, Rent, Situation
+from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
 from bidbrain.strategies.recovery import Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -26,6 +26,7 @@ from tests.pricing_data.histories import START
 CENT = 10_000_000
 MARKET = Market("aws", "us-east-1", "us-east-1a", "a.large")
 OFFER = Offer(MARKET, 4.0, 20 * CENT)
+FAR = Offer(Market("aws", "us-west-2", "us-west-2a", "a.large"), 4.0, 20 * CENT)
 NOW = START + 10 * DAY
 
 
@@ -81,6 +82,36 @@ def test_begun_hours_reliable_machines_and_the_time_around_the_work_are_billed()
     assert found.usd.median == pytest.approx(4 * (4 * 0.05 + 0.10), rel=1e-3)
     assert [(term.market.instance_type, term.machines) for term in found.terms] == [("a.large", 4), ("s", 1)]
     assert sum(term.usd for term in found.terms) == pytest.approx(found.usd.median)
+
+
+class MovesOn:
+    """Works in one market for an hour, then in another."""
+
+    name = "moves on"
+
+    def decide(self, situation: Situation) -> Decision:
+        """The other market once the first has been held for an hour."""
+        if not situation.holdings:
+            return Decision((Rent(OFFER, 4, OFFER.on_demand),), situation.now + HOUR)
+        (held, *_) = situation.holdings
+        if held.rent.offer != OFFER:
+            return Decision((), situation.now + HOUR)
+        leaves = situation.now + 5 * MINUTE
+        return Decision((Return(held.allocation, leaves), Rent(FAR, 4, FAR.on_demand)), leaves + MINUTE)
+
+
+def test_a_move_of_the_checkpoint_is_billed_where_it_leaves() -> None:
+    """An hour in one region, then the rest in another, which starts up while the first still works."""
+    histories = {one: replace(prices((0, 5)), market=one) for one in (MARKET, FAR.market)}
+    job = replace(JOB, decider=lambda _: MovesOn(), offers=(OFFER, FAR), nodes=4, saved_gb=50.0)
+    still = forecast(job, KnownPast(NOW, histories))
+    paid = {(MARKET, FAR.market): 2.5, (FAR.market, MARKET): 100.0}
+    moved = forecast(
+        replace(job, moving=lambda origin, target: paid.get((origin, target), 0.0)), KnownPast(NOW, histories)
+    )
+    assert moved.usd.median == pytest.approx(still.usd.median + 2.5)
+    by_market = {term.market: term.usd for term in moved.terms}
+    assert by_market[MARKET] == pytest.approx(2.5 + 4 * 0.05 * (65 / 60), rel=0.01)
 
 
 def test_a_price_level_counts_as_it_is_now() -> None:

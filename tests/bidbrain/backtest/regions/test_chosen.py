@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from bidbrain.backtest.regions.chosen import ChosenRegions
 from bidbrain.backtest.regions.policies import ELASTIC_NAMES, played
 from bidbrain.backtest.regions.record import Bools
-from bidbrain.backtest.regions.replay import JobOutcome, play
+from bidbrain.backtest.regions.replay import Field, JobOutcome, play
 from bidbrain.backtest.regions.rules import Window
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
@@ -72,6 +73,48 @@ class LosesWhatItStarts:
 def test_zones_that_go_whenever_the_job_comes_cost_no_deadline() -> None:
     one = window(np.ones((3, STEPS), dtype=np.bool_), work=5, slack=1.3)
     assert not LosesWhatItStarts(one).outcome().missed
+
+
+class ProbesAndRefuses(Field):
+    """A field in which every zone but the first answers probes, and refuses every start."""
+
+    def start_spot(self, zone: int) -> bool:
+        return zone == 0 and super().start_spot(zone)
+
+
+def test_zones_that_refuse_after_a_successful_probe_cost_no_deadline_and_little_money() -> None:
+    up = np.ones((3, STEPS), dtype=np.bool_)
+    up[0] = every(6, 4)[0]
+    one = window(up, work=5, slack=1.5)
+    # What refuses is the cheapest by far, so that a probe looks worth its price.
+    one.record.spot[1:] *= 0.3
+    field, policy = ProbesAndRefuses(one), ChosenRegions()
+    while field.work_left > 0 and field.now < field.steps:
+        field.begin_step()
+        policy.step(field)
+        field.end_step()
+        field.pay_step()
+    assert field.work_left <= 0
+    assert field.bill.probes
+    assert field.bill.total <= 1.1 * played(one, "on-demand")[0].outcome.bill.total
+
+
+@pytest.mark.parametrize("slack", [1.05, 1.5])
+def test_prices_that_change_every_hour_and_pass_on_demand_cost_no_deadline_and_little_money(slack: float) -> None:
+    """Each hour another zone is cheap, and each zone is above on demand in turn."""
+    one = window(np.ones((3, STEPS), dtype=np.bool_), work=5, slack=slack, gb=200)
+    hours = np.arange(one.record.steps) // 6
+    turn = (np.arange(3)[:, None] + hours[None, :]) % 3
+    spot = one.record.on_demand[:, None] * np.array([0.3, 0.8, 1.5])[turn]
+    changing = replace(one, record=replace(one.record, spot=spot))
+    outcome = play(changing, ChosenRegions())
+    held = [(step, where) for step, where in enumerate(outcome.course) if where is not None]
+    begun = [held[0], *(now for (_, before), now in pairwise(held) if before != now[1])]
+    assert not outcome.missed
+    # Nothing starts above on demand, and no move is paid for: it costs more than an hour saves.
+    assert all(spot[where.zone, step] <= one.record.on_demand[where.zone] for step, where in begun if where.spot)
+    assert not outcome.bill.moving
+    assert outcome.bill.total <= 1.05 * played(changing, "on-demand")[0].outcome.bill.total
 
 
 @pytest.mark.parametrize("seed", range(3))
