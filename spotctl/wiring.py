@@ -45,7 +45,7 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
 
 
 def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
-    """The clouds on which a job may rent, as one provider; or the local market."""
+    """The clouds on which a job may rent, as one provider, also if they are none; or the local market."""
     if spec.is_local:
         return local_provider(settings, spec)
     return cloud_provider(settings, spec.resources.clouds, spec.resources.regions)
@@ -66,7 +66,7 @@ def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[
         )
         for cloud in clouds
     }
-    return SeveralClouds(providers) if len(providers) > 1 else next(iter(providers.values()))
+    return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)
 
 
 def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:

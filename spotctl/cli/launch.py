@@ -73,18 +73,20 @@ def launch(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import launching
-    from spotctl.show import plan_tables
+    from spotctl.show import cluster_tables, plan_tables
 
     jobs = launching.prepared(session, specs, max_cost, attached=attached)
     plans = jobs.plans
     if dry_run and json_:
-        answers = [plan_tables.answer(job_plan) for job_plan in plans]
+        answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else [*map(plan_tables.answer, plans)]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:
         for job_plan in plans:
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
-    if dry_run or not (yes or confirmed(session)):
+        if jobs.on_ray:
+            session.out.print(cluster_tables.plan_text(jobs.on_ray))
+    if dry_run or not (yes or jobs.on_ray or confirmed(session)):
         return
     launched = launching.run(session, jobs, fresh=fresh, metrics=metrics)
     if len(launched) > 1:

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Jobs that can be launched: their plans, the limit on their costs, and whether the runner moves to a machine."""
+    """Jobs that can be launched: their plans, the limit on their costs, and whether the runner moves to a machine.
+
+    A job `on_ray` rents nothing, has no plan, and is alone.
+    """
 
     plans: Sequence[JobPlan]
     limit: int | None
     moves: bool
+    on_ray: JobSpec | None = None
 
 
 def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
@@ -37,6 +41,8 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
 
     for spec in specs:
         runs.check_launchable(spec)
+    if len(specs) == 1 and specs[0].on_ray:
+        return Prepared((), runs.parse_max_cost(max_cost), moves=False, on_ray=specs[0])
     concurrent_runs.check_together(specs)
     moves = not attached and elsewhere.moves(specs, session)
     limit = runs.parse_max_cost(max_cost)
@@ -61,7 +67,11 @@ def _run(session: Session, jobs: Prepared, publish: Callable[[RunState], None], 
     from spotctl.run.concurrent_runs import Launched
     from spotctl.run.live_strategy import expectation
 
-    plan, limit = jobs.plans[0], jobs.limit
+    limit, spec = jobs.limit, jobs.on_ray
+    if spec is not None:
+        with live_view(session, publish=publish) as callbacks:
+            return [Launched(spec, runs.launch(spec, session.settings, callbacks, limit, fresh=fresh))]
+    plan = jobs.plans[0]
     if jobs.moves:
         return [Launched(plan.job.spec, elsewhere.launch(session, plan, limit, publish, fresh=fresh))]
     with live_view(session, publish=publish) as callbacks:

@@ -42,8 +42,14 @@ def plan(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.run.planned_jobs import planned_jobs
-    from spotctl.show import plan_tables
+    from spotctl.show import cluster_tables, plan_tables
 
+    if len(specs) == 1 and specs[0].on_ray:
+        if json_:
+            session.answer_json(cluster_tables.answer(specs[0]))
+        else:
+            session.out.print(cluster_tables.plan_text(specs[0]))
+        return
     planned = planned_jobs(specs, session.settings, at, hours)
     if json_:
         answers = [plan_tables.answer(one) for one in planned.plans]

@@ -316,9 +316,11 @@ def _weight(row: LedgerRow) -> int:
 
 
 def _work(runs: Sequence[RunTimeline]) -> int | None:
-    """The work of runs of one job. Clocks of different jobs are different amounts of work and are not added."""
+    """The work of runs of one job; clocks of different jobs are different amounts of work. None if some was done on
+    machines whose cost is not known.
+    """
     counts = [run.work for run in runs]
-    if len({run.job for run in runs}) != 1 or None in counts:
+    if len({run.job for run in runs}) != 1 or None in counts or any(run.on_ray for run in runs):
         return None
     return sum(count for count in counts if count is not None)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pricing_data.market import Market
+from spotctl.files.job.forms import RAY
 from spotctl.ledger import SameWork, same_work
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import FAILED
@@ -91,6 +92,11 @@ class RunTimeline:
     def is_running(self) -> bool:
         """Whether the log has no end of the run; its process may have been killed."""
         return self.outcome is None
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether it trained on a Ray cluster: nothing was rented, and what the cluster costs is not known here."""
+        return self.provider == RAY
 
     @property
     def is_replayed(self) -> bool:

@@ -8,7 +8,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import check_names
+from spotctl.files.job.spec import check_names, check_rents
 from spotctl.run import runs
 from spotctl.run.local_market import begin_market
 from spotctl.run.runs import Ending, RunObserver
@@ -31,6 +31,7 @@ class Launched:
 def check_together(specs: Sequence[JobSpec]) -> None:
     """Refuses jobs that cannot be planned and run at the same time."""
     check_names(specs)
+    check_rents(specs)
     names = ", ".join(spec.name for spec in specs)
     if len({spec.is_local for spec in specs}) > 1:
         raise BadRequest(

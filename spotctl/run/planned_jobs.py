@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pricing_data.units import HOUR, parse_duration, parse_time
-from spotctl.files.job.spec import check_names
+from spotctl.files.job.spec import check_names, check_rents
 from spotctl.planning.planner import JobPlans, When, plan_jobs
 from spotctl.run.local_market import market_now
 from spotctl.wall_clock import wall_us
@@ -21,6 +21,7 @@ def planned_jobs(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
     """Plans jobs together, from stored prices. `at` is another moment than now, `hours` the length of a job that does
     not say."""
     check_names(specs)
+    check_rents(specs)
     when = When(
         wall_us(),
         market_now(specs, settings),

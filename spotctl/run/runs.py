@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from pricing_data.units import parse_usd
 from spotctl.errors import BadRequest, SpotctlError
+from spotctl.files.job.forms import RAY
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.machines.base import Closes
 from spotctl.paths import Paths
-from spotctl.run import rendezvous, resume_state
+from spotctl.run import ray_training, rendezvous, resume_state
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.execute import Journal
 from spotctl.run.fresh_prices import fresh_prices
@@ -114,7 +115,8 @@ def begun(
     deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
     quotas = _quotas_left(settings) if plan is None else tuple(share.part for share in plan.quotas)
     quota_text = ", ".join(map(str, quotas))
-    journal.write(RunBegan(spec.name, provider.name, stored, str(folder), wall_us(), deadline, quota_text))
+    rented_from = RAY if spec.on_ray else provider.name
+    journal.write(RunBegan(spec.name, rented_from, stored, str(folder), wall_us(), deadline, quota_text))
     if expected is not None:
         journal.write(expected)
     return journal, environment
@@ -223,6 +225,11 @@ def _conduct(
     began = journal.state.began
     assert began is not None
     spec, kept = restored(began.spec, settings.home), Paths(settings.home).kept(began.job)
+    if spec.on_ray:
+        ended = ray_training.train(spec, journal, environment, lambda: observer.on_turn(journal.state), wall_us)
+        observer.on_turn(journal.state)
+        observer.on_end(spec, journal.state, ended)
+        return journal.state, ended
     if not journal.state.orders and journal.state.stopping is None:
         rendezvous.make(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:

@@ -62,7 +62,7 @@ def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Mark
 def check_clouds(spec: JobSpec) -> None:
     """Refuses what rented machines cannot do for a job."""
     resources = spec.resources
-    if spec.is_local:
+    if spec.is_local or spec.on_ray:
         return
     if isinstance(spec.program, Training) and spec.data:
         raise BadRequest(

@@ -17,6 +17,7 @@ from spotctl.ledger.final_figures import final_figures
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
+from spotctl.show.cluster_tables import nodes_text
 from spotctl.show.layout import plain_table
 from spotctl.show.phrases import bid_text, hours_text, machines_text
 
@@ -205,11 +206,15 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     """The summary that `spotctl launch` prints: cost, on-demand cost, machines, evictions and the model's path."""
     answer = final_figures(state, ended)
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
-    if answer["cost_usd"] is not None:
+    if (cluster := answer.get("cluster")) is not None:
+        lines.append(f"  cost       $0.00: nothing was rented for these {hours_text(answer['hours'])}")
+        lines.append(f"  nodes      {nodes_text(cluster)}")
+    elif answer["cost_usd"] is not None:
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")
         lines.append(_compared(answer))
-    utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
-    lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
+    if cluster is None:
+        utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
+        lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
     lines.append(f"  evictions  {_evictions(answer)}")
     if "updates_lost" in answer:
         lines.append(f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost")

@@ -83,8 +83,43 @@ def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa
     yield Problem(("value_of_time",), message)
 
 
+_PLACES = {"clouds": "clouds", "types": "types", "needs": "types", "regions": "regions", "zones": "zones"}
+"""Keys of resources that choose machines to rent, by field."""
+_PURCHASES = (
+    "objective", "deadline", "hours", "budget", "value_of_time", "throughputs", "image", "identity", "strategy",
+    "local",
+)  # fmt: skip
+_MADE_ON_MACHINES = ("setup", "env", "secrets", "data")
+
+
+def _of_engine(spec: JobSpec, given: Given) -> Iterator[Problem]:
+    if not spec.on_ray:
+        if isinstance(spec.program, Training) and spec.program.address is not None:
+            yield Problem(("address",), "is that of a Ray cluster; write engine: ray, or remove it")
+        if "clouds" not in given["resources"]:
+            yield missing(("resources", "clouds"), fields_of(Resources)["clouds"])
+        return
+    resources, machines = spec.resources, spec.resources.machines
+    plain, nowhere = JobSpec(spec.name, spec.program, resources), Resources()
+    rented: list[tuple[str, ...]] = [(name,) for name in _PURCHASES if getattr(spec, name) != getattr(plain, name)]
+    rented += [
+        ("resources", key) for name, key in _PLACES.items() if getattr(resources, name) != getattr(nowhere, name)
+    ]
+    rented += [("resources", "reliable", "type")] if resources.reliable.type is not None else []
+    for loc in rented:
+        yield Problem(loc, "is about machines to rent, and engine: ray rents none; remove it")
+    for name in _MADE_ON_MACHINES:
+        if getattr(spec, name):
+            yield Problem((name,), "does not reach the machines of a Ray cluster; provide it there, and remove it")
+    if "machines" in given["resources"] and machines.least != machines.most:
+        message = f"{machines} is a range; with engine: ray, write how many transient nodes to start, such as 3"
+        yield Problem(("resources", "machines"), message)
+
+
 def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
     clouds = spec.resources.clouds
+    if not clouds:
+        return
     yield from _repeated(clouds, ("resources", "clouds"))
     if _LOCAL in clouds and len(set(clouds)) > 1:
         message = "local cannot be combined with real clouds; expected [local], or any of aws, gcp, azure"
@@ -185,6 +220,7 @@ def _repeated(names: Sequence[str], loc: tuple[str, ...]) -> Iterator[Problem]:
 
 
 _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
+    _of_engine,
     _of_stop,
     _of_objective,
     _of_value_of_time,

@@ -50,6 +50,8 @@ _VARIABLE = rf"(?!{OURS})[A-Za-z_][A-Za-z0-9_]*"
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
+_RAY_ADDRESS = r"auto|[A-Za-z0-9][-A-Za-z0-9.]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}"
+RAY = "ray"
 _MOST = 10**9
 OPTIMIZERS = ("adam", "momentum", "sgd")
 AUTO = "auto"
@@ -397,6 +399,8 @@ STRATEGY = Form(
     {"anyOf": [{"enum": _COMPLETE_STRATEGIES}, {"type": "string", "pattern": f"^(?:{_STRATEGY})$"}]},
 )
 APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")
+ENGINE = _choice((RAY,))
+RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
 TEXT = Form(_read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(lambda written: Path(_read_text(written)), "a folder", {"type": "string", "pattern": r"\S"}, str)
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from inspect import getdoc
 from typing import Any
 
-from spotctl.files.job.forms import Form
+from spotctl.files.job.forms import RAY, Form
 from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
 from spotctl.files.job.spec import JobSpec, Stop
 from spotctl.files.job.values import Objective, ProgramKind
@@ -93,6 +93,10 @@ def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
 
 
 _TOGETHER = (
+    {
+        "if": {"properties": {"engine": {"const": RAY}}, "required": ["engine"]},
+        "else": {"properties": {"resources": _keys(["clouds"])}},
+    },
     _where("kind", ProgramKind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
     _where("objective", Objective.MIN_COST_SLO, _keys(["deadline"])),
     _where("objective", Objective.MAKESPAN_WITHIN_BUDGET, _keys(["budget"])),

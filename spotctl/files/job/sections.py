@@ -230,9 +230,9 @@ class Reader:
         if loc:
             moved = " (it belongs at the top level)" if given in entries_of(self.root) else ""
             return f"unknown key{meant(given, known) or moved}; expected one of {', '.join(known)}"
-        if hint := meant(given, known):
-            return f"unknown key{hint}; spotctl schema lists all keys"
         home = next((entry.key.name for entry in _entries(section) if given in _keys_below(entry.key)), None)
+        if home is None and (hint := meant(given, known)):
+            return f"unknown key{hint}; spotctl schema lists all keys"
         return f"unknown key at the top level; expected {f'{home}.{given}' if home else 'one of ' + ', '.join(known)}"
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "Training",
     "Within",
     "check_names",
+    "check_rents",
     "data_variable",
     "output_variable",
 ]
@@ -93,6 +94,19 @@ class Training:
         "For agileml: what is done about machines that are slower than others.",
         {"reassign": True, "backup_workers": "auto"},
         default=SlowMachines(),
+    )
+    engine: str | None = key(
+        forms.ENGINE,
+        "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If left out, machines"
+        " are rented.",
+        forms.RAY,
+    )
+    address: str | None = key(
+        forms.RAY_ADDRESS,
+        "With engine: ray: the cluster; auto on one of its machines. If left out: RAY_ADDRESS, or a cluster on this"
+        " computer that ends with the run.",
+        "10.0.0.4:6379",
+        AUTO,
     )
 
 
@@ -226,16 +240,19 @@ class Reliable:
 class Resources:
     """What may be rented."""
 
-    clouds: tuple[str, ...] = needed(
+    clouds: tuple[str, ...] = key(
         ListOf(forms.CLOUD),
-        "Where to rent; local is a market that is replayed on this computer, and free.",
+        "Where to rent; local is a market that is replayed on this computer, and free. Required, except with engine:"
+        " ray.",
         ["local"],
         ["aws", "gcp"],
+        default=(),
     )
     machines: Range[int] = key(
         forms.MACHINE_RANGE,
         "Transient machines at one time. Required for agileml; a command always has as many as it has nodes.",
         "4..64",
+        default=Range(0),
     )
     reliable: Reliable = key(
         Reliable, "On-demand machines in addition to the transient ones.", {"machines": 1}, default=Reliable(0)
@@ -423,6 +440,11 @@ class JobSpec:
         return ProgramKind.AGILEML if isinstance(self.program, Training) else ProgramKind.COMMAND
 
     @property
+    def on_ray(self) -> bool:
+        """Whether the job trains on a Ray cluster, and rents nothing."""
+        return isinstance(self.program, Training) and self.program.engine == forms.RAY
+
+    @property
     def is_local(self) -> bool:
         """Whether the job runs on the local market only."""
         return self.resources.clouds == ("local",)
@@ -454,6 +476,15 @@ def output_variable(name: str) -> str:
     'OUTPUT_BEST_MODEL'
     """
     return f"OUTPUT_{name.upper().replace('-', '_')}"
+
+
+def check_rents(specs: Sequence[JobSpec]) -> None:
+    """Refuses a job that rents nothing where jobs are planned with prices, or share a market."""
+    if ray := next((spec for spec in specs if spec.on_ray), None):
+        raise BadRequest(
+            f"{ray.name}: engine: ray rents nothing, so no prices decide about it; launch the job alone, with spotctl"
+            " launch"
+        )
 
 
 def check_names(specs: Sequence[JobSpec]) -> None:

@@ -1,6 +1,7 @@
-"""The `ray` engine on a cluster of several Ray nodes on this computer, one of them killed and one drained.
+"""The `ray` engine on a cluster of several Ray nodes on this computer, one of them killed.
 
-SPOTCTL_TEST_RAY=all (make ray) also runs the suite that every fleet passes.
+SPOTCTL_TEST_RAY=all (make ray) also drains one, starts a cluster from the command line and from a job file, and runs
+the suite that every fleet passes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,19 @@ from tests.spotctl.cli import spotctl
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 HERE = "127.0.0.2"
+BARE = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+"""Without helpers of Ray that no test needs."""
+
+ALL = pytest.mark.skipif(not os.environ.get("SPOTCTL_TEST_RAY"), reason="takes minutes: make ray")
+
+JOB_FILE = """\
+name: job
+kind: agileml
+app: mf
+engine: ray
+stop: {clocks: 4}
+resources: {machines: 2}
+"""
 
 Play = Callable[[TrainingJob, Script, Log], Trained]
 
@@ -44,7 +58,7 @@ class Cluster:
 
     def add(self) -> Any:  # noqa: ANN401 - as Ray types it
         """A transient machine."""
-        self.added.append(self.cluster.add_node(num_cpus=8, resources={"transient": 1}, node_ip_address=HERE))
+        self.added.append(self.cluster.add_node(num_cpus=8, resources={"transient": 1}, node_ip_address=HERE, **BARE))
         return self.added[-1]
 
     def remove_added(self) -> None:
@@ -74,7 +88,7 @@ def cluster() -> Iterator[Cluster]:
             patch.setenv(variable, value)
         made = RayCluster()
         try:
-            made.add_node(num_cpus=8, resources={"reliable": 1}, node_ip_address=HERE, include_dashboard=False)
+            made.add_node(num_cpus=8, resources={"reliable": 1}, node_ip_address=HERE, **BARE)
             ray.init(address=made.address, log_to_driver=False, configure_logging=False)
             yield Cluster(made, ray._raylet.GcsClient(address=made.address))
         finally:
@@ -97,6 +111,7 @@ class Faults:
     cluster: Cluster
     hurry: Path
     log: Log
+    last: int
     step: int = 0
 
     def __post_init__(self) -> None:
@@ -107,58 +122,66 @@ class Faults:
         settled = bool(self.log) and self.log[-1].transient == transient
         if settled and (transient == 2 if self.step % 2 == 0 else transient == 0):
             self.step += 1
-            return self.act()
+            if self.step > self.last:
+                self.hurry.touch()
+            else:
+                return self.act()
         return ()
 
     def act(self) -> Sequence[Act]:
         match self.step:
             case 1:
-                self.second = self.cluster.add()
                 raylet = self.first.all_processes["raylet"][0].process
                 raylet.kill()
                 # Its workers end once it is not even a zombie.
                 raylet.wait()
             case 2:
+                self.second = self.cluster.add()
                 return [Join(2)]
             case 3:
                 self.cluster.drain(self.second)
-            case 4:
-                self.hurry.touch()
         return ()
 
 
-def test_a_raylet_is_killed_and_a_machine_is_drained(cluster: Cluster, play: Play, tmp_path: Path) -> None:
-    hurry, log = tmp_path / "hurry", Log()
+@pytest.mark.parametrize("last", [1, pytest.param(3, marks=ALL)], ids=["a raylet is killed", "and one is drained"])
+def test_machines_are_lost(cluster: Cluster, play: Play, tmp_path: Path, last: int) -> None:
+    hurry, log, clocks = tmp_path / "hurry", Log(), 15 if last == 1 else 50
     trainer = write_trainer(tmp_path / "code")
     # Ten seconds for a clock on one node: on a busy computer, too, the faults strike before the job is done.
     (trainer.parent / "helpers" / "pace.py").write_text(PACE.replace("0.05", "0.15"))
     source = TrainerSource(str(trainer), {"hurry": str(hurry)})
-    faults = Faults(cluster, hurry, log)
+    faults = Faults(cluster, hurry, log, last)
     try:
-        trained = play(replace(JOB, source=source, transient=2, stopping=Stopping(clocks=50)), faults, log)
+        trained = play(replace(JOB, source=source, transient=2, stopping=Stopping(clocks=clocks)), faults, log)
     finally:
         cluster.remove_added()
     story = [event for iteration in log for event in iteration.events]
     assert hurry.exists(), (faults.step, story)
-    assert (trained.failures, trained.evictions) == (2, 2), story
+    assert (trained.failures, trained.evictions) == (2, 2 if last == 3 else 0), story
     assert (trained.counters.lost, trained.counters.doubled) == (0, 0)
-    assert reference.model_digest(trained.model) == reference.model_digest(reference.run(source.load(), 50, 0))
+    assert reference.model_digest(trained.model) == reference.model_digest(reference.run(source.load(), clocks, 0))
 
 
+@ALL
 class TestRayWhenInterrupted:
     test = FleetSuite.test_nothing_is_left_of_a_run_that_is_interrupted
 
 
-def test_the_command_starts_a_cluster_of_its_own_and_ends_it(tmp_path: Path) -> None:
+@ALL
+@pytest.mark.parametrize("how", ["train", "launch"])
+def test_a_command_starts_a_cluster_of_its_own_and_ends_it(how: str, tmp_path: Path) -> None:
     options = ("--nodes", "1+2", "--clocks", "4", "--deterministic", "--json")
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB_FILE)
+    words = ("train", "mf", "--engine", "ray", *options) if how == "train" else ("launch", str(job), "--json")
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", name)
-        patch.setenv("HOME", str(tmp_path))
         patch.delenv("RAY_ADDRESS", raising=False)
-        answer = spotctl("train", "mf", "--engine", "ray", *options).json
-        assert list(Path(name).iterdir()) == list(tmp_path.iterdir()) == []
+        answer = spotctl(*words).json
+        assert list(Path(name).iterdir()) == []
         assert processes(name) == []
-    assert answer == spotctl("train", "mf", "--engine", "sim", *options).json
+    expected = spotctl("train", "mf", "--engine", "sim", *options).json
+    assert {key: answer[key] for key in expected} == expected
 
 
 if os.environ.get("SPOTCTL_TEST_RAY"):

@@ -272,7 +272,8 @@ def test_what_is_tried_again_reads_the_retries() -> None:
 
 def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
-    elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size"]
+    # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
+    elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel)]
     consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]

@@ -234,7 +234,10 @@ ADDED = [
     ),
     ("throughputs: {c6i.2xlarge: 0}", "10: throughputs.c6i.2xlarge: 0 is out of range; expected a number above 0"),
     ("workdir: nowhere", "10: workdir: there is no folder "),
-    ("1: x", "10: 1: unknown key at the top level; expected one of name, kind, app, stop, args, stragglers, run, no"),
+    (
+        "1: x",
+        "10: 1: unknown key at the top level; expected one of name, kind, app, stop, args, stragglers, engine, address",
+    ),
     (
         "  reliable: {machines: 0}",
         "10: resources.reliable.machines: is 0; expected at least 1, because reliable machines keep the model",

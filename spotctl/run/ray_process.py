@@ -1,0 +1,49 @@
+"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray_process JOB RESULTS`.
+
+Ray changes the process that it runs in, and a job must not change the one that launches it. JOB is the job as JSON;
+the iteration log and the model go to the folder RESULTS. SIGINT ends the training and its nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from agileml.engines.chaos import Chaos
+from agileml.engines.ray import RayEngine
+from agileml.errors import AgileMLError
+from agileml.iteration_log import IterationLog, last_line_of
+from pricing_data.errors import PricingDataError
+from spotctl.agent.data_transfer import deliver
+from spotctl.agent.errors import AgentError
+from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import Training
+from spotctl.files.model_file import check_nothing_lost, save_model
+from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, training_job
+
+
+def main(content: str, folder: str) -> int:
+    """Trains to the end; the exit code is 1 if the training failed, and then the last line printed says why."""
+    spec, results = restored(json.loads(content), Path("job")), Path(folder)
+    assert isinstance(spec.program, Training)
+    sys.path.append(str(spec.workdir))
+    job = replace(training_job(spec), transient=spec.resources.machines.least)
+    try:
+        with IterationLog(results / LOG_FILE) as log:
+            trained = RayEngine(spec.program.address).run(job, Chaos(), log.write)
+            check_nothing_lost(trained.counters)
+            save_model(trained.model, results / MODEL_FILE)
+            log.end(last_line_of(trained))
+        if "://" in (published := spec.outputs.get("model", "")):
+            deliver(results, published, LAUNCHER)
+    except (AgentError, AgileMLError, PricingDataError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

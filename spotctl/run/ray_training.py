@@ -1,0 +1,139 @@
+"""A run that trains on a Ray cluster: no machine is rented, and the cluster is paid for elsewhere.
+
+The training is a process of its own (`ray_process`), whose iteration log is followed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from spotctl.agent.command import exit_code_of, signal_group, start_group
+from spotctl.files.job.spec import JobSpec, Training
+from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, REPORT_EVERY
+from spotctl.runlog import events as ev
+from spotctl.runlog.outcomes import DONE, FAILED
+
+if TYPE_CHECKING:
+    from spotctl.run.environment import RunEnvironment
+    from spotctl.run.execute import Journal
+
+OUTPUT_FILE = "output.txt"
+"""What the training and its nodes print."""
+
+_TURN_SECONDS = 0.2
+_END_SECONDS = 30.0
+"""How long nodes, and a cluster that was started for the run, may take to end."""
+
+
+def cluster_of(spec: JobSpec) -> dict[str, Any]:
+    """Where a job trains, and its nodes there; the address is empty if RAY_ADDRESS or this computer decide."""
+    assert isinstance(spec.program, Training)
+    resources = spec.resources
+    nodes = {"reliable": resources.reliable.machines, "transient": resources.machines.least}
+    return {"engine": spec.program.engine, "address": spec.program.address or "", **nodes}
+
+
+class RayTraining:
+    """The training's process. It is started when the run is: a run that is resumed trains from the beginning."""
+
+    def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
+        self._environment, self._results = environment, environment.results
+        self._results.mkdir(parents=True, exist_ok=True)
+        for name in (LOG_FILE, MODEL_FILE):
+            (self._results / name).unlink(missing_ok=True)
+        command = [sys.executable, "-m", "spotctl.run.ray_process", json.dumps(content), str(self._results)]
+        with (self._results / OUTPUT_FILE).open("wb") as output:
+            self._process = start_group(command, spec.workdir, os.environ, output, subprocess.STDOUT)
+        self._read = 0
+        self._latest: ev.Progressed | None = None
+        self._last: Mapping[str, Any] | None = None
+
+    def progress(self) -> ev.Progressed | None:
+        """The newest clock, if there is one that was not returned before."""
+        self._read_log()
+        latest, self._latest = self._latest, None
+        return latest
+
+    def ending(self) -> ev.StopRequested | None:
+        """How the training ended; None while it goes on."""
+        code = exit_code_of(self._process)
+        if code is None:
+            return None
+        self._read_log()
+        if code or self._last is None:
+            return ev.StopRequested(FAILED, self._last_words() or f"its process ended with status {code}")
+        loss = self._last["loss"]
+        message = f"{self._last['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
+        folder = self._environment.published.rstrip("/") or str(self._results)
+        return ev.StopRequested(DONE, message, {**self._last, "model": f"{folder}/{MODEL_FILE}"})
+
+    def close(self) -> None:
+        """Ends the training and its nodes, if they have not ended."""
+        until = time.monotonic() + _END_SECONDS
+        # It is not reaped yet, so that its number is not another process's.
+        os.kill(self._process.pid, signal.SIGINT)
+        while exit_code_of(self._process) is None and time.monotonic() < until:
+            time.sleep(_TURN_SECONDS)
+        signal_group(self._process, signal.SIGKILL)
+        self._process.wait()
+
+    def _read_log(self) -> None:
+        """Reads the lines since the last call, without one that is not complete."""
+        with suppress(FileNotFoundError), (self._results / LOG_FILE).open("rb") as log:
+            log.seek(self._read)
+            for text in log:
+                if not text.endswith(b"\n"):
+                    return
+                self._read += len(text)
+                line = json.loads(text)
+                if "clock" in line:
+                    self._latest = ev.Progressed(line["clock"], line["loss"], line["stage"])
+                else:
+                    self._last = line
+
+    def _last_words(self) -> str:
+        """The last line that was printed: why the training failed."""
+        lines = (self._results / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def train(
+    spec: JobSpec, journal: Journal, environment: RunEnvironment, pause: Callable[[], None], wall_us: Callable[[], int]
+) -> ev.RunEnded:
+    """Runs the job to its end, or until it is asked to stop; `pause` is called between turns."""
+    if journal.state.stopping is None:
+        _follow(spec, journal, environment, pause)
+    stop = journal.state.stopping
+    assert stop is not None
+    facts = {**stop.facts, "spent": 0, "cluster": cluster_of(spec)}
+    journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us(), facts))
+    assert journal.state.ended is not None
+    return journal.state.ended
+
+
+def _follow(spec: JobSpec, journal: Journal, environment: RunEnvironment, pause: Callable[[], None]) -> None:
+    assert journal.state.began is not None
+    training = RayTraining(spec, environment, journal.state.began.spec)
+    reported_at = 0.0
+    try:
+        while journal.state.stopping is None:
+            over = training.ending()
+            due = over is not None or time.monotonic() - reported_at > REPORT_EVERY
+            if due and (latest := training.progress()) is not None:
+                journal.write(latest)
+                reported_at = time.monotonic()
+            if over is not None:
+                journal.write(over)
+            pause()
+            time.sleep(_TURN_SECONDS)
+            journal.catch_up()
+    finally:
+        training.close()

@@ -1,0 +1,28 @@
+"""A job that trains on a cluster where nothing is rented, as JSON and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from spotctl.run.ray_training import cluster_of
+
+if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
+
+
+def answer(spec: JobSpec) -> dict[str, Any]:
+    """The plan of such a job in the JSON of `spotctl plan --json`: no machine is chosen, and it costs nothing."""
+    return {"job": spec.name, "cluster": cluster_of(spec), "choice": [], "expected": {"cost_usd": 0.0}}
+
+
+def plan_text(spec: JobSpec) -> str:
+    """The same in a line."""
+    return f"{spec.name}: trains on {nodes_text(cluster_of(spec))}; nothing is rented, so it adds no cost"
+
+
+def nodes_text(cluster: Mapping[str, Any]) -> str:
+    """`1 reliable + 3 transient nodes of the Ray cluster at 10.0.0.4:6379`."""
+    address = cluster["address"]
+    where = f"the Ray cluster at {address}" if address else "the Ray cluster of RAY_ADDRESS, or one on this computer"
+    return f"{cluster['reliable']} reliable + {cluster['transient']} transient nodes of {where}"
