@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from functools import cache
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -10,6 +12,8 @@ from moto.ec2.responses.general import General
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.security_groups import SecurityGroups
 from moto.ec2.responses.spot_instances import SpotInstances
+from moto.kms import models as kms
+from moto.kms.utils import generate_private_key
 
 from tests.cloud.host import LAPTOP
 
@@ -33,6 +37,10 @@ def install_hooks() -> None:
     """Lets the accounts of servers answer these actions themselves. For all others moto answers as before."""
     if ORIGINALS:
         return
+    # moto would make 1,300 images, each with a snapshot, for every region of every account. No test boots one of them.
+    os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
+    # The key of encrypted disks is made once, not for every account; no test asks KMS for a signature.
+    vars(kms)["generate_private_key"] = cache(generate_private_key)
     for action, owner in _REPLACED.items():
         ORIGINALS[action] = getattr(owner, action, _not_in_moto)
         setattr(owner, action, _hook(action))

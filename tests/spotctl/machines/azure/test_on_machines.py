@@ -18,27 +18,23 @@ from tests.spotctl.machines.azure.world import BID, MARKET, UNKNOWN, provider_of
 from tests.spotctl.machines.contract import LinkContract, ProviderContract, Setting
 from tests.spotctl.machines.markets import python
 
+pytestmark = [pytest.mark.slow, pytest.mark.cloud]
+
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Iterator[Setting]:
     with namespaces() as host:
         server, agents = AzureServer(host), RemoteAgents(tmp_path / "machines", WallClock())
-        provider = provider_of(server, agents)
-
-        def let_pass(_: float) -> None:
-            time.sleep(1.0)
-
-        payload, boot = python("raise SystemExit(3)"), 30 * SECOND
         yield Setting(
-            provider,
+            provider_of(server, agents),
             MARKET,
             BID,
             UNKNOWN,
-            payload,
-            let_pass,
-            lease=boot,
+            python("raise SystemExit(3)"),
+            lambda _: time.sleep(1.0),
+            lease=12 * SECOND,
             short_lease=5 * SECOND,
-            slack=boot,
+            slack=30 * SECOND,
             late=120 * SECOND,
             patience_seconds=150.0,
         )
@@ -46,13 +42,13 @@ def setting(tmp_path: Path) -> Iterator[Setting]:
         server.close()
 
 
-@pytest.mark.cloud
-@pytest.mark.slow
-class TestProvider(ProviderContract):
-    pass
-
-
-@pytest.mark.cloud
-@pytest.mark.slow
 class TestLink(LinkContract):
     pass
+
+
+class TestLeases:
+    """What test_contract.py cannot show with machines of the books. The rest of the contract needs no process."""
+
+    test_a_machine_ends_with_its_lease = ProviderContract.test_a_machine_ends_with_its_lease_without_any_launcher
+    test_a_lease_that_has_ended_at_the_request = ProviderContract.test_a_lease_that_has_ended_at_the_request
+    test_terminated_machines_are_paid_until_then = ProviderContract.test_terminated_machines_are_paid_until_then
