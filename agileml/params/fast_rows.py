@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +33,9 @@ def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
     The same bits as `np.add.at(array, rows, values)`, but several times as fast: scipy's loop for the product of a
     sparse matrix and a dense one does just this, for a matrix with a single 1 in every column.
     """
-    # Imported on first use: it takes a tenth of a second. There is no public way to that loop that adds in place.
-    from scipy.sparse._sparsetools import csc_matvecs
-
     count, width = rows.size, array[0].size
     ends, ones = _columns(count, array.dtype)
-    csc_matvecs(
+    _sparsetools().csc_matvecs(
         len(array),
         count,
         width,
@@ -45,6 +45,22 @@ def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
         np.ascontiguousarray(values, array.dtype).reshape(-1),
         array.reshape(-1),
     )
+
+
+@cache
+def _sparsetools() -> ModuleType:
+    """scipy's compiled module of that loop; there is no public way to it that adds in place.
+
+    Loaded without its package: `import scipy.sparse` would cost each process of a job a quarter of a second.
+    """
+    scipy = find_spec("scipy")
+    folders = scipy.submodule_search_locations if scipy else None
+    spec = PathFinder.find_spec("scipy.sparse._sparsetools", [f"{folder}/sparse" for folder in folders or ()])
+    if spec is None or spec.loader is None:
+        raise ImportError("scipy's module sparse/_sparsetools is missing; install scipy again")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @lru_cache(maxsize=32)

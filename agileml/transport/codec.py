@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,10 @@ from agileml.transport.framing import Array
 
 
 class Codec:
-    """The messages of a protocol, each identified by its kind. Used by one thread."""
+    """The messages of a protocol: dataclasses, each identified by its name, its kind. Used by one thread.
+
+    Raises TypeError for a field that cannot be sent.
+    """
 
     def __init__(self, messages: Iterable[type] = ()) -> None:
         self._kinds: dict[type, str] = {}
@@ -30,20 +33,16 @@ class Codec:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._carry)
         self._arrays: list[Array] = []
         self._taken = 0
+        messages = list(messages)
+        _check_fields(messages)
         for message in messages:
-            self.register(message)
-
-    def register(self, message: type, kind: str | None = None) -> None:
-        """Adds a dataclass; its kind is the name of the class unless given. Raises TypeError for unsupported fields."""
-        kind = kind or message.__name__
-        if kind in self._decoders:
-            raise TypeError(f"kind {kind!r} is already registered")
-        if not dataclasses.is_dataclass(message):
-            raise TypeError(f"{message.__name__} is not a dataclass")
-        for unknown in _unknown_types(message):
-            raise TypeError(f"{message.__name__}: fields of type {unknown.__name__} are not supported")
-        self._decoders[kind] = msgspec.msgpack.Decoder(message, dec_hook=self._taken_array)
-        self._kinds[message] = kind
+            kind = message.__name__
+            if kind in self._decoders:
+                raise TypeError(f"kind {kind!r} is already registered")
+            if not dataclasses.is_dataclass(message):
+                raise TypeError(f"{kind} is not a dataclass")
+            self._decoders[kind] = msgspec.msgpack.Decoder(message, dec_hook=self._taken_array)
+            self._kinds[message] = kind
 
     def encode(self, message: object) -> tuple[str, bytes, list[Array]]:
         """Kind, header and arrays for `Endpoint.send`. The arrays are not copied."""
@@ -100,23 +99,25 @@ def _scalar(annotation: Any) -> type[np.generic]:  # noqa: ANN401
     return declared if isinstance(declared, type) and issubclass(declared, np.generic) else np.generic
 
 
-def _unknown_types(message: type) -> Iterator[type]:
-    """Types of fields, at any depth, for which neither msgspec nor this codec has a rule."""
+def _check_fields(messages: list[type]) -> None:
+    """Raises TypeError if a field, at any depth, has a type for which neither msgspec nor this codec has a rule."""
     seen: set[int] = set()
-    left: list[object] = [msgspec.inspect.type_info(message)]
-    while left:
-        info = left.pop()
-        if id(info) in seen:
-            continue
-        seen.add(id(info))
-        if isinstance(info, msgspec.inspect.CustomType):
-            if info.cls is not np.ndarray:
-                yield info.cls
-        elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
-            # `type`, `fields`, `item_types` and so on: whatever holds further types.
-            for name in info.__struct_fields__:
-                value = getattr(info, name)
-                left.extend(value if isinstance(value, tuple) else (value,))
+    # All at once, because they share types, and every process of a job does this when it starts.
+    for message, root in zip(messages, msgspec.inspect.multi_type_info(messages), strict=True):
+        left: list[object] = [root]
+        while left:
+            info = left.pop()
+            if id(info) in seen:
+                continue
+            seen.add(id(info))
+            if isinstance(info, msgspec.inspect.CustomType):
+                if info.cls is not np.ndarray:
+                    raise TypeError(f"{message.__name__}: fields of type {info.cls.__name__} are not supported")
+            elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
+                # `type`, `fields`, `item_types` and so on: whatever holds further types.
+                for name in info.__struct_fields__:
+                    value = getattr(info, name)
+                    left.extend(value if isinstance(value, tuple) else (value,))
 
 
 def _described(kind: str, error: str) -> str:
