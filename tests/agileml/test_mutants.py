@@ -10,8 +10,8 @@ from tests.agileml.mutants import MUTANTS
 from tests.agileml.mutation import Mutant, catching
 
 SEEDS = 60
-ENOUGH = 2
-"""Schedules that must detect a bug: a single one might be lost with the next change of the core."""
+ENOUGH = 1
+"""Schedules that must detect a bug here; `mutants 100` shows the bugs that only few detect."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -52,7 +52,7 @@ class Paced(Decades):
     """The same model, slow enough for a fault to strike before the next clocks are done, however fast the computer."""
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
-        time.sleep(0.002)
+        time.sleep(0.0006 * (hi - lo))
         super().step(shard, lo, hi, params, clock, rng)
 
 
@@ -60,7 +60,7 @@ class Slow(Decades):
     """The same model on a clock of a second: machines that take seconds to join do so before the job is done."""
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
-        time.sleep(0.04)
+        time.sleep(0.012 * (hi - lo))
         super().step(shard, lo, hi, params, clock, rng)
 
 

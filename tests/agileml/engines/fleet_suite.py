@@ -30,7 +30,7 @@ class Same(Paced):
 """
 """A trainer in a file of its own."""
 
-LENGTHS = (12,) * 16
+LENGTHS = (6,) * 16
 CLOCKS = 12
 
 JOB = TrainingJob(

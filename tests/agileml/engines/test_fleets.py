@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +25,7 @@ from agileml.runtime.node_process import REFUSED
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.secret_file import SECRET_VARIABLE
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, FleetSuite, Log, ReplacingFleetSuite
+from tests.agileml.engines.forked_node import ForkedNode, start_fork_server
 from tests.agileml.engines.jobs import processes
 
 pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
@@ -52,6 +50,12 @@ class TestLocal(ReplacingFleetSuite):
         return lambda job, script, log: LocalEngine().play(job, script, log.append)
 
 
+@pytest.fixture(scope="module")
+def fork_server() -> None:
+    start_fork_server()
+
+
+@pytest.mark.usefixtures("fork_server")
 class TestAttached(FleetSuite):
     @pytest.fixture
     def play(self, left_behind: Path) -> Callable[[TrainingJob, Script, Log], Trained]:
@@ -77,7 +81,7 @@ class Caller:
         self._log = log
         self._began = time.monotonic()
         self._job = AttachedJob(PreparedJob(job, shape_of(job)), folder, SECRET, self._note)
-        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._nodes: dict[str, ForkedNode] = {}
         self._machines: dict[str, RunningMachine] = {}
         self._deadlines: dict[str, float] = {}
         self._started = 0
@@ -97,7 +101,7 @@ class Caller:
     def run(self) -> Trained:
         while (trained := self._job.turn(0.01)) is None:
             now = time.monotonic()
-            for name in [name for name, node in self._nodes.items() if node.poll() is not None]:
+            for name in [name for name, node in self._nodes.items() if node.ended]:
                 self._remove(name)
             for name in [name for name, at in self._deadlines.items() if at <= now]:
                 self._remove(name)
@@ -111,7 +115,7 @@ class Caller:
     def close(self) -> None:
         self._job.close()
         for node in self._nodes.values():
-            self._kill(node)
+            node.kill()
 
     def _apply(self, act: Act) -> None:
         match act:
@@ -134,25 +138,13 @@ class Caller:
 
     def _start(self, name: str, *, reliable: bool) -> None:
         self._started += 1
-        words = [sys.executable, "-m", "agileml.join", str(self._folder), "--name-in", "NODE_NAME"]
+        words = [str(self._folder), "--name-in", "NODE_NAME", *(["--reliable"] if reliable else [])]
         environment = {**os.environ, "NODE_NAME": name, SECRET_VARIABLE: SECRET.hex()}
-        self._nodes[name] = subprocess.Popen(
-            [*words, *(["--reliable"] if reliable else [])],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._nodes[name] = ForkedNode(words, environment)
         self._machines[name] = RunningMachine(name, reliable, warned=False)
 
-    @staticmethod
-    def _kill(node: subprocess.Popen[bytes]) -> None:
-        """A machine that is taken away takes everything with it that runs there."""
-        with suppress(ProcessLookupError):
-            os.killpg(node.pid, signal.SIGKILL)
-        node.wait()
-
     def _remove(self, name: str) -> None:
-        self._kill(self._nodes.pop(name))
+        self._nodes.pop(name).kill()
         del self._machines[name]
         self._deadlines.pop(name, None)
         self._job.lose(name)

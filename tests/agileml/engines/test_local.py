@@ -38,7 +38,7 @@ from tests.agileml.toys import Decades, Paced
 pytestmark = pytest.mark.usefixtures("left_behind")
 
 CLOCKS = 12
-LENGTHS = (12,) * 16
+LENGTHS = (6,) * 16
 
 
 @cache

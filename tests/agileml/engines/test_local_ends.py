@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
 from agileml.engines.script import Act, Join, RunningMachine
+from agileml.engines.sim import SimulatedEngine
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.job import TrainingJob
 from agileml.roles.node import JobSettings
@@ -54,18 +55,20 @@ def job(folder: Path, step: str = "pass", clocks: int = 1000) -> TrainingJob:
 
 
 @pytest.mark.parametrize(
-    ("step", "told"),
+    ("engine", "step", "told"),
     [
-        ("params.update('w', [0], np.full((1, 2), np.nan))", r"Steps, clock 1, parameter 'w'.*NaN"),
-        ("params.update('w', [0], np.ones((1, 3)))", r"Steps, clock 1, parameter 'w'.*shape \(1, 3\)"),
-        ("raise KeyError('x')", r"Steps, clock 1, shard \d.*KeyError: 'x'"),
-        ("raise SystemExit(7)", r"SystemExit: 7"),
-        ("if clock == 3: params.read('v')", r"Steps, clock 3, parameter 'v': no such parameter"),
+        (SimulatedEngine, "params.update('w', [0], np.full((1, 2), np.nan))", r"clock 1, parameter 'w'.*NaN"),
+        (SimulatedEngine, "params.update('w', [0], np.ones((1, 3)))", r"clock 1, parameter 'w'.*shape \(1, 3\)"),
+        (SimulatedEngine, "if clock == 3: params.read('v')", r"clock 3, parameter 'v': no such parameter"),
+        (LocalEngine, "raise KeyError('x')", r"clock 1, shard \d.*KeyError: 'x'"),
+        (LocalEngine, "raise SystemExit(7)", r"SystemExit: 7"),
     ],
 )
-def test_a_faulty_trainer_ends_the_job(tmp_path: Path, step: str, told: str) -> None:
+def test_a_faulty_trainer_ends_the_job(
+    tmp_path: Path, engine: Callable[[], SimulatedEngine | LocalEngine], step: str, told: str
+) -> None:
     with pytest.raises(AgileMLError, match=told):
-        LocalEngine().play(job(tmp_path, step), Timetable({}), lambda _: None)
+        engine().play(job(tmp_path, step), Timetable({}), lambda _: None)
 
 
 def test_a_job_ends_when_its_nodes_keep_crashing(tmp_path: Path) -> None:
