@@ -88,22 +88,23 @@ def test_three_clouds_are_fetched_in_parallel_and_missing_parts_are_reported(aws
 
 @pytest.mark.slow
 def test_a_fetch_continues_where_the_last_one_ended(aws: AwsWorld) -> None:
-    first = fetch("--cloud", "aws", "--region", "us-east-1")
+    one_type = ("--cloud", "aws", "--region", "us-east-1", "--type", "c5.large")
+    first = fetch(*one_type)
     assert added(first) == 4
     asked = len(aws.asked("DescribeSpotPriceHistory"))
     aws.cloud.prices.append(SpotPriceRow("us-east-1", "us-east-1a", "c5.large", "Linux/UNIX", NOW - HOUR, "0.055"))
-    second = fetch("--cloud", "aws", "--region", "us-east-1")
+    second = fetch(*one_type)
     starts = [call["StartTime"] for call in aws.asked("DescribeSpotPriceHistory")[asked:]]
     assert min(starts) >= format_time(NOW - HOUR)
     assert (first.code, second.code) == (0, 0)
-    assert fetch("--cloud", "aws", "--region", "us-east-1", "--since", "30d").code == 0
+    assert fetch(*one_type, "--since", "30d").code == 0
     assert spotctl("prices", "show", AWS_MARKET, "--json").json["events"] == 5
 
 
 def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsWorld) -> None:
     denied = ec2_error("UnauthorizedOperation", "You are not authorized", 403)
     aws.breaks(AwsFault("", denied, times=-1, action="DescribeSpotPriceHistory", region="eu-west-1"))
-    ended = fetch("--cloud", "aws", "--region", "us-east-1", "--region", "eu-west-1")
+    ended = fetch("--cloud", "aws", "--type", "c5.large", "--region", "us-east-1", "--region", "eu-west-1")
     assert ended.code == 5
     assert set(failures(ended)) == {("aws", "eu-west-1", "spot prices")}
     assert "ec2:DescribeSpotPriceHistory" in ended.error
