@@ -46,7 +46,7 @@ def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_pa
         give_up = time.monotonic() + 300
         while not list(home.glob("runs/*/iterations.jsonl")) or _clock() < 20:
             assert time.monotonic() < give_up
-            time.sleep(0.1)
+            time.sleep(0.5)
         assert spotctl("stop", "small").code == 0
         assert launcher.wait(300) == 0
     reached = _clock()
