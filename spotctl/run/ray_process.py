@@ -1,7 +1,8 @@
-"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray_process JOB RESULTS`.
+"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray_process RESULTS`.
 
-Ray changes the process that it runs in, and a job must not change the one that launches it. JOB is the job as JSON;
-the iteration log and the model go to the folder RESULTS. SIGINT ends the training and its nodes.
+Ray changes the process that it runs in, and a job must not change the one that launches it. The job is read from the
+folder RESULTS, and not from the arguments, which all users of a computer can see. The iteration log and the model go
+there too. SIGINT ends the training and its nodes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import Training
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.ray_training import JOB_FILE
 from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, training_job
 
 
-def main(content: str, folder: str) -> int:
+def main(folder: str) -> int:
     """Trains to the end; the exit code is 1 if the training failed, and then the last line printed says why."""
-    spec, results = restored(json.loads(content), Path("job")), Path(folder)
+    results = Path(folder)
+    spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
     assert isinstance(spec.program, Training)
     sys.path.append(str(spec.workdir))
     job = replace(training_job(spec), transient=spec.resources.machines.least)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spotctl.run.environment import RunEnvironment
     from spotctl.run.execute import Journal
 
+JOB_FILE = "job.json"
 OUTPUT_FILE = "output.txt"
 """What the training and its nodes print."""
 
@@ -49,7 +50,8 @@ class RayTraining:
         self._results.mkdir(parents=True, exist_ok=True)
         for name in (LOG_FILE, MODEL_FILE):
             (self._results / name).unlink(missing_ok=True)
-        command = [sys.executable, "-m", "spotctl.run.ray_process", json.dumps(content), str(self._results)]
+        (self._results / JOB_FILE).write_text(json.dumps(content))
+        command = [sys.executable, "-m", "spotctl.run.ray_process", str(self._results)]
         with (self._results / OUTPUT_FILE).open("wb") as output:
             self._process = start_group(command, spec.workdir, os.environ, output, subprocess.STDOUT)
         self._read = 0
