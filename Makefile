@@ -6,7 +6,9 @@ PYTHON ?= python
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-check: lint types imports unused test ## All gates: ruff, mypy strict, import contracts, unused code, tests
+check: ## All gates: ruff, mypy strict, import contracts, unused code, tests
+	@$(MAKE) --jobs 2 lint types imports unused
+	@$(MAKE) test
 
 lint: ## Style and formatting
 	ruff check .
