@@ -22,7 +22,7 @@ TURN_SECONDS = 0.02
 LEAVE_SECONDS = 2.0
 """Time for nodes to leave by themselves when the job is done."""
 
-FAILED_SECONDS = 10.0
+FAILED_SECONDS = 30.0
 """Like the above, for a job that has failed: the last output of the nodes says why."""
 
 INTERRUPTED = "interrupted: ending with the last stable model; Ctrl-C again ends at once, without one"

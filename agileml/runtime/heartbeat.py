@@ -39,8 +39,8 @@ LEAVE_SECONDS = 3.0
 STACK_SECONDS = 1.0
 """Time for a node to print its stacks before it is killed."""
 
-FLUSH_SECONDS = 1.0
-"""Time for the last messages to be sent."""
+FLUSH_SECONDS = 10.0
+"""Time for the last messages to be sent, on a busy computer too; it is rarely used up."""
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,12 @@ def beating(role: NodeRole, capture: Capture) -> Iterator[Vitals]:
     # A crash in C code, and the signal that ends a hung node, print the Python stacks of all threads.
     faulthandler.enable()
     vitals, node = Vitals(), os.getpid()
+    # A node may end before its heartbeat process listens to that signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     pid = os.fork()
     if pid == 0:
         _run_child(role, vitals, node, capture)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
         yield vitals
     finally:
@@ -105,18 +108,15 @@ class _HeartbeatProcess:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._on_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         while not self._ending and os.getppid() == self._node:
             now = time.monotonic()
             self._connection.maintain(now)
             self._beat(now)
             self._enforce(now)
             self._pass_on()
-            longest = min(self._next_beat - now, LONGEST_WAIT)
-            for event in self._mailbox.receive(self._connection.timeout(now, longest)):
-                if not isinstance(event, Envelope):
-                    self._linked = self._connection.handle(event, time.monotonic())
-                elif isinstance(event.message, Leave):
-                    self._leave(event.message)
+            self._listen(now, min(self._next_beat - now, LONGEST_WAIT))
+        self._await_link()
         printed = self._pass_on(last=True)
         if not self._ending:
             # A process that is killed from outside, for example when memory runs out, prints no traceback.
@@ -126,6 +126,20 @@ class _HeartbeatProcess:
                 self._mailbox.send(CONTROLLER, Printed(self._name, ended))
             self._mailbox.send(CONTROLLER, NodeLost(self._name, ended))
         self._mailbox.close(FLUSH_SECONDS)
+
+    def _listen(self, now: float, longest: float) -> None:
+        for event in self._mailbox.receive(self._connection.timeout(now, longest)):
+            if not isinstance(event, Envelope):
+                self._linked = self._connection.handle(event, time.monotonic())
+            elif isinstance(event.message, Leave):
+                self._leave(event.message)
+
+    def _await_link(self) -> None:
+        """Waits for a link if the node printed something: it may end before there is one, and this says why."""
+        give_up = time.monotonic() + FLUSH_SECONDS
+        while not self._linked and self._printed.pending and (now := time.monotonic()) < give_up:
+            self._connection.maintain(now)
+            self._listen(now, LONGEST_WAIT)
 
     def _on_end(self, *_: object) -> None:
         self._ending = True

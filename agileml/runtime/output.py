@@ -89,6 +89,11 @@ class OutputTail:
         """Closes the file."""
         self._file.close()
 
+    @property
+    def pending(self) -> bool:
+        """Whether there is something that `take` has not returned yet."""
+        return os.fstat(self._file.fileno()).st_size > self._offset
+
     def take(self, *, last: bool = False) -> str:
         """The complete lines since the last call; with `last`, also a line that has no end."""
         size = os.fstat(self._file.fileno()).st_size

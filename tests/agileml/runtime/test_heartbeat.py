@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,8 +24,10 @@ from agileml.params.layout import Params
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Ready, Recover, Table, WorkDone
 from agileml.roles.node import JobSettings
+from agileml.runtime.heartbeat import beating
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.output import Printed, captured
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.stopping import Stopping
@@ -134,6 +137,33 @@ def test_a_stopped_node_that_was_given_up_is_killed(node: Controlled) -> None:
     node.until_stalled(0.5)
     node.mailbox.send(heartbeat_name("r0"), Leave("it hangs", lost=True))
     assert node.ended().status == -signal.SIGKILL
+
+
+def test_what_a_node_printed_before_it_had_a_link_is_sent_at_its_end(tmp_path: Path) -> None:
+    rendezvous = FolderRendezvous(tmp_path, b"0123456789abcdef0123456789abcdef")
+    job = TrainingJob(TrainerSource("mf"), 1, 0, Stopping(clocks=3))
+    role = PreparedJob(job, shape_of(job)).node_role(rendezvous, "r0", reliable=True)
+    ending, ends = os.pipe()
+    with closing(Mailbox(rendezvous, CONTROLLER)) as controller:
+        controller.open()
+        if os.fork() == 0:
+            try:
+                with captured(tmp_path) as capture, beating(role, capture):
+                    os.write(2, b"last words\n")
+                    os.write(ends, b"x")
+            finally:
+                os._exit(0)
+        # There is no link before the controller listens.
+        os.read(ending, 1)
+        os.close(ending)
+        os.close(ends)
+        time.sleep(0.3)
+        said: list[str] = []
+        while not said:
+            messages = [event.message for event in controller.receive(0.05) if isinstance(event, Envelope)]
+            said += [message.text.strip() for message in messages if isinstance(message, Printed)]
+    os.wait()
+    assert said == ["last words"]
 
 
 def test_the_end_of_a_node_is_reported_by_its_heartbeat_process(node: Controlled) -> None:
