@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
+from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 
 
@@ -61,11 +62,13 @@ class OnDemandPrice:
 class Catalog:
     """Instance types and on-demand prices by market. An unknown value raises; it is never 0 or a guess.
 
-    If two entries describe the same type, the later one wins: fetched entries come after the shipped ones.
+    If two entries describe the same type, the later one wins: fetched entries come after the shipped ones. `lists` are
+    the prices of what machines need besides: egress, disks, addresses.
     """
 
     types: tuple[InstanceType, ...] = ()
     prices: tuple[OnDemandPrice, ...] = ()
+    lists: ListPrices = field(default_factory=shipped)
     _types: dict[tuple[str, str], InstanceType] = field(init=False, repr=False, compare=False)
     _prices: dict[tuple[str, str, str, str], list[OnDemandPrice]] = field(init=False, repr=False, compare=False)
 
@@ -101,7 +104,7 @@ class Catalog:
 
     def merged(self, newer: Catalog) -> Catalog:
         """Both catalogs; `newer` wins where both have the same type, or a price of the same time."""
-        return Catalog(self.types + newer.types, self.prices + newer.prices)
+        return Catalog(self.types + newer.types, self.prices + newer.prices, self.lists.merged(newer.lists))
 
 
 def _by_offer(prices: Iterable[OnDemandPrice]) -> dict[tuple[str, str, str, str], list[OnDemandPrice]]:

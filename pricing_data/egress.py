@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pricing_data.errors import BadInput
-from pricing_data.list_prices import Row, area_of, dated, rows_of
+from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, area_of, shipped
 from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
-from pricing_data.units import EARLIEST, parse_time
+from pricing_data.units import EARLIEST
 
 _ENDLESS = float("inf")
 
@@ -69,11 +69,13 @@ FREE = EgressPrice(((0.0, 0.0),), EARLIEST, "nothing leaves the place")
 LOCAL = EgressPrice(((0.0, 0.02),), EARLIEST, "the distance between regions of the local market")
 
 
-def egress(origin: Location, target: Location | None, at: int | None = None) -> EgressPrice:
+def egress(
+    origin: Location, target: Location | None, at: int | None = None, lists: ListPrices | None = None
+) -> EgressPrice:
     """The price of sending data from one place to another; a `target` of None is the internet.
 
-    The list dated nearest to `at` applies, or the newest. Two zones of a region count as one if either is unknown.
-    Raises `UnknownPrice` where the tables have no figure.
+    The newest list that is not after `at` applies, of `lists` or else of those that are shipped. Two zones of a region
+    count as one if either is unknown. Raises `UnknownPrice` where the tables have no figure.
     """
     if origin.cloud not in CLOUDS:
         raise BadInput(f"egress from {origin.cloud}: not one of {', '.join(CLOUDS)}")
@@ -82,23 +84,25 @@ def egress(origin: Location, target: Location | None, at: int | None = None) -> 
         return FREE
     if origin.cloud == "local":
         return LOCAL
-    origins = ("*", area_of(origin.cloud, origin.region), api_region(origin.cloud, origin.region))
-    fitting = [
-        row
-        for row in rows_of("egress")
-        if row["cloud"] == origin.cloud and row["origin"] in origins and row["target"] in kinds
-    ]
+    origins = (api_region(origin.cloud, origin.region), area_of(origin.cloud, origin.region), "*")
+
+    def rank(row: ListPrice) -> float | None:
+        if row.cloud != origin.cloud or row.where not in origins or row.what not in kinds:
+            return None
+        return -float(len(kinds) * origins.index(row.where) + kinds.index(row.what))
+
     where = "the internet" if target is None else f"{target.cloud}/{target.region}"
-    current = dated(fitting, at, f"egress from {origin.cloud}/{origin.region} to {where}")
+    what = f"egress from {origin.cloud}/{origin.region} to {where}"
+    current = (lists or shipped()).current(EGRESS, at, rank, what)
     return _price([row for row in current if _route(row) == _route(current[0])])
 
 
-def _route(row: Row) -> tuple[str, str]:
-    return row["origin"], row["target"]
+def _route(row: ListPrice) -> tuple[str, str]:
+    return row.where, row.what
 
 
 def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
-    """The targets in the table that describe a route; none if nothing leaves the zone."""
+    """The targets in the table that describe a route, the closest first; none if nothing leaves the zone."""
     if target is None or target.cloud != origin.cloud:
         return ("internet",)
     region = api_region(target.cloud, target.region)
@@ -107,6 +111,6 @@ def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
     return () if NO_ZONE in (origin.zone, target.zone) or origin.zone == target.zone else ("zone",)
 
 
-def _price(rows: list[Row]) -> EgressPrice:
-    tiers = tuple((float(row["above_gb"]), float(row["usd_per_gb"])) for row in rows)
-    return EgressPrice(tiers, parse_time(rows[0]["asof"]), rows[0]["source"], rows[0]["certainty"] != "list")
+def _price(rows: list[ListPrice]) -> EgressPrice:
+    tiers = tuple(sorted((row.step, row.usd) for row in rows))
+    return EgressPrice(tiers, rows[0].as_of, rows[0].source, any(row.is_approximate for row in rows))

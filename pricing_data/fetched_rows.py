@@ -10,6 +10,7 @@ import numpy as np
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.interruptions import Interruption
+from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
 from pricing_data.observed import Ints, WatchRecord, joined
 from pricing_data.units import Span
@@ -71,11 +72,13 @@ class FetchedRows:
     types: tuple[InstanceType, ...] = ()
     on_demand: tuple[OnDemandPrice, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
+    list_prices: tuple[ListPrice, ...] = ()
     covered: dict[str, Span] = field(default_factory=dict)
     watched: Mapping[Market, WatchRecord] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.prices) + len(self.types) + len(self.on_demand) + len(self.interruptions)
+        facts = (self.types, self.on_demand, self.interruptions, self.list_prices)
+        return len(self.prices) + sum(map(len, facts))
 
     @classmethod
     def joined(cls, parts: Iterable[FetchedRows]) -> FetchedRows:
@@ -85,6 +88,7 @@ class FetchedRows:
             tuple(row for part in parts for row in part.types),
             tuple(row for part in parts for row in part.on_demand),
             tuple(row for part in parts for row in part.interruptions),
+            tuple(row for part in parts for row in part.list_prices),
             covered_by(part.covered for part in parts),
             joined(part.watched for part in parts),
         )

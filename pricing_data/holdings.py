@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pricing_data.errors import BadInput, UnknownPrice
-from pricing_data.list_prices import Row, dated, is_in, rows_of
-from pricing_data.units import parse_time
+from pricing_data.list_prices import ADDRESSES, DISKS, ListPrice, ListPrices, closeness, shipped
 
 # All three clouds bill a month of a disk as 730 hours.
 _HOURS_PER_MONTH = 730
@@ -23,33 +22,40 @@ class HoldingPrice:
     approximate: bool = False
 
 
-def disk(cloud: str, region: str, kind: str, gib: float, at: int | None = None) -> HoldingPrice:
-    """The price of a disk such as `gp3`, `pd-balanced` or `StandardSSD_LRS`, by the list dated nearest to `at`.
+def disk(
+    cloud: str, region: str, kind: str, gib: float, at: int | None = None, lists: ListPrices | None = None
+) -> HoldingPrice:
+    """The price of a disk such as `gp3`, `pd-balanced` or `StandardSSD_LRS`, by the newest list not after `at`.
 
     Where a cloud sells fixed sizes, the next larger one is billed.
     """
     if not gib > 0:
         raise BadInput(f"disk of {gib:g} GiB: it must be above 0")
     what = f"a {kind} disk of {gib:g} GiB in {cloud}/{region}"
-    fitting = [row for row in rows_of("disks") if row["kind"] == kind and _applies(row, cloud, region)]
-    current = dated(fitting, at, what)
-    sized = [row for row in current if not row["up_to_gib"] or gib <= float(row["up_to_gib"])]
+    current = (lists or shipped()).current(DISKS, at, lambda row: _rank(row, cloud, region, kind), what)
+    sized = [row for row in current if not row.step or gib <= row.step]
     if not sized:
         raise UnknownPrice(f"no list price of {what} is known")
-    monthly = float(sized[0]["usd_per_month"]) * (1 if sized[0]["up_to_gib"] else gib)
+    monthly = sized[0].usd * (1 if sized[0].step else gib)
     return _price(sized[0], monthly / _HOURS_PER_MONTH)
 
 
-def address(cloud: str, region: str, purchase: Literal["spot", "on-demand"], at: int | None = None) -> HoldingPrice:
-    """The price of a public IPv4 address that a machine uses, by the list dated nearest to `at`."""
-    fitting = [row for row in rows_of("addresses") if row["purchase"] == purchase and _applies(row, cloud, region)]
-    row = dated(fitting, at, f"a public address in {cloud}/{region}")[0]
-    return _price(row, float(row["usd_per_hour"]))
+def address(
+    cloud: str,
+    region: str,
+    purchase: Literal["spot", "on-demand"],
+    at: int | None = None,
+    lists: ListPrices | None = None,
+) -> HoldingPrice:
+    """The price of a public IPv4 address that a machine uses, by the newest list not after `at`."""
+    what = f"a public address in {cloud}/{region}"
+    current = (lists or shipped()).current(ADDRESSES, at, lambda row: _rank(row, cloud, region, purchase), what)
+    return _price(current[0], current[0].usd)
 
 
-def _applies(row: Row, cloud: str, region: str) -> bool:
-    return row["cloud"] == cloud and is_in(cloud, region, row["regions"])
+def _rank(row: ListPrice, cloud: str, region: str, what: str) -> float | None:
+    return closeness(cloud, region, row.where) if (row.cloud, row.what) == (cloud, what) else None
 
 
-def _price(row: Row, usd_per_hour: float) -> HoldingPrice:
-    return HoldingPrice(usd_per_hour, parse_time(row["asof"]), row["source"], row["certainty"] != "list")
+def _price(row: ListPrice, usd_per_hour: float) -> HoldingPrice:
+    return HoldingPrice(usd_per_hour, row.as_of, row.source, row.is_approximate)

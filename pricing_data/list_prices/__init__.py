@@ -7,29 +7,134 @@ Each row has the date it was read, the page it is from, and whether it is the li
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 
-from pricing_data.errors import UnknownPrice
-from pricing_data.market import api_region
-from pricing_data.units import parse_time
+from pricing_data.errors import BadInput, UnknownPrice
+from pricing_data.market import CLOUDS, api_region
+from pricing_data.units import ABSURD_USD_PER_HOUR, parse_time
 
 Row = dict[str, str]
+
+EGRESS, DISKS, ADDRESSES = "egress", "disks", "addresses"
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    EGRESS: ("asof", "cloud", "origin", "target", "above_gb", "usd_per_gb"),
+    DISKS: ("asof", "cloud", "regions", "kind", "up_to_gib", "usd_per_month"),
+    ADDRESSES: ("asof", "cloud", "regions", "purchase", "usd_per_hour"),
+}
+"""The columns of each table that can be imported."""
+_APPROXIMATE, _LIST = "approximate", "list"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ListPrice:
+    """A row of a table. `where` is the origin of egress, an area or `*`; or the regions of the others, as globs.
+
+    `what` is the target of egress, the kind of a disk, or how the machine of an address is bought. `step` is the GB
+    above which a tier of egress begins, or the GiB up to which a disk has this price; 0 means any size.
+    """
+
+    table: str
+    as_of: int
+    cloud: str
+    where: str
+    what: str
+    step: float
+    usd: float
+    certainty: str
+    source: str
+
+    @classmethod
+    def of_row(cls, table: str, cells: Mapping[str, str]) -> ListPrice:
+        """Parses a row of a table; raises `BadInput` if it has an unusable cell."""
+        names = COLUMNS[table]
+        cloud, where, what = (cells[name].strip() for name in names[1:4])
+        step = _number(cells[names[4]].strip() or "0", names[4]) if len(names) > 5 else 0.0
+        certainty = cells.get("certainty", "").strip() or _LIST
+        for name, value, allowed in (
+            ("cloud", cloud, tuple(one for one in CLOUDS if one != "local")),
+            ("certainty", certainty, (_LIST, _APPROXIMATE)),
+            *((("purchase", what, ("spot", "on-demand")),) if table == ADDRESSES else ()),
+        ):
+            if value not in allowed:
+                raise BadInput(f"{name} {value!r} is not one of {', '.join(allowed)}")
+        for name, value in zip(names[2:4], (where, what), strict=True):
+            if not value or not value.isprintable():
+                raise BadInput(f"{name} {value!r} is not a name")
+        usd = _number(cells[names[-1]], names[-1])
+        if table != EGRESS and usd == 0:
+            raise BadInput(f"{names[-1]} is 0")
+        source = cells.get("source", "").strip() or "imported list"
+        return cls(table, parse_time(cells["asof"]), cloud, where, what, step, usd, certainty, source)
+
+    @property
+    def is_approximate(self) -> bool:
+        return self.certainty != _LIST
+
+    @property
+    def key(self) -> tuple[str, int, str, str, str, float]:
+        """What a newer statement replaces."""
+        return self.table, self.as_of, self.cloud, self.where, self.what, self.step
+
+
+@dataclass(frozen=True)
+class ListPrices:
+    """All rows that are known: the shipped ones, and those that were imported."""
+
+    rows: tuple[ListPrice, ...] = ()
+
+    def merged(self, newer: ListPrices) -> ListPrices:
+        """All rows of both; `newer` wins where both have the same row."""
+        return ListPrices(tuple({row.key: row for row in (*self.rows, *newer.rows)}.values()))
+
+    def current(
+        self, table: str, at: int | None, rank: Callable[[ListPrice], float | None], what: str
+    ) -> list[ListPrice]:
+        """The rows in force at a moment for which `rank` has a number, the highest first; of equals, the smaller step.
+
+        In force is the newest list that is not after `at`, else the oldest. Raises `UnknownPrice` if there is none.
+        """
+        ranked = [(order, row) for row in self.rows if row.table == table and (order := rank(row)) is not None]
+        if not ranked:
+            raise UnknownPrice(f"no list price of {what} is known (spotctl prices import TABLE)")
+        dates = sorted({row.as_of for _, row in ranked})
+        date = max((one for one in dates if at is None or one <= at), default=dates[0])
+        valid = [(order, row) for order, row in ranked if row.as_of == date]
+        return [row for _, row in sorted(valid, key=lambda one: (-one[0], one[1].step, one[1].is_approximate))]
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not (isfinite(number) and number >= 0) or (name.startswith("usd") and number > ABSURD_USD_PER_HOUR):
+        raise BadInput(f"{name} {text[:40]!r} is not a plausible number of at least 0")
+    return number
+
+
+@cache
+def shipped() -> ListPrices:
+    """The rows that come with the package."""
+    return ListPrices(tuple(ListPrice.of_row(table, row) for table in COLUMNS for row in rows_of(table)))
 
 
 @cache
 def rows_of(table: str) -> tuple[Row, ...]:
-    """The rows of a shipped table, in its order: more specific rows come first."""
+    """The rows of a shipped table, in its order."""
     lines = (files(__package__) / f"{table}.csv").read_text(encoding="utf-8").splitlines()
     return tuple(csv.DictReader(lines))
 
 
-def is_in(cloud: str, region: str, regions: str) -> bool:
-    """Whether a region matches one of several globs, separated by spaces."""
+def closeness(cloud: str, region: str, regions: str) -> float | None:
+    """How closely globs, separated by spaces, name a region; None if none matches."""
     spelled = api_region(cloud, region)
-    return any(fnmatchcase(spelled, glob) for glob in regions.split())
+    found = [glob for glob in regions.split() if fnmatchcase(spelled, glob)]
+    return max((len(glob) + (1000.0 if "*" not in glob else 0.0) for glob in found), default=None)
 
 
 @cache
@@ -44,19 +149,9 @@ def saving_of(cloud: str, instance_type: str) -> tuple[float, int] | None:
 @cache
 def area_of(cloud: str, region: str) -> str:
     """The part of the world whose prices apply to a region, in the cloud's own division; empty if unknown."""
-    fitting = (
-        row["area"] for row in rows_of("areas") if row["cloud"] == cloud and is_in(cloud, region, row["regions"])
-    )
+    fitting = (row["area"] for row in rows_of("areas") if row["cloud"] == cloud and _is_in(cloud, region, row))
     return next(fitting, "")
 
 
-def dated(rows: Iterable[Row], at: int | None, what: str) -> list[Row]:
-    """The rows of the list dated nearest to `at`, or of the newest list; raises `UnknownPrice` if there are none."""
-    by_date: dict[str, list[Row]] = {}
-    for row in rows:
-        by_date.setdefault(row["asof"], []).append(row)
-    if not by_date:
-        raise UnknownPrice(f"no list price of {what} is known")
-    if at is None:
-        return by_date[max(by_date)]
-    return by_date[min(by_date, key=lambda asof: abs(parse_time(asof) - at))]
+def _is_in(cloud: str, region: str, row: Row) -> bool:
+    return closeness(cloud, region, row["regions"]) is not None

@@ -1,4 +1,4 @@
-"""Fact tables: instance types, on-demand prices and interruption figures, each in one small Parquet file.
+"""Fact tables: instance types, list prices and interruption figures, each in one small Parquet file.
 
 A fact has a key; a newer fact replaces an older one with the same key.
 """
@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError
 from pricing_data.interruptions import Interruption
+from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
 from pricing_data.store.manifest import damaged
 
-F = TypeVar("F", InstanceType, OnDemandPrice, Interruption)
+F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class FactTable(Generic[F]):
         return sorted(by_key.values(), key=_order)
 
 
-def _order(fact: InstanceType | OnDemandPrice | Interruption) -> tuple[str, ...]:
+def _order(fact: InstanceType | OnDemandPrice | Interruption | ListPrice) -> tuple[str, ...]:
     """A fixed order, so that equal facts give equal files."""
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
@@ -118,4 +119,24 @@ INTERRUPTIONS = FactTable[Interruption](
     ),
     to_row=lambda fact: (str(fact.market), fact.measure, fact.as_of, fact.low, fact.high, fact.source),
     of_row=lambda market, *rest: Interruption(Market.parse(market), *rest),
+)
+
+LIST_PRICES = FactTable[ListPrice](
+    "list_prices",
+    key=lambda fact: fact.key,
+    schema=pa.schema(
+        [
+            ("table", pa.string()),
+            ("as_of", pa.int64()),
+            ("cloud", pa.string()),
+            ("where", pa.string()),
+            ("what", pa.string()),
+            ("step", pa.float64()),
+            ("usd", pa.float64()),
+            ("certainty", pa.string()),
+            ("source", pa.string()),
+        ]
+    ),
+    to_row=astuple,
+    of_row=ListPrice,
 )

@@ -16,12 +16,13 @@ from pricing_data.catalog import Catalog
 from pricing_data.errors import StoreError, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, covered_by
 from pricing_data.interruptions import Interruption
+from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.observed import WatchRecord, joined
 from pricing_data.series import PriceSeries
 from pricing_data.store import manifest as manifests
 from pricing_data.store import watched as watched_table
-from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.segments import SegmentFile, market_of, merge_segments, tables_of, write_segment
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
@@ -108,8 +109,9 @@ class PriceStore:
         return self._snapshot(read)
 
     def catalog(self, cloud: str | None = None) -> Catalog:
-        """The instance types and on-demand prices that were imported or fetched."""
-        return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)))
+        """The instance types and list prices that were imported or fetched."""
+        lists = ListPrices(tuple(self._facts(LIST_PRICES, None)))
+        return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)), lists)
 
     def interruptions(self, cloud: str | None = None) -> list[Interruption]:
         """The interruption figures that clouds published, optionally of one cloud only."""
@@ -211,6 +213,7 @@ class PriceStore:
     def _with_facts(self, manifest: Manifest, fetched: FetchedRows) -> Manifest:
         manifest = self._with_fact(manifest, TYPES, fetched.types)
         manifest = self._with_fact(manifest, ON_DEMAND, fetched.on_demand)
+        manifest = self._with_fact(manifest, LIST_PRICES, fetched.list_prices)
         return self._with_fact(manifest, INTERRUPTIONS, fetched.interruptions)
 
     def _with_fact(self, manifest: Manifest, kind: FactTable[F], newer: tuple[F, ...]) -> Manifest:

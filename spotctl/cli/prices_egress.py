@@ -15,19 +15,25 @@ def egress(
     target: Annotated[str, typer.Argument(help="Where it goes: gcp/us-central1, or `internet`.")],
     gb: Annotated[float, typer.Option(help="How much to send.")] = 1.0,
     after_gb: Annotated[float, typer.Option(help="How much the account has sent this month before.")] = 0.0,
+    at: Annotated[str, typer.Option(help="By the lists of a day: 2026-01-31.", show_default="the newest")] = "",
     json_: JsonOption = False,
 ) -> None:
     """Show the list price of sending data from one place to another.
+
+    Newer lists are added with `prices import`: asof,cloud,origin,target,above_gb,usd_per_gb.
 
     Example: spotctl prices egress aws/us-east-1 gcp/us-central1 --gb 500
     """
     from pricing_data.egress import Location
     from pricing_data.egress import egress as price_of
-    from pricing_data.units import format_time
+    from pricing_data.units import format_time, parse_time
+    from spotctl import wiring
     from spotctl.show import terminal
 
     session: Session = context.obj
-    price = price_of(Location.parse(origin), None if target == "internet" else Location.parse(target))
+    lists = wiring.library(session.settings).catalog.lists
+    places = Location.parse(origin), None if target == "internet" else Location.parse(target)
+    price = price_of(*places, parse_time(at) if at else None, lists)
     usd = price.usd(gb, after_gb)
     if not json_:
         session.out.print(terminal.egress(price, gb, usd))

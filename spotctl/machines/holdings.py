@@ -12,6 +12,7 @@ from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.machines.base import Holdings
 
 if TYPE_CHECKING:
+    from pricing_data.list_prices import ListPrices
     from pricing_data.market import Market
 
 
@@ -24,15 +25,15 @@ class HeldDisk:
     usual: str
 
 
-def holdings_of(market: Market, disk: HeldDisk, *, spot: bool, public_ip: bool) -> Holdings:
-    """The list prices of a machine's disk and address."""
+def holdings_of(market: Market, disk: HeldDisk, lists: ListPrices, *, spot: bool, public_ip: bool) -> Holdings:
+    """The newest list prices of a machine's disk and address."""
     cloud, region = market.cloud, market.region
     try:
-        price = listed.disk(cloud, region, disk.kind, disk.gib)
+        price = listed.disk(cloud, region, disk.kind, disk.gib, lists=lists)
     except UnknownPrice:
-        price = listed.disk(cloud, region, disk.usual, disk.gib)
-    address = listed.address(cloud, region, "spot" if spot else "on-demand").usd_per_hour if public_ip else 0.0
-    return Holdings(_nanos(price.usd_per_hour), _nanos(address))
+        price = listed.disk(cloud, region, disk.usual, disk.gib, lists=lists)
+    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else None
+    return Holdings(_nanos(price.usd_per_hour), 0 if held is None else _nanos(held.usd_per_hour))
 
 
 def _nanos(usd: float) -> int:

@@ -12,6 +12,7 @@ from spotctl.machines.base import NotFound
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
+    from pricing_data.list_prices import ListPrices
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
 
@@ -30,11 +31,20 @@ class PriceBook:
     ) -> None:
         self._library, self._now, self._monotonic = library, now, monotonic
         self._known: dict[Market, tuple[float, PriceSeries]] = {}
+        self._lists: tuple[float, ListPrices | None] = 0.0, None
 
     def markets(self, cloud: str) -> tuple[Market, ...]:
         from pricing_data.library import Selection
 
         return tuple(self._library().select(Selection(clouds=(cloud,))))
+
+    def lists(self) -> ListPrices:
+        """See `PriceLookup`."""
+        now, (read_at, lists) = self._monotonic(), self._lists
+        if lists is None or now - read_at > READ_AGAIN_SECONDS:
+            lists = self._library().catalog.lists
+            self._lists = now, lists
+        return lists
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         if end > (now := self._now()):

@@ -18,6 +18,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.registry import set_up
 from bidbrain.strategies.spot_spells import spell_of_prices
+from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
@@ -53,7 +54,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     made = set_up("on-demand" if roams else named.name, made_from)
     named = replace(named, reason=f"{named.reason}; {made.note}") if made.note else named
     strategy = _mixed(allocated, option, fleet_plan, columns, made.strategy)
-    decider = _decider(allocated, fleet_plan, strategy, made_from.billing)
+    decider = _decider(allocated, fleet_plan, strategy, made_from.billing, inputs.snapshot.catalog.lists)
     situation = _situation(allocated, decider, fleet_plan, inputs.snapshot.at)
     decision = _decision(allocated, decider, situation)
     rents = _together(action for action in decision.actions if isinstance(action, Rent))
@@ -172,7 +173,9 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     )
 
 
-def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy, billing: BillingRule) -> Decider:
+def _decider(
+    allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy, billing: BillingRule, lists: ListPrices
+) -> Decider:
     fleet = fleet_plan.fleet
     deadline = None if allocated.demand.work.assumed else allocated.job.deadline
     return Decider(
@@ -186,13 +189,13 @@ def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy,
         strategy=strategy,
         billing=billing,
         worth=None if deadline is None or allocated.demand.roams else _worth(allocated, fleet_plan),
-        roaming=_roaming(fleet_plan) if deadline is not None and allocated.demand.roams else None,
+        roaming=_roaming(fleet_plan, lists) if deadline is not None and allocated.demand.roams else None,
     )
 
 
-def _roaming(fleet_plan: FleetPlan) -> Roaming:
+def _roaming(fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
     history = fleet_plan.market_history
-    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.at)
+    return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.at, lists)
 
 
 def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy:

@@ -49,7 +49,7 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
     if option.schedule is None:
         passed_over = companions(demand, share, home, columns.kinds)
         if demand.roams:
-            passed_over |= unpriced(columns.kinds, snapshot.at)
+            passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
         kinds = [home, *(j for j in _usable(demand) if j != home and j not in passed_over)]
         most_nu = share.caps[home] * float(demand.nu[home])
     else:

@@ -15,6 +15,7 @@ from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.values import Overheads
 from pricing_data.egress import Location, egress
 from pricing_data.errors import UnknownPrice
+from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND
@@ -54,17 +55,17 @@ def moving_overheads(overheads: Overheads, offers: Sequence[Offer], spec: JobSpe
     return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
 
 
-def unpriced(kinds: Sequence[MachineKind], at: int) -> dict[int, str]:
+def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[int, str]:
     """The kinds in regions for which no price of sending data is known."""
     places = {(kind.cloud, kind.region) for kind in kinds}
-    known = {place for place in places if _is_priced(place, at)}
+    known = {place for place in places if _is_priced(place, at, lists)}
     why = "what sending a checkpoint from its region costs is not known"
     return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
 
 
-def _is_priced(place: tuple[str, str], at: int) -> bool:
+def _is_priced(place: tuple[str, str], at: int, lists: ListPrices) -> bool:
     try:
-        egress(Location(*place), None, at)
+        egress(Location(*place), None, at, lists)
     except UnknownPrice:
         return False
     return True
@@ -75,12 +76,13 @@ def roaming_of(
     histories: Mapping[Market, PriceSeries],
     hazards: Mapping[Market, Hazard | None],
     at: int,
+    lists: ListPrices | None = None,
 ) -> Roaming:
     """The markets of a job with the price of sending a GB between any two. Where only the price evicts, its past shows
     when spot could be had."""
     regions = regions_of(offers)
     first = {name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)}
-    usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at).usd_per_gb for a in first for b in first}
+    usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb for a in first for b in first}
     per_gb = np.array([[usd[a, b] for b in regions] for a in regions])
     looks = [
         look for offer in offers if hazards[offer.market] is None for look in _looks(offer, histories[offer.market])

@@ -95,7 +95,7 @@ class CommandWorkload:
         if state.stopping is not None:
             return WorkReport(events=checkpoints)
         step = self._tried_again(state, next_step(state, machines, self._shape, now))
-        move = move_to(state, self._spec, step.begin, now) if step.begin else None
+        move = move_to(state, self._spec, step.begin, now, self._environment.lists) if step.begin else None
         if move is not None and not self._environment.rented and now < move.there_at:
             # The local market has distances, too; on a cloud, restoring takes the time itself.
             step, move = replace(step, begin=()), None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bidbrain.strategies.base import Rent
+from pricing_data.list_prices import ListPrices, shipped
 from spotctl.agent import layout
 from spotctl.errors import MissingSecret
 from spotctl.files.job.spec import Image, JobSpec, ProgramKind, data_variable
@@ -70,7 +71,7 @@ class RunEnvironment:
     find that and more. `variables` are the environment variables of the
     job's programs, next to the `secrets`. `rented` machines are other computers, which share no folder with this one.
     Their list is fetched again after `list_every` seconds. What they print is kept in `output`.
-    A run that is `ending` only returns its machines.
+    `lists` are the prices of traffic. A run that is `ending` only returns its machines.
     """
 
     run: str
@@ -88,6 +89,7 @@ class RunEnvironment:
     published: str = ""
     ending: bool = False
     order_settings: OrderSettings = NO_SETTINGS
+    lists: Callable[[], ListPrices] = shipped
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -135,8 +137,8 @@ def environment_of(
         published,
         ending,
         OrderSettings(spec.image, spec.identity, spec.tags),
-        {} if ending else _variables(spec, paths.cache),
-        {} if ending else secrets_of(spec),
+        variables={} if ending else _variables(spec, paths.cache),
+        secrets={} if ending else secrets_of(spec),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import SavedState
 from pricing_data.egress import Location, egress
+from pricing_data.list_prices import ListPrices
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.spec import Command, JobSpec
 from spotctl.planning.roaming import GB, transfer_time
@@ -34,7 +35,9 @@ def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
     return SavedState(market, (kept.bytes * program.nodes if declared is None else declared) / GB)
 
 
-def move_to(state: RunState, spec: JobSpec, machines: Sequence[str], now: int) -> CheckpointMove | None:
+def move_to(
+    state: RunState, spec: JobSpec, machines: Sequence[str], now: int, lists: Callable[[], ListPrices]
+) -> CheckpointMove | None:
     """What taking the checkpoint to the machines of a new attempt means; None if it is there."""
     saved, attempt = saved_of(state, spec), state.work.attempt
     if saved is None or attempt is None:
@@ -44,6 +47,6 @@ def move_to(state: RunState, spec: JobSpec, machines: Sequence[str], now: int) -
     if (origin.cloud, origin.region) == (target.cloud, target.region):
         return None
     # Known by then: the plan has used no market without such a price.
-    price = round(egress(origin, target).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
+    price = round(egress(origin, target, now, lists()).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
     there_at = max(one.ran or one.started for one in held) + transfer_time(saved.gigabytes)
     return CheckpointMove(ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price), there_at)

@@ -234,6 +234,7 @@ def _conduct(
         rendezvous.make(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
+    environment = replace(environment, lists=lambda: library(settings).catalog.lists)
     plan = _planner(journal, settings, made)
     rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
     if spec.kind is ProgramKind.AGILEML:

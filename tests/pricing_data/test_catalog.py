@@ -140,7 +140,7 @@ class TestShippedCatalog:
         for kind in bundled_catalog().types:
             assert 0.6 <= kind.memory_gib / kind.vcpus <= 20, kind
             assert kind.vcpus >= 2 * kind.accelerators, kind
-            assert kind.network_gbps is None or 10 <= kind.network_gbps <= 3200, kind
+            assert kind.network_gbps is None or 10 <= kind.network_gbps <= 3600, kind
 
     def test_prices_are_plausible_for_their_machine(self) -> None:
         catalog = bundled_catalog()

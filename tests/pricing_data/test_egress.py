@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pricing_data.egress import Location, egress
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.holdings import address, disk
-from pricing_data.list_prices import area_of, rows_of
+from pricing_data.ingest import ingest
+from pricing_data.library import Library
+from pricing_data.list_prices import ListPrice, area_of, rows_of
 from pricing_data.market import AZURE_REGIONS
 from pricing_data.samples import bundled_catalog
+from pricing_data.store import PriceStore
 from pricing_data.units import parse_time
 
 EAST, EAST_2, WEST = Location("aws", "us-east-1"), Location("aws", "us-east-2"), Location("aws", "us-west-2")
@@ -68,7 +73,7 @@ def test_every_region_of_the_catalog_has_every_price() -> None:
 def test_every_row_has_a_date_a_page_and_a_certainty() -> None:
     for table in ("egress", "disks", "addresses"):
         for row in rows_of(table):
-            parse_time(row["asof"])
+            ListPrice.of_row(table, row)
             assert row["source"].startswith("https://")
             assert row["certainty"] in ("list", "approximate")
 
@@ -86,3 +91,44 @@ def test_what_is_not_in_the_tables_is_an_error() -> None:
         egress(Location("aws", "moon-1"), None)
     with pytest.raises(BadInput, match="not one of"):
         egress(Location("ibm", "x"), None)
+
+
+TABLES = {
+    "asof,cloud,origin,target,above_gb,usd_per_gb": (
+        "2026-10-01,aws,north-america,internet,500,0.04",
+        "2026-10-01,aws,north-america,internet,0,0",
+        "2026-10-01,moon,north-america,internet,0,0",
+        "2026-10-01,aws,us-east-1,us-west-2,x,0.01",
+        "2098-10-01,aws,us-east-1,us-west-2,0,0.01",
+    ),
+    "asof,cloud,regions,kind,up_to_gib,usd_per_month": (
+        "2026-10-01,aws,us-*,gp3,,0.06",
+        "2026-10-01,aws,us-east-1,gp3,,0.05",
+        "2026-10-01,aws,us-east-1,gp3,,nan",
+    ),
+    "asof,cloud,regions,purchase,usd_per_hour,certainty,source": (
+        "2026-10-01,aws,*,spot,0.009,approximate,here",
+        "2026-10-01,aws,*,borrowed,0.009,list,here",
+    ),
+}
+
+
+def test_newer_lists_are_imported_and_hold_from_their_date_on(tmp_path: Path) -> None:
+    store = PriceStore(tmp_path / "store")
+    for number, (header, rows) in enumerate(TABLES.items()):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join([header, *rows]))
+        reports = [ingest(store, path) for _ in range(2)]
+        bad = [3, 1, 1][number]
+        assert [(report.skipped, report.facts) for report in reports] == [(bad, len(rows) - bad)] * 2
+    lists = Library(store).catalog.lists
+    before, after = parse_time("2026-09-30"), parse_time("2026-10-01")
+    assert egress(EAST, None, after, lists).usd(1000) == egress(EAST, None, None, lists).usd(1000) == pytest.approx(20)
+    assert egress(EAST, None, before, lists) == egress(EAST, None)
+    assert egress(EAST, None, parse_time("2020-01-01"), lists) == egress(EAST, None)
+    assert disk("aws", "us-east-1", "gp3", 730, lists=lists).usd_per_hour == pytest.approx(0.05)
+    assert disk("aws", "us-east-2", "gp3", 730, lists=lists).usd_per_hour == pytest.approx(0.06)
+    assert disk("aws", "us-east-1", "gp3", 730, before, lists).usd_per_hour == pytest.approx(0.08)
+    found = address("aws", "us-east-1", "spot", lists=lists)
+    assert (found.usd_per_hour, found.approximate, found.source) == (0.009, True, "here")
+    assert address("aws", "us-east-1", "on-demand", lists=lists) == address("aws", "us-east-1", "on-demand")

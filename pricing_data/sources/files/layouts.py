@@ -9,10 +9,11 @@ from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
+from pricing_data.list_prices import ADDRESSES, COLUMNS, DISKS, EGRESS, ListPrice
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 
-Fact = PriceEvent | OnDemandPrice | Interruption
+Fact = PriceEvent | OnDemandPrice | Interruption | ListPrice
 Cells = Mapping[str, str]
 
 # The Spot Advisor's five buckets: shares of machines interrupted in the last month.
@@ -52,7 +53,7 @@ def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
     """The layout of a header line; raises `BadInput` if it matches none."""
     stripped = [name.strip().strip('"').lower() for name in names]
     columns = tuple(_ALIASES.get(name, name) for name in stripped)
-    for layout in (PRICES, ADVISOR, ON_DEMAND):
+    for layout in (PRICES, ADVISOR, ON_DEMAND, *_OTHER_LISTS):
         if set(layout.required) <= set(columns):
             repeated = sorted({column for column in columns if columns.count(column) > 1})
             if repeated:
@@ -62,7 +63,8 @@ def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
     present = ", ".join(stripped)
     raise BadInput(
         f"columns {present[:120]!r} match no layout: price changes need {', '.join(PRICES.required)}"
-        f" (missing: {', '.join(missing)}); on-demand tables need {', '.join(ON_DEMAND.required)}"
+        f" (missing: {', '.join(missing)}); "
+        + "; ".join(f"{layout.name} need {', '.join(layout.required)}" for layout in (ON_DEMAND, *_OTHER_LISTS))
     )
 
 
@@ -79,6 +81,7 @@ def rows_of(facts: Iterable[Fact]) -> FetchedRows:
         prices=PriceBatch.of(fact for fact in facts if isinstance(fact, PriceEvent)),
         on_demand=tuple(fact for fact in facts if isinstance(fact, OnDemandPrice)),
         interruptions=tuple(fact for fact in facts if isinstance(fact, Interruption)),
+        list_prices=tuple(fact for fact in facts if isinstance(fact, ListPrice)),
     )
 
 
@@ -140,4 +143,15 @@ ADVISOR = CsvLayout(
     ("asof", "region", "instance_type", "interruption_bucket"),
     ("product",),
     _advisor_facts,
+)
+
+
+def _list_layout(table: str, name: str) -> CsvLayout:
+    return CsvLayout(name, COLUMNS[table], ("certainty", "source"), lambda cells: (ListPrice.of_row(table, cells),))
+
+
+_OTHER_LISTS = (
+    _list_layout(EGRESS, "egress prices"),
+    _list_layout(DISKS, "disk prices"),
+    _list_layout(ADDRESSES, "address prices"),
 )

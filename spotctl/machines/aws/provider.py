@@ -141,7 +141,7 @@ class AwsProvider(WallClock):
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`. An image of the user's own may need a larger disk than the job names."""
         disk = HeldDisk(DISK_TYPE, disk_gib or LEAST_DISK_GIB, DISK_TYPE)
-        return holdings_of(market, disk, spot=spot, public_ip=self._settings.public_ip)
+        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         """See `Closes`."""

@@ -301,7 +301,7 @@ class AzureProvider(WallClock):
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`."""
         disk = HeldDisk(self._settings.disk_type, disk_gib or _IMAGE_DISK_GIB, AzureMachineSettings().disk_type)
-        return holdings_of(market, disk, spot=spot, public_ip=self._settings.public_ip)
+        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         """See `Closes`."""

@@ -167,7 +167,7 @@ class GcpProvider(WallClock):
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`."""
         disk = bodies.held_disk(market, disk_gib, self._settings)
-        return holdings_of(market, disk, spot=spot, public_ip=self._settings.public_ip)
+        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         """See `Closes`."""

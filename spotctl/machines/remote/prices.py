@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from pricing_data.market import Market
 
 if TYPE_CHECKING:
+    from pricing_data.list_prices import ListPrices
     from pricing_data.series import PriceSeries
 
 
@@ -15,6 +16,10 @@ class PriceLookup(Protocol):
 
     def markets(self, cloud: str) -> tuple[Market, ...]:
         """The markets of a cloud whose prices are known."""
+        ...
+
+    def lists(self) -> ListPrices:
+        """The prices of disks and addresses."""
         ...
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:

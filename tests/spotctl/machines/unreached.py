@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.machines.base import Invocation, MachineLink, MachineRequest, MachineSupplies, NotFound
@@ -21,6 +22,9 @@ class SteadyPrices:
 
     known: tuple[Market, ...]
     price: int
+
+    def lists(self) -> ListPrices:
+        return shipped()
 
     def markets(self, cloud: str) -> tuple[Market, ...]:
         return tuple(market for market in self.known if market.cloud == cloud)
