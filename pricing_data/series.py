@@ -87,9 +87,15 @@ class PriceSeries:
         return self.observed / (self.last - self.first) if self.last > self.first else 1.0
 
     @property
+    def seen(self) -> Ints:
+        """The observed prices. That at the start of a window which begins in a hole is only assumed."""
+        assumed = self.watched is not None and all(span.start > self.first for span in self.watched)
+        return self.prices[1:] if assumed and len(self) > 1 else self.prices
+
+    @property
     def changes(self) -> int:
         """The number of price changes; an event that repeats the price is an observation, not a change."""
-        return int(np.count_nonzero(self.prices[1:] != self.prices[:-1]))
+        return int(np.count_nonzero(self.seen[1:] != self.seen[:-1]))
 
     def price_at(self, time: int) -> int:
         """The price in force at a time within the span."""

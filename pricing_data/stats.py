@@ -60,8 +60,8 @@ class MarketStats:
 def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     """The statistics of a market over its observed time."""
     on_demand = _on_demand(series, catalog)
-    spent = _TimeAtPrices.of(series)
-    observed, median, highest = int(spent.total), spent.median, int(series.prices.max())
+    spent, prices = _TimeAtPrices.of(series), series.seen
+    observed, median, highest = int(spent.total), spent.median, int(prices.max())
     days = max(observed / DAY, 1 / 24)
     spike, outlier = SPIKE_FACTOR * median, _outlier_limit(median, on_demand)
     return MarketStats(
@@ -70,15 +70,15 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         first=series.first,
         last=series.last,
         price_now=int(series.prices[-1]),
-        lowest=int(series.prices.min()),
+        lowest=int(prices.min()),
         highest=highest,
         mean=spent.mean,
         median=median,
         on_demand=on_demand,
         changes_per_day=series.changes / days,
-        spikes_per_day=_rises_above(series.prices, spike) / days if highest > spike else 0.0,
+        spikes_per_day=_rises_above(prices, spike) / days if highest > spike else 0.0,
         hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
-        outliers=int(np.count_nonzero(series.prices > outlier)) if highest > outlier else 0,
+        outliers=int(np.count_nonzero(prices > outlier)) if highest > outlier else 0,
         coverage=observed / (series.last - series.first) if series.last > series.first else 1.0,
         observed=observed,
     )

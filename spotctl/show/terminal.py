@@ -68,7 +68,7 @@ def stats(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
 
 
 def _outliers(one: MarketStats, _: int) -> Cell:
-    return Text(f"{one.outliers} outliers", style="red") if one.outliers else ""
+    return Text(counted(one.outliers, "outlier"), style="red") if one.outliers else ""
 
 
 def _above(one: MarketStats, _: int) -> Cell:

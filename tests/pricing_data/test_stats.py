@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from pricing_data.catalog import Catalog, OnDemandPrice
 from pricing_data.stats import describe
-from pricing_data.units import DAY, HOUR, SECOND
+from pricing_data.units import DAY, HOUR, SECOND, Span
 from tests.pricing_data.histories import START, market, series
 from tests.pricing_data.test_series import by_seconds
 
@@ -72,3 +73,12 @@ def test_the_on_demand_price_comes_from_the_nearest_list() -> None:
     assert found.on_demand == lists[1]
     assert found.market == market()
     assert found.last - found.first == 60 * SECOND
+
+
+def test_the_price_that_is_assumed_at_the_start_of_a_window_is_not_counted() -> None:
+    history = series((0, 9000), (400, 20), (500, 21), (600, 22))
+    times = history.times
+    holed = replace(history, watched=(Span(int(times[1]), int(times[3])),))
+    found = describe(holed.window(int(times[0]) + SECOND, holed.last), Catalog())
+    assert (found.highest, found.outliers, found.spikes_per_day) == (22, 0, 0.0)
+    assert found.changes_per_day == 2 / max(found.observed / DAY, 1 / 24)
