@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults kills format bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ fuzz: ## The property tests with new random examples
 faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed
 	$(PYTHON) -m tests.agileml.faults 0 5000
 	$(PYTHON) -m tests.agileml.local_faults 0 200
+
+focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
+	$(PYTHON) -m tests.spotctl.reports.focus_validator
 
 kills: ## Runners killed around every request to each simulated cloud and every write to the log, and answers lost
 	$(PYTHON) -m tests.spotctl.run.cloud_kills

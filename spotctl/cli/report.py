@@ -36,6 +36,7 @@ class Format(StrEnum):
     MD = "md"
     HTML = "html"
     FOCUS = "focus"
+    FOCUS_1_0 = "focus-1.0"
 
 
 @app.command()
@@ -52,7 +53,7 @@ def cost(
     ] = "job",
     format_: Annotated[
         Format,
-        typer.Option("--format", help="html: one self-contained file. focus: CSV with FOCUS 1.2 columns."),
+        typer.Option("--format", help="html: one self-contained file. focus: CSV with columns of FOCUS 1.2 (or 1.0)."),
     ] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
     json_: JsonOption = False,
@@ -127,8 +128,8 @@ def _formatted(report: Report, format_: Format) -> str:
             return answers.as_markdown(report)
         case Format.HTML:
             return page.html(report)
-        case Format.FOCUS:
-            return focus.as_csv(report)
+        case Format.FOCUS | Format.FOCUS_1_0:
+            return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 
 class Provider(StrEnum):

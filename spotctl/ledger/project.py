@@ -24,6 +24,7 @@ from spotctl.runlog.budget import Tariff, bill_of, life_of, sent_amount
 from spotctl.runlog.events import Corrected, Priced, Sent
 from spotctl.runlog.state import Held, RunState, fold
 
+_ABOUT_MONEY = (Priced, Corrected)
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)
 
 
@@ -56,8 +57,10 @@ def project_run(events: Sequence[store.LogRow], state: RunState, tariff: Tariff,
     if state.began is None:
         return Ledger()
     until = state.at if now is None or state.ended is not None else max(now, state.at)
-    rows = rows_of(state, until, recorded(events, tariff), settled=_is_settled(state, events))
-    return Ledger((*rows, *_corrections(state, events)))
+    # A long log is gone through once.
+    about = [row for row in events if isinstance(row.event, _ABOUT_MONEY)]
+    rows = rows_of(state, until, recorded(about, tariff), settled=_is_settled(state, about))
+    return Ledger((*rows, *_corrections(state, about)))
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:
@@ -103,14 +106,17 @@ def recorded(events: Iterable[store.LogRow], otherwise: Tariff) -> Tariff:
     """The tariff that a run's own events record; `otherwise` prices the rest."""
     known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
 
+    series = {
+        market: PriceSeries(market, np.array(one.times, dtype=np.int64), np.array(one.prices, dtype=np.int64))
+        for market, one in known.items()
+        if one.times
+    }
+
     def rule(market: Market) -> BillingRule:
         return billing_rule(known[market].rule) if market in known else otherwise.rule(market)
 
     def prices(market: Market, now: int) -> PriceSeries:
-        one = known.get(market)
-        if one is None or not one.times:
-            return otherwise.prices(market, now)
-        return PriceSeries(market, np.array(one.times, dtype=np.int64), np.array(one.prices, dtype=np.int64))
+        return series[market] if market in series else otherwise.prices(market, now)
 
     return Tariff(rule, prices)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+from typing import NamedTuple
 
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
@@ -12,7 +12,7 @@ NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 
 
-class ChargeKind(Enum):
+class ChargeKind(StrEnum):
     """What a row charges."""
 
     COMPUTE = "compute"
@@ -25,7 +25,7 @@ class ChargeKind(Enum):
     """Corrects earlier rows, which stay."""
 
 
-class Use(Enum):
+class Use(StrEnum):
     """What a machine's time was spent on."""
 
     STARTING = "starting"
@@ -39,8 +39,7 @@ class Use(Enum):
     """It ran without working: before other machines were ready, or after the job was done."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(NamedTuple):
     """A part of a machine's life and its cost.
 
     Rows are settled when their run has ended and its prices are in the log; they never change afterwards, and

@@ -87,10 +87,8 @@ def _working(state: RunState, now: int) -> Iterator[_Working]:
 
 def _needed(state: RunState, working: Sequence[_Working], now: int) -> _Needed:
     whole = sum((end - begin) * nu for begin, end, nu in working)
-    if state.paces:
-        return _of_clocks(state, working, whole)
     if state.work.attempt is None:
-        return _Needed(whole, 0.0, 0.0, 0.0)
+        return _of_clocks(state, working, whole) if state.paces else _Needed(whole, 0.0, 0.0, 0.0)
     until = now if state.stopped is None else state.stopped
     spells = sum(one.end - one.begin for one in state.work.spells)
     tried = spells + (until - state.work.since if state.work.runs else 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -15,6 +13,7 @@ from zoneinfo import ZoneInfo
 from pricing_data.library import Library, Selection
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
+from spotctl.garbage import without_garbage_collection
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.quota_use import left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
@@ -82,7 +81,8 @@ def quotas_left(settings: Settings, catalog: Catalog) -> tuple[tuple[Quota, ...]
 def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
     """Everything stored about the clouds that jobs may use; an empty table if that is nothing."""
     clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
-    with _without_garbage_collection():
+    # Markets are read by tens of thousands.
+    with without_garbage_collection():
         table, catalog = library.table(library.select(Selection(clouds=clouds))).with_last_seen(), library.catalog
     figures = tuple(one for cloud in clouds for one in library.store.interruptions(cloud))
     return MarketData(table, catalog, figures)
@@ -106,15 +106,3 @@ def computer_zone() -> tzinfo:
         offset = datetime.now().astimezone().tzinfo
         assert offset is not None
         return offset
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Markets are read by tens of thousands and all stay: collecting would double the time to read them."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -306,7 +306,7 @@ def shared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[Ledge
         before = so_far[row.run]
         so_far[row.run] += _weight(row)
         whole, total = amount[row.run], totals[row.run] or 1
-        found.append(replace(row, on_demand=whole * so_far[row.run] // total - whole * before // total))
+        found.append(row._replace(on_demand=whole * so_far[row.run] // total - whole * before // total))
     return found
 
 

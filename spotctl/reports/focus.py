@@ -1,4 +1,4 @@
-"""The ledger in the columns of FOCUS 1.2, the FinOps Open Cost and Usage Specification, as CSV.
+"""The ledger in the columns of FOCUS 1.2 or 1.0, the FinOps Open Cost and Usage Specification, as CSV.
 
 https://focus.finops.org/focus-specification/v1-2/. It has all mandatory columns, and the conditional
 ones that apply to rented machines; columns that begin with `x_` are ours. `ListCost` is the list price of the
@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
@@ -66,12 +66,12 @@ _CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
 }
 
 
-def as_csv(report: Report) -> str:
-    """A line per ledger row."""
+def as_csv(report: Report, columns: Sequence[str]) -> str:
+    """A line per ledger row, with `COLUMNS` or `COLUMNS_1_0`."""
     run_of = {run.run: run for run in report.runs}
     text = io.StringIO()
     lines = [_line(row, run_of[row.run]) for row in report.rows]
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
@@ -131,7 +131,7 @@ def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     """What was paid, and the list price of the same quantity."""
     paid = _dollars(row.amount)
     # Nothing is billed for a replayed market.
-    billed = "0" if row.market.cloud == "local" else paid
+    billed = "0.0" if row.market.cloud == "local" else paid
     money = {"BilledCost": billed, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": paid}
     if row.kind is ChargeKind.CORRECTION or not row.price:
         return money
@@ -177,10 +177,11 @@ def _dollars(amount: int) -> str:
 
 
 def _plain(value: Decimal) -> str:
-    """Without an exponent: FOCUS allows it, but many readers do not."""
+    """Without an exponent: FOCUS allows it, but many readers do not. Always with a point, so that no reader takes a
+    column for integers because its first amounts are whole."""
     rounded = value.quantize(PLACES, context=_EXACT)
-    text = f"{rounded or abs(rounded):f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    whole, _, decimals = f"{rounded or abs(rounded):f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0') or '0'}"
 
 
 COLUMNS = (
@@ -236,3 +237,8 @@ COLUMNS = (
     "x_SpotctlUse",
 )
 """The columns of FOCUS 1.2 in order. Commitment discounts, invoices and sub-accounts are unknown here, hence null."""
+
+COLUMNS_1_0 = tuple(
+    name for name in COLUMNS if name not in ("BillingAccountType", "InvoiceId", "ServiceSubcategory", "SkuMeter")
+)
+"""Without those that later versions introduced."""

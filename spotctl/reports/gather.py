@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.errors import BadRequest
+from spotctl.garbage import without_garbage_collection
 from spotctl.ledger.read import read
 from spotctl.reports.cost import Report, report
 from spotctl.reports.grouping import By
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int) -> Report:
     """The report on what some jobs (empty: all) cost within a period."""
     _check_known(jobs, job_names(settings))
-    # Only these jobs are read: missing prices of another job must not prevent this report.
-    runs = read(settings, jobs)
-    timelines = in_order(timeline_of(one.events, one.state) for one in runs)
-    rows = [row for one in runs for row in one.ledger.rows]
-    return report(rows, timelines, period, by, now, settings.monthly_budget)
+    with without_garbage_collection():
+        # Only these jobs are read: missing prices of another job must not prevent this report.
+        runs = read(settings, jobs)
+        timelines = in_order(timeline_of(one.events, one.state) for one in runs)
+        rows = [row for one in runs for row in one.ledger.rows]
+        return report(rows, timelines, period, by, now, settings.monthly_budget)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from pricing_data.market import Market
 from pricing_data.units import to_datetime
@@ -16,7 +16,7 @@ UNTAGGED = "untagged"
 _SPOT, _ON_DEMAND = "spot", "on-demand"
 
 
-class By(Enum):
+class By(StrEnum):
     """A property by which costs are grouped."""
 
     JOB = "job"

@@ -76,4 +76,4 @@ def _cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
         length = row.end - row.begin
         return amount * (end - row.begin) // length - amount * (begin - row.begin) // length
 
-    return replace(row, begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand))
+    return row._replace(begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand))

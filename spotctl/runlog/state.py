@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from bidbrain.billing import highest_price
 from pricing_data.market import Market
@@ -63,7 +62,7 @@ class Allocation:
         return highest_price(self.market.cloud, self.bid, self.on_demand)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Held:
     """A machine, also after its end.
 
@@ -118,7 +117,7 @@ class BackOff:
     exists: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunState:
     """A run as its events tell it.
 
@@ -198,33 +197,38 @@ class RunState:
         return min((at for at in planned if at is not None), default=None)
 
 
+_Value = TypeVar("_Value", RunState, Held)
+
+
+def _changed(value: _Value, **changes: Any) -> _Value:  # noqa: ANN401 - of any field
+    """`dataclasses.replace`, many times as fast: the log of a year makes tens of thousands of states."""
+    changed = object.__new__(type(value))
+    vars(changed).update(vars(value), **changes)
+    return changed
+
+
 def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
     """The state after events."""
     state, last = state or RunState(), None
-    at = state.at
-    for is_plain, alike in groupby(rows, _is_plain_progress):
-        paces, progress = list(state.paces), state.progress
-        for last in alike:
-            at = max(at, last.at)
-            if not is_plain:
-                state = _step(state, last)
-            elif isinstance(last.event, ev.Progressed):
-                progress = last.event
-                _add_pace(paces, last.at, last.event.clock)
-        if is_plain:
-            state = replace(state, progress=progress, paces=tuple(paces))
-    return state if last is None else replace(state, run=last.run, at=at, last_row=last.id)
-
-
-def _is_plain_progress(row: LogRow) -> bool:
-    """Most events of a training say only how far it is. They are applied together, which is much faster."""
-    event = row.event
-    return isinstance(event, ev.Progressed) and not (event.ready or event.left or event.redone)
+    at, paces, progress = state.at, list(state.paces), state.progress
+    for last in rows:
+        event = last.event
+        at = max(at, last.at)
+        if not isinstance(event, ev.Progressed):
+            state = _step(state, last)
+            continue
+        # Most events of a training say only how far it is. They are applied together, which is much faster.
+        if event.ready or event.left or event.redone:
+            state = _turns(state, event)
+        progress = event
+        _add_pace(paces, last.at, event.clock)
+    state = _changed(state, progress=progress, paces=tuple(paces))
+    return state if last is None else _changed(state, run=last.run, at=at, last_row=last.id)
 
 
 def after(state: RunState, row: LogRow) -> RunState:
     """The state after one more event."""
-    return replace(_step(state, row), run=row.run, at=max(state.at, row.at), last_row=row.id)
+    return _changed(_step(state, row), run=row.run, at=max(state.at, row.at), last_row=row.id)
 
 
 def _step(state: RunState, row: LogRow) -> RunState:
@@ -238,28 +242,28 @@ def _step(state: RunState, row: LogRow) -> RunState:
 
 
 def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
-    return replace(state, began=event, started=at, quotas=event.quotas)
+    return _changed(state, began=event, started=at, quotas=event.quotas)
 
 
 def _shared(state: RunState, event: ev.QuotasShared, _: int) -> RunState:
-    return replace(state, quotas=event.quotas)
+    return _changed(state, quotas=event.quotas)
 
 
 def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
-    return replace(state, reason=event.reason)
+    return _changed(state, reason=event.reason)
 
 
 def _intended(state: RunState, event: Intended, _: int) -> RunState:
-    return replace(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
+    return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
 
 
 def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
     orders, ordered = {**state.orders, event.intent: event}, {**state.ordered, event.intent: at}
-    return _intended(replace(state, orders=orders, ordered=ordered), event, at)
+    return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
 
 
 def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:
-    return _machines(_intended(state, event, at), event.machines, lambda held: replace(held, returned_at=at))
+    return _machines(_intended(state, event, at), event.machines, lambda held: _changed(held, returned_at=at))
 
 
 def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
@@ -284,32 +288,32 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
         )
     denied = frozenset(one for one in state.denied if not came or one[1] is not (order.bid is not None))
     closed = _closed(state, event.intent)
-    return replace(closed, allocations=allocations, machines={**came, **state.machines}, denied=denied)
+    return _changed(closed, allocations=allocations, machines={**came, **state.machines}, denied=denied)
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     order = state.orders[event.intent]
     market, spot = order.market, order.bid is not None
-    state = replace(state, refusal=event.message)
+    state = _changed(state, refusal=event.message)
     if event.why == NO_MARKET:
         closed = _closed(state, event.intent)
-        return replace(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None, exists=False)})
+        return _changed(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None, exists=False)})
     if event.why == ABANDONED:
-        state = replace(state, unclear={**state.unclear, event.intent: at})
+        state = _changed(state, unclear={**state.unclear, event.intent: at})
     if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
-        state = replace(state, denied=state.denied | {(market, spot)})
+        state = _changed(state, denied=state.denied | {(market, spot)})
     return _backed_off(_closed(state, event.intent), market, at, eviction=False)
 
 
 def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
-    return replace(state, unclear={order: since for order, since in state.unclear.items() if order != event.intent})
+    return _changed(state, unclear={order: since for order, since in state.unclear.items() if order != event.intent})
 
 
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     intent = state.open.get(event.intent)
     if isinstance(intent, ev.RenewIntended):
         until, alive = intent.lease_until, [name for name in intent.machines if state.machines[name].alive]
-        state = _machines(state, alive, lambda held: replace(held, lease_until=max(until, held.lease_until)))
+        state = _machines(state, alive, lambda held: _changed(held, lease_until=max(until, held.lease_until)))
     return _closed(state, event.intent)
 
 
@@ -319,18 +323,18 @@ def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
     if event.machines:
-        return _machines(state, event.machines, lambda held: replace(held, leaves_at=event.at))
+        return _machines(state, event.machines, lambda held: _changed(held, leaves_at=event.at))
     leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
-    return replace(state, allocations={**state.allocations, event.allocation: leaving})
+    return _changed(state, allocations={**state.allocations, event.allocation: leaving})
 
 
 def _ran(state: RunState, event: ev.MachineRan, at: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: replace(held, running=True, ran=at))
+    return _machines(state, (event.id,), lambda held: _changed(held, running=True, ran=at))
 
 
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     first = state.machines[event.id].warned_until is None
-    state = _machines(state, (event.id,), lambda held: replace(held, warned_until=event.deadline))
+    state = _machines(state, (event.id,), lambda held: _changed(held, warned_until=event.deadline))
     # The back-off begins with the eviction: until then, the market would sell the same machines again.
     until = max(at, event.deadline)
     if not first:
@@ -340,17 +344,17 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
-    state = _machines(state, (event.id,), lambda held: replace(held, ended=event.at, end_reason=event.reason))
+    state = _machines(state, (event.id,), lambda held: _changed(held, ended=event.at, end_reason=event.reason))
     if state.machines[event.id].useless:
         return _avoided(state, event.id, at, lambda one: one.useless, eviction=False)
     if event.reason != EVICTED:
         return state
-    state = replace(state, evictions=state.evictions + 1)
+    state = _changed(state, evictions=state.evictions + 1)
     return state if warned else _avoided(state, event.id, at, lambda one: one.ended == event.at, eviction=True)
 
 
 def _listed_again(state: RunState, event: ev.MachineListedAgain, _: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: replace(held, ended=None, end_reason=""))
+    return _machines(state, (event.id,), lambda held: _changed(held, ended=None, end_reason=""))
 
 
 def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool) -> RunState:
@@ -362,17 +366,21 @@ def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], 
 
 
 def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
-    return replace(state, sent=(*state.sent, event))
+    return _changed(state, sent=(*state.sent, event))
 
 
 def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
+    paces = list(state.paces)
+    _add_pace(paces, at, event.clock)
+    return _changed(_turns(state, event), progress=event, paces=tuple(paces))
+
+
+def _turns(state: RunState, event: ev.Progressed) -> RunState:
+    """Machines that began or stopped to work, and work that was repeated."""
     ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
     state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
     state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
-    redone = (*state.redone, *event.redone) if event.redone else state.redone
-    paces = list(state.paces)
-    _add_pace(paces, at, event.clock)
-    return replace(state, progress=event, redone=redone, paces=tuple(paces))
+    return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
 
 
 def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
@@ -385,36 +393,36 @@ def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
 def _turned(held: Held, at: int, *, works: bool) -> Held:
     worked = len(held.turns) % 2 == 1
     # A restarted controller may report the same event twice.
-    return held if works == worked else replace(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
+    return held if works == worked else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
 
 
 def _planned(state: RunState, event: ev.Planned, _: int) -> RunState:
-    return replace(state, planned=event)
+    return _changed(state, planned=event)
 
 
 def _worked(state: RunState, event: Event, at: int) -> RunState:
-    return replace(state, work=attempts.STEPS[type(event)](state.work, event, at))
+    return _changed(state, work=attempts.STEPS[type(event)](state.work, event, at))
 
 
 def _over_budget(state: RunState, event: ev.BudgetExceeded, _: int) -> RunState:
-    return replace(state, over_budget={**state.over_budget, event.action: event})
+    return _changed(state, over_budget={**state.over_budget, event.action: event})
 
 
 def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
-    return state if state.stopping else replace(state, stopping=event, stopped=at)
+    return state if state.stopping else _changed(state, stopping=event, stopped=at)
 
 
 def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
-    return replace(state, ended=event)
+    return _changed(state, ended=event)
 
 
 def _closed(state: RunState, intent: int) -> RunState:
-    return replace(state, open={number: event for number, event in state.open.items() if number != intent})
+    return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
 
 
 def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
     changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
-    return replace(state, machines={**state.machines, **changed}) if changed else state
+    return _changed(state, machines={**state.machines, **changed}) if changed else state
 
 
 def _backed_off(state: RunState, market: Market, at: int, *, eviction: bool) -> RunState:
@@ -422,7 +430,7 @@ def _backed_off(state: RunState, market: Market, at: int, *, eviction: bool) -> 
     # A market that was fine for long enough starts with the shortest back-off again.
     times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
     back_off = BackOff(at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF), times, at if eviction else None)
-    return replace(state, back_offs={**state.back_offs, market: back_off})
+    return _changed(state, back_offs={**state.back_offs, market: back_off})
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import quote
 
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog, LogFailed
@@ -42,8 +43,7 @@ _TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQ
 """Errors of the disk or of another process. Any other one means that the file is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogRow:
+class LogRow(NamedTuple):
     """An event with its position in the log and its time."""
 
     id: int

@@ -93,7 +93,7 @@ def _samples(figures: RunFigures) -> Iterator[tuple[_Metric, Labels, float]]:
         yield _CLOCK, run, state.progress.clock
         yield from _known(_LOSS, run, state.progress.loss)
         yield from _known(_GOAL, run, figures.goal)
-    if state.paces:
+    if state.paces and state.work.attempt is None:
         yield _SILENCE, run, (figures.now - state.paces[-1][0]) / SECOND
     if state.ended is not None:
         yield from _known(_LOST, run, state.ended.facts.get("updates_lost"))

@@ -1,8 +1,8 @@
 """Recounts what runs cost without the product's code: `python -m tests.spotctl.ledger.recount HOME [--prices FILE]`.
 
-It reads the event log with `sqlite3` and `json`, and the prices from the log, or those of spot machines from a Parquet
-file with the columns market, time and price (`pricing_data/samples/prices.parquet` has those of the local market). It
-counts the bill second by second, and for trainings what the same work would have cost on demand. Then it compares both
+It reads the event log with `sqlite3` and `json`, and the prices from the log, or those of spot machines from a
+Parquet file with the columns market, time and price (`pricing_data/samples/prices.parquet` has those of the local
+market). It counts the bill second by second, and what the same work would have cost on demand. Then it compares both
 with `spotctl report cost --by run --json`: the bill to the nano-dollar; the on-demand cost may differ if a thousandth
 more or less time at work, which is as exact as whole seconds are, begins another hour.
 """
@@ -62,25 +62,52 @@ def _recount(raw: seconds.Raw, prices: seconds.Steps | None) -> Recount:
 
 
 def _on_demand(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> tuple[int | None, int, int]:
-    """Clocks at the median of their time at work, on the on-demand machines of the plan, with begun hours."""
+    """The work of a run on the on-demand machines of the plan, with begun hours."""
     if bodies[-1][2]["outcome"] == "failed":
         return 0, 0, 0
     offer = next((body.get("instead") for _, kind, body in bodies if kind == "Planned"), None)
+    needed = _clocks(log, bodies) if log.training else _kept(log, bodies)
+    if offer is None or needed is None:
+        return None, 0, 0
+    span = needed / (offer["machines"] * offer["nu"])
+    return (_cost(offer, span), _cost(offer, 0.999 * span), _cost(offer, 1.001 * span)) if needed else (0, 0, 0)
+
+
+def _clocks(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> float | None:
+    """What the clocks of a training need, each at the median of their time at work."""
     done = list[tuple[int, int]]()
     for at, kind, body in bodies:
         if kind == "Progressed" and body["clock"] > (done[-1][0] if done else 0):
             done = [*(done[::2] if len(done) >= MOST_MOMENTS else done), (body["clock"], at)]
-    if offer is None or not done:
-        return None, 0, 0
+    if not done:
+        return None
     worked = [(clock, _worked(log, at)) for clock, at in done]
     spans = [((y - x) / (b - a), b - a) for (a, x), (b, y) in pairwise(worked)]
     each = sorted(span for span, count in spans for _ in range(count) if span > 0)
     first, opening = worked[0]
     middle = each[(len(each) + 1) // 2 - 1] if each else opening / first
     count = sum(number for _, number in spans) + min(first, opening / middle)
-    needed = min(count * middle, _worked(log, log.last))
-    span = needed / (offer["machines"] * offer["nu"])
-    return _cost(offer, span), _cost(offer, 0.999 * span), _cost(offer, 1.001 * span)
+    return min(count * middle, _worked(log, log.last))
+
+
+def _kept(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> float | None:
+    """The time at work of a command, in the share that checkpoints kept or its end did."""
+    last = log.last if log.stopped is None else log.stopped
+    spans = list[list[int]]()  # Of each attempt: its number, begin, end, and what it kept.
+    for at, kind, body in bodies:
+        if kind == "AttemptBegan":
+            spans.append([body["attempt"], at, last, -1])
+        elif kind == "AttemptStopped":
+            spans[-1][2:] = [at, max(spans[-1][3], 0)]
+        elif kind == "Checkpointed" and body["rank"] == 0 and spans and body["attempt"] == spans[-1][0]:
+            kept = min(at, spans[-1][2]) - spans[-1][1]
+            spans[-1][3] = max(kept, spans[-1][3])
+    if not spans:
+        return None
+    stopped = any(kind == "AttemptStopped" and body["attempt"] == spans[-1][0] for _, kind, body in bodies)
+    done = [kept for *_, kept in spans[:-1]] + [spans[-1][3] if stopped else last - spans[-1][1]]
+    tried = sum(end - begin for _, begin, end, _ in spans)
+    return _worked(log, log.last) * min(sum(done) / tried, 1.0) if tried else 0.0
 
 
 def _cost(offer: dict[str, Any], working: float) -> int:

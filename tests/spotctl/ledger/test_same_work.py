@@ -15,6 +15,7 @@ from spotctl.reports.answers import as_json
 from spotctl.runlog import events as ev
 from spotctl.runlog.state import fold
 from tests.spotctl.cli import spotctl
+from tests.spotctl.ledger.recount import recounted
 from tests.spotctl.reports.made import LOCAL, NIGHT, MadeRun, month, report_of, write_log
 
 PRICE = 400_000_000
@@ -78,7 +79,7 @@ def test_the_interval_holds_the_speed_of_fast_and_slow_clocks() -> None:
     assert saving["on_demand_low_usd"] < saving["on_demand_usd"] <= saving["on_demand_high_usd"]
 
 
-def test_work_of_a_command_that_was_lost_does_not_count() -> None:
+def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
     """Of two hours, the checkpoint after 30 minutes was kept; the second attempt did the rest in 90 minutes."""
     made = MadeRun("c-1", "c", NIGHT, provider="local")
     made.begin(kind="command")
@@ -88,6 +89,7 @@ def test_work_of_a_command_that_was_lost_does_not_count() -> None:
     made.add(NIGHT, ev.Rented(1, (ev.Granted("m", NIGHT),)))
     made.add(NIGHT, ev.MachineRan("m"))
     made.add(NIGHT, ev.AttemptBegan(1, ("m",), 1))
+    made.add(NIGHT, ev.Progressed(1, None, 0, ready=(ev.Moment("m", NIGHT),)))
     made.add(NIGHT + 30 * MINUTE, ev.Checkpointed(1, 0, 1, 9, 1.0, 60.0))
     made.add(NIGHT + 120 * MINUTE, ev.AttemptStopped(1, "warned"))
     made.add(NIGHT + 120 * MINUTE, ev.AttemptBegan(2, ("m",), 1))
@@ -100,6 +102,8 @@ def test_work_of_a_command_that_was_lost_does_not_count() -> None:
     # 120 of 210 minutes were useful; with 5 to start, three hours have begun.
     assert float(found.useful) == pytest.approx(120 / 210)
     assert found.amount == 3 * PRICE * 3600
+    write_log([made], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["c-1"].on_demand == 3 * PRICE
 
 
 def test_the_steps_add_up_to_what_was_saved() -> None:

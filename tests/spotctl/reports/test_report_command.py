@@ -61,13 +61,13 @@ def test_job_and_since_select_runs(runs: list[MadeRun]) -> None:
     assert groups("--since", "2026-06-02", "--job", "nightly-recsys") == [runs[1].run]
 
 
-@pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus"])
+@pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus", "focus-1.0"])
 def test_every_format_goes_to_stdout_or_a_file(runs: list[MadeRun], format_: str, tmp_path: Path) -> None:
     path = tmp_path / "costs"
     printed = spotctl("report", "cost", "--format", format_)
     ended = spotctl("report", "cost", "--format", format_, "--out", path)
     assert (printed.code, ended.code, ended.out) == (0, 0, "")
-    assert "nightly-recsys" in printed.out or format_ == "focus"
+    assert "nightly-recsys" in printed.out or "focus" in format_
     assert len(path.read_text().splitlines()) >= len(runs)
 
 
@@ -131,7 +131,7 @@ def test_errors_are_one_line(runs: list[MadeRun], words: list[str], message: str
     assert not path.exists()
 
 
-@pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus"])
+@pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus", "focus-1.0"])
 def test_no_runs_cost_nothing(format_: str, tmp_path: Path) -> None:
     out = tmp_path / "costs"
     assert spotctl("report", "cost", "--format", format_, "--out", out).code == 0
@@ -227,7 +227,7 @@ def test_focus_rules(runs: list[MadeRun]) -> None:
 
 
 def test_focus_has_a_period_for_charges_after_the_end_of_a_machine() -> None:
-    lines = list(csv.DictReader(io.StringIO(focus.as_csv(report_of([started_hour()])))))
+    lines = list(csv.DictReader(io.StringIO(focus.as_csv(report_of([started_hour()]), focus.COLUMNS))))
     assert all(line["ChargePeriodStart"] < line["ChargePeriodEnd"] for line in lines)
     assert [line["ChargePeriodEnd"] for line in lines][-1] == "2026-06-01T04:00:00Z"
     assert sum(Decimal(line["PricingQuantity"]) for line in lines) == pytest.approx(Decimal(2))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -103,7 +102,7 @@ def test_a_line_in_another_currency_is_reported_and_not_compared(provider: str, 
 
 def test_a_charge_after_the_end_of_a_machine_belongs_to_its_last_period() -> None:
     """A started hour that is charged in full, in two lines."""
-    rows = [replace(row, market=AWS[0]) for row in started_hour().rows()]
+    rows = [row._replace(market=AWS[0]) for row in started_hour().rows()]
     ends = [NIGHT, NIGHT + HOUR, NIGHT + HOUR + 20 * MINUTE]
 
     def bill(*amounts: str) -> ProviderBill:
@@ -169,7 +168,7 @@ def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
     """Bills name volumes, which the ledger does not know by name: the tag names their run."""
     machine = next(row for row in ROWS[provider] if row.kind.value == "compute")
     cents = 360 * 10**8
-    disk = replace(machine, kind=ChargeKind.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents)
+    disk = machine._replace(kind=ChargeKind.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents)
     kinds = {PER_HOUR[provider]: "EBS:VolumeUsage.gp3 / Storage PD Capacity"}
     volumes = [
         {**WHOLE[provider][0], **kinds, RESOURCE[provider]: name, COST[provider]: amount}
