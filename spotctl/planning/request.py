@@ -14,7 +14,7 @@ from pricing_data.catalog import Catalog
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
-from pricing_data.units import DAY, format_time
+from pricing_data.units import DAY, HOUR, format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
@@ -88,7 +88,8 @@ def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     measured, profiles = None if request.hours else hours_of(spec, learned), request.profiles.get(spec.name, ())
     if measured is None:
         return Job(spec, deadline, request.hours, request.place, profiles=profiles)
-    return Job(spec, deadline, measured, request.place, "as earlier runs took", profiles)
+    instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
+    return Job(spec, deadline, measured, request.place, f"as earlier runs took{instead}", profiles)
 
 
 def beginning(

@@ -39,7 +39,7 @@ def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
     parallel = spec.program.parallel if isinstance(spec.program, Command) else None
     counted = stop is not None and (stop.clocks is not None or stop.span is not None)
     counted = counted or (parallel is not None and parallel.updates is not None)
-    return None if learned is None or counted or spec.hours is not None else learned.hours
+    return None if learned is None or counted else learned.hours
 
 
 def most_machines(spec: JobSpec) -> int | None:

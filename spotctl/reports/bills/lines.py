@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -10,6 +11,9 @@ from spotctl.errors import BadRequest
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 
 DOLLARS = "USD"
+
+_TRAFFIC = re.compile(r"data ?transfer|(out|in|regional)-bytes|bandwidth|egress", re.IGNORECASE)
+"""In the usage types of AWS, the SKUs of Google Cloud, and the meter categories of Azure."""
 
 
 class BadBill(BadRequest):
@@ -48,6 +52,11 @@ class BillLine:
     run: str | None
     kind: BillKind = BillKind.USAGE
     billed_in: str = DOLLARS
+
+    @property
+    def is_traffic(self) -> bool:
+        """Whether it charges for data that was sent."""
+        return not self.is_machine and _TRAFFIC.search(self.what) is not None
 
     @property
     def nanos(self) -> int:

@@ -4,6 +4,9 @@ Bills divide time into hours or days and the ledger into intervals of one price,
 machine whose sums agree, agrees. Otherwise its time is examined: what no bill line covers is missing in the bill, what
 no ledger row covers is missing in the ledger, and the rest differs. Duplicate lines, and lines in another currency than
 the ledger's, are listed and left out of the sums.
+
+Of traffic, the ledger has moves of checkpoints between regions only: machines do not measure what else they send. What
+the bill charges beyond these moves is added up, and is no difference.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
-from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, LedgerRow
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow
 from spotctl.reports.bills.lines import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.reports.cost import NOT_MACHINE_TIME
 
@@ -74,6 +78,8 @@ class Agreement:
     untagged: int
     """The ledger's amount for disks, addresses and traffic if the bill has no tags; not compared."""
     adjustments: tuple[Adjustment, ...] = ()
+    unmeasured: int = 0
+    """Traffic in the bill beyond that in the ledger; not compared."""
     converted: tuple[str, ...] = ()
     """The currencies that were converted with the bill's own rates."""
 
@@ -111,10 +117,12 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
     lines_of, others = _own_lines(usage, run_of, has_tags=bill.has_tags)
     rows_of: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in compared:
-        rows_of[_other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()].append(row)
-    names = sorted({*rows_of, *lines_of})
+        rows_of[_name_of(row)].append(row)
+    unmeasured = {name: more for name in lines_of if (more := _unmeasured(rows_of[name], lines_of[name])) > 0}
     differences = [
-        one for name in names for one in _compare(name, rows_of.get(name, ()), lines_of.get(name, ()), tolerance)
+        one
+        for name in sorted({*rows_of, *lines_of})
+        for one in _compare(name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance)
     ]
     own = [line for lines in lines_of.values() for line in lines]
     return Agreement(
@@ -123,13 +131,14 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
         machines=len({row.machine for row in compared} | {line.resource for line in own if line.is_machine}),
         lines=len(own),
         ledger=sum(row.amount for row in compared),
-        bill=sum(line.nanos for line in own if line.currency == DOLLARS),
+        bill=sum(line.nanos for line in own if line.currency == DOLLARS) - sum(unmeasured.values()),
         others=sum(line.nanos for line in others if line.currency == DOLLARS),
         other_lines=len(others),
         unsettled=len(mine) - len(settled),
         outside=len(settled) - len(within),
         untagged=sum(row.amount for row in within) - sum(row.amount for row in compared),
         adjustments=tuple(_adjustments(bill, run_of)),
+        unmeasured=sum(unmeasured.values()),
         converted=tuple(sorted({line.billed_in for line in own} - {DOLLARS})),
     )
 
@@ -163,14 +172,30 @@ def _own_lines(
         if line.is_machine and (run or not has_tags):
             own[line.resource].append(line)
         elif run and has_tags:
-            own[_other_charges(run)].append(line)
+            own[_traffic(run) if line.is_traffic else _other_charges(run)].append(line)
         else:
             others.append(line)
     return own, others
 
 
+def _name_of(row: LedgerRow) -> str:
+    if row.kind is ChargeKind.EGRESS:
+        return _traffic(row.run)
+    return _other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()
+
+
 def _other_charges(run: str) -> str:
     return f"other charges of {run}"
+
+
+def _traffic(run: str) -> str:
+    return f"traffic of {run}"
+
+
+def _unmeasured(rows: Sequence[LedgerRow], lines: Sequence[BillLine]) -> int:
+    """What a bill charges for traffic beyond the ledger's; doubled lines are differences of their own."""
+    once, _ = _without_duplicates([line for line in lines if line.is_traffic and line.currency == DOLLARS])
+    return sum(line.nanos for line in once) - sum(row.amount for row in rows) if once else 0
 
 
 def _compare(
@@ -215,7 +240,7 @@ def _of_line(kind: DifferenceKind, name: str, line: BillLine) -> BillDifference:
 
 
 def _is_close(ledger: int, bill: int, lines: int, tolerance: float) -> bool:
-    return abs(ledger - bill) <= max(tolerance * max(abs(ledger), abs(bill)), MICRO * max(lines, 1))
+    return tolerance == inf or abs(ledger - bill) <= max(tolerance * max(abs(ledger), abs(bill)), MICRO * max(lines, 1))
 
 
 # -- time -------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "unsettled_rows": agreement.unsettled,
         "rows_outside_period": agreement.outside,
         "untold_usd": usd(agreement.untagged),
+        "unmeasured_traffic_usd": usd(agreement.unmeasured),
         "adjustments": [
             {"kind": one.kind.value, "usd": usd(one.own), "other_resources_usd": usd(one.others)}
             for one in agreement.adjustments
@@ -51,7 +52,9 @@ def headline(agreement: Agreement) -> str:
     rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
     if foreign := sum(one.kind is DifferenceKind.OTHER_CURRENCY for one in agreement.differences):
         rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
-    return f"{text}, the rest is {', '.join(rest)}" if rest else text
+    text = f"{text}, the rest is {', '.join(rest)}" if rest else text
+    more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not measured"
+    return f"{text}{more}" if agreement.unmeasured else text
 
 
 def _difference(one: BillDifference) -> dict[str, Any]:
@@ -87,6 +90,11 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
     for adjusted in agreement.adjustments:
         others = f", and {_dollars(adjusted.others)} for other resources" if adjusted.others else ""
         yield f"{adjusted.kind.value}, not compared: {_dollars(adjusted.own)}{others}"
+    if agreement.unmeasured:
+        yield (
+            f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger has the moves of"
+            " checkpoints between regions only: machines do not measure what they send"
+        )
     if agreement.converted:
         yield f"converted from {', '.join(agreement.converted)} at the rates in the bill"
     if agreement.other_lines:

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.files.job import reader
 from spotctl.files.job.reader import written
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.spec import Command, JobSpec, Training
 from spotctl.machines.base import Machine, MachineSupplies, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed, Warnings
@@ -39,7 +40,17 @@ from spotctl.run.reconcile import LeaseTimes, StrategyTerms
 from spotctl.run.service import Runner, RunRules
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import tariff_of
-from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch
+from spotctl.runlog.events import (
+    AttemptBegan,
+    AttemptStopped,
+    Checkpointed,
+    Event,
+    Moment,
+    Progressed,
+    RentIntended,
+    RunBegan,
+    Stretch,
+)
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Held, RunState
 from spotctl.runlog.store import EventLog
@@ -65,7 +76,8 @@ STEP = MINUTE
 @dataclass(frozen=True, slots=True)
 class Truth:
     """How the job really works, which no plan is told: clocks an hour of one machine by type, what is left of them for
-    each doubling of the machines, minutes until a machine works, and minutes lost with one that was not warned."""
+    each doubling of the machines, minutes until a machine works, minutes lost with one that was not warned, and the
+    clocks after which a job ends whose file does not say it."""
 
     per_hour: Mapping[str, float] = field(
         default_factory=lambda: {"c4.2xlarge": 14.0, "c4.xlarge": 7.5, "m3.medium": 0.0}
@@ -74,13 +86,22 @@ class Truth:
     loading: float = 6.0
     lost: float = 5.0
     noise: float = 0.05
+    clocks: int = 250
 
 
 class Shift:
-    """A modeled training of a fixed number of clocks."""
+    """A modeled training, or a command on one machine, which tells of its attempts and checkpoints instead of clocks.
 
-    def __init__(self, clocks: int, truth: Truth, rng: np.random.Generator, begin: int) -> None:
-        self._clocks, self._truth, self._rng = clocks, truth, rng
+    It ends after `clocks` of work, or after `span` of time at work.
+    """
+
+    def __init__(self, spec: JobSpec, truth: Truth, rng: np.random.Generator, begin: int) -> None:
+        stop = spec.program.stop if isinstance(spec.program, Training) else None
+        self._span = inf if stop is None or stop.span is None else stop.span
+        self._is_command = isinstance(spec.program, Command)
+        self._clocks = truth.clocks if stop is None or stop.clocks is None else stop.clocks
+        self._truth, self._rng = truth, rng
+        self._worked = self._saved = 0
         self._pace = float(rng.normal(1.0, truth.noise))
         self._at = begin
         self._done = 0.0
@@ -111,13 +132,34 @@ class Shift:
         again = min(self._redo, now - since)
         self._redo -= again
         before = int(self._done)
-        self._done += self._speed(state) * (now - since - again) / HOUR
+        speed = self._speed(state)
+        self._done += speed * (now - since - again) / HOUR
+        self._worked += now - since if speed else 0
         redone = (Stretch(now - again, now),) if again else ()
+        over = self._done >= self._clocks or self._worked >= self._span
         clock = min(int(self._done), self._clocks)
+        if self._is_command:
+            return self._as_command(state, now, left, over=over)
         told = Progressed(clock, self._loss(), self._stage(state), ready=ready, left=left, redone=redone)
-        if clock == self._clocks:
+        if over:
             return WorkReport(told, DONE, f"{clock} clocks")
         return WorkReport(told if clock > before or ready or left or redone else None)
+
+    def _as_command(self, state: RunState, now: int, left: tuple[Moment, ...], *, over: bool) -> WorkReport:
+        """An attempt on a machine that can work, with checkpoints as often as `lost` says."""
+        work = state.work
+        events: list[Event] = []
+        machines = [held.id for held in self._working(state)]
+        if work.runs and work.attempt is not None and work.attempt.machines[0] not in machines:
+            events += [AttemptStopped(work.number, "gone"), Progressed(work.number, None, 0, left=left)]
+        elif work.runs and now - self._saved >= self._truth.lost * MINUTE:
+            self._saved = now
+            events.append(Checkpointed(work.number, 0, 1, 1, 0.0, 60.0))
+        elif machines and not work.runs:
+            self._saved = now
+            begun = tuple(Moment(name, now) for name in machines[:1])
+            events += [AttemptBegan(work.number + 1, (machines[0],), 1), Progressed(work.number + 1, None, 0, begun)]
+        return WorkReport(events=tuple(events), outcome=DONE if over else None)
 
     def _news(
         self, known: dict[str, int], state: RunState, now: int, when: Callable[[Held], int | None]
@@ -139,15 +181,14 @@ class Shift:
         if any(held.id in self._ready for held in fresh):
             self._redo += round(self._truth.lost * MINUTE)
 
-    def _working(self, state: RunState) -> list[str]:
+    def _working(self, state: RunState) -> list[Held]:
         return [
-            state.allocations[held.allocation].market.instance_type
-            for held in state.alive
-            if held.id in self._ready and held.id not in self._left and not held.returning
+            held for held in state.alive if held.id in self._ready and held.id not in self._left and not held.returning
         ]
 
     def _speed(self, state: RunState) -> float:
-        types = [name for name in self._working(state) if self._truth.per_hour[name]]
+        machines = [state.allocations[held.allocation].market.instance_type for held in self._working(state)]
+        types = [name for name in machines if self._truth.per_hour[name]]
         scaling = self._truth.doubling ** np.log2(max(len(types), 1))
         return float(self._pace * scaling * sum(self._truth.per_hour[name] for name in types))
 
@@ -216,7 +257,7 @@ def _night(
         journal.write(expectation(found))
         return found.decider, terms_of(found, provider.offers())
 
-    work = Shift(_clocks(spec), truth, rng, begin)
+    work = Shift(spec, truth, rng, begin)
     folder = Path()
     environment = RunEnvironment(
         run, "tests", provider, provider.now, LeaseTimes(), folder, folder, folder, MachinePaths.here(folder, folder)
@@ -226,12 +267,6 @@ def _night(
     runner = Runner(journal, environment, work, rules, RetryPolicy(attempts=1))
     runner.run(lambda: provider.advance(STEP / SECOND), lambda: wall + (provider.now() - begin))
     return run
-
-
-def _clocks(spec: JobSpec) -> int:
-    assert isinstance(spec.program, Training)
-    assert spec.program.stop.clocks is not None
-    return spec.program.stop.clocks
 
 
 if __name__ == "__main__":

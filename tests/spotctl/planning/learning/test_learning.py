@@ -260,6 +260,8 @@ def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_ru
     assert learned.hours is not None
     for stop, expected in (("minutes: 90", None), ("clocks: 9", None), ("loss: 0.1", learned.hours)):
         assert hours_of(loads(text % stop, Path("job.yaml")), learned) == expected
+    # The time that earlier runs took overrules the one that the job file says.
+    assert hours_of(loads(f"{text % 'loss: 0.1'}hours: 9h\n", Path("job.yaml")), learned) == learned.hours
 
 
 def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:

@@ -191,8 +191,26 @@ def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
 
 def test_traffic_of_a_machine_is_not_machine_time(path: Path) -> None:
     traffic = {**WHOLE["aws"][0], "lineItem/UsageType": "DataTransfer-Out-Bytes", "lineItem/UnblendedCost": "0.3"}
-    found = only(compared("aws", [*WHOLE["aws"], traffic], path))
-    assert (found.kind, found.resource) == (DifferenceKind.MISSING_IN_LEDGER, "other charges of job-1")
+    found = compared("aws", [*WHOLE["aws"], traffic], path)
+    assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
+    assert found.bill == pytest.approx(found.ledger, rel=1e-6)
+    assert views.headline(found) == "100% agreed; $0.300000 of traffic in the bill was not measured"
+    assert "not compared: $0.300000 of traffic in the bill" in "\n".join(views.as_lines(found, "bill.csv"))
+    assert only(compared("aws", [*WHOLE["aws"], traffic, traffic], path)).kind is DifferenceKind.DUPLICATE
+
+
+def test_moves_of_checkpoints_are_compared_with_the_traffic_of_the_bill(path: Path) -> None:
+    machine = next(row for row in ROWS["aws"] if row.kind is ChargeKind.COMPUTE)
+    sent = machine._replace(kind=ChargeKind.EGRESS, amount=360 * 10**9)
+
+    def billed(dollars: str) -> Agreement:
+        line = {**WHOLE["aws"][0], "lineItem/UsageType": "USE1-USW2-AWS-Out-Bytes", "lineItem/UnblendedCost": dollars}
+        path.write_text(as_csv([*WHOLE["aws"], line]))
+        return reconcile([*ROWS["aws"], sent], read_bill(path), 0.001)
+
+    assert (billed("0.1").agrees, billed("0.1").unmeasured) == (True, 0)
+    assert (billed("0.4").agrees, billed("0.4").unmeasured) == (True, 3 * 360 * 10**9)
+    assert only(billed("0.05")).resource == "traffic of job-1"
 
 
 def test_taxes_and_lines_without_a_resource_are_ignored(path: Path) -> None:
@@ -249,8 +267,8 @@ def test_other_currencies_are_converted_at_the_rate_of_the_bill(provider: str, p
 
 def test_azure_charges_traffic_on_the_id_of_the_machine_and_its_period_includes_the_last_day(path: Path) -> None:
     traffic = {**WHOLE["azure"][0], "MeterCategory": "Bandwidth", "CostInBillingCurrency": "0.3"}
-    found = only(compared("azure", [*WHOLE["azure"], traffic], path))
-    assert (found.kind, found.resource) == (DifferenceKind.MISSING_IN_LEDGER, "other charges of job-1")
+    found = compared("azure", [*WHOLE["azure"], traffic], path)
+    assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
     last = [{**line, "BillingPeriodEndDate": line["Date"]} for line in WHOLE["azure"] if line["Date"] == "06/01/2026"]
     agreement = compared("azure", last, path)
     assert agreement.ledger == pytest.approx(agreement.bill, rel=1e-6)
