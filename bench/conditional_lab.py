@@ -1,9 +1,10 @@
 """Do conditional eviction estimates pay in decisions? python -m bench.conditional_lab SCENARIO.yaml [STARTS]
 
-Two estimators answer for every bid at once, from what is known at a moment. `nearby` weights past starts by how alike
-the market was then (price level, moves within the hour, time since the last move). `boosted` is one forest over starts
-and bids, fitted once to the training span. Both scale the whole survival curve of a bid. Printed are their Brier scores
-over the test span, next to the plain share, and what proteus and lookahead cost with each, at several prices of time.
+Estimators answer for every bid at once, from what is known at a moment. `present` is that of `lookahead-present`.
+`nearby` weights past starts by how alike the market was then (price level, moves within the hour, time since the last
+move). `boosted` is one forest of deep trees over starts and bids. All are fitted once to the training span. Printed are
+their Brier scores over the test span, next to the plain share; then what lookahead costs with the plain shares and with
+`present`, at several prices of time.
 """
 
 from __future__ import annotations
@@ -13,25 +14,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
+from bidbrain.backtest.results import JobResult
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import inputs_of
 from bidbrain.eviction import boosting
 from bidbrain.eviction.crossing import Floats
 from bidbrain.eviction.path import PricePath
-from bidbrain.strategies.base import Decision, Offer, Situation, Strategy
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.lookahead import Lookahead
-from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, hour_of, survival_curve
-from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.proteus import Proteus
+from bidbrain.strategies.lookahead_hour import DISTANCES, survival_curve
+from bidbrain.strategies.present_hours import InThePresent, PresentHours
 from bidbrain.strategies.recovery import AGILE
-from bidbrain.strategies.registry import StrategySetup, application_of, odds_of
+from bidbrain.strategies.registry import StrategySetup, application_of, lookahead_present_of
 from pricing_data.library import Library
 from pricing_data.market import Market
 from pricing_data.series import Ints
@@ -39,7 +39,7 @@ from pricing_data.store import PriceStore
 from pricing_data.units import HOUR, MINUTE
 from spotctl.files import scenario as scenario_file
 
-PRICES_OF_TIME = (8.0, 12.0, 16.0, 20.0)
+PRICES_OF_TIME = (8.0, 12.0, 16.0)
 STARTS = 10
 _STEP = 10 * MINUTE
 _ROWS = 20_000
@@ -147,53 +147,27 @@ def _with_share(past: Past, market: Market, times: Ints, distances: Ints, place:
     return np.column_stack([past.features(market, times, distances), share])
 
 
-ESTIMATORS: dict[str, Callable[[Past], Estimator]] = {"plain": plain, "nearby": nearby, "boosted": boosted}
-
-
-@dataclass
-class Conditioned:
-    """A strategy that is given the odds of the moment before each decision."""
-
-    past: Past
-    estimator: Estimator
-    make: Callable[[Mapping[Market, Floats]], Strategy]
-    name: str
-
-    def decide(self, situation: Situation) -> Decision:
-        """The decision with the odds of now."""
-        now = np.array([situation.now], dtype=np.int64)
-        return self.make({one.market: self.estimator(one.market, now)[0] for one in self.past.inputs.offers}).decide(
-            situation
-        )
-
-
-def _curve(past: Past, market: Market, beta: Floats) -> Floats:
-    """The plain curve with its hazard scaled so that it ends at the probability of the moment."""
-    plain_curve = past.curves[market]
-    before = np.log(np.clip(plain_curve[:, -1], 1e-6, 1 - 1e-6))
-    power = np.log(np.clip(1 - beta, 1e-6, 1 - 1e-6)) / before
-    return np.asarray(np.maximum(plain_curve, 1e-9) ** power[:, None])
-
-
-def lookahead(past: Past, offers: tuple[Offer, ...], usd: float) -> Callable[[Mapping[Market, Floats]], Strategy]:
-    """Lookahead at a price of time, with betas by distance."""
+def present(past: Past) -> Estimator:
+    """What `lookahead-present` is given; the plain share where its past shows too little."""
     application = application_of(past.inputs)
+    hours = PresentHours.of(past.inputs.histories, past.inputs.billing, application.startup_hours)
+    if hours is None:
+        return plain(past)
+    risk, asked = hours.risk, np.log(hours.risk.distances + 1)
 
-    def hour(market: Market, beta: Floats) -> NextHour:
-        return hour_of(_curve(past, market, beta), past.inputs.billing, application.startup_hours)
+    def estimate(market: Market, times: Ints) -> Floats:
+        odds = boosting.log_odds(risk.probabilities(market, past.paths[market], times))
+        return boosting.logistic(np.array([np.interp(np.log(DISTANCES + 1), asked, row) for row in odds]))
 
-    return lambda betas: Lookahead(offers, {one: hour(one, beta) for one, beta in betas.items()}, application, usd)
+    return estimate
 
 
-def proteus(past: Past, offers: tuple[Offer, ...]) -> Callable[[Mapping[Market, Floats]], Strategy]:
-    """Proteus with betas by distance; the median times to eviction stay."""
-    application, odds = application_of(past.inputs), odds_of(past.inputs)
-
-    def changed(market: Market, beta: Floats) -> Odds:
-        before = odds[market]
-        return Odds(before.distances, tuple(np.interp(before.distances, DISTANCES, beta).tolist()), before.medians)
-
-    return lambda betas: Proteus(offers, {one: changed(one, beta) for one, beta in betas.items()}, application)
+ESTIMATORS: dict[str, Callable[[Past], Estimator]] = {
+    "plain": plain,
+    "nearby": nearby,
+    "boosted": boosted,
+    "present": present,
+}
 
 
 def past_of(scenario: Scenario, zone: str) -> Past:
@@ -223,26 +197,23 @@ def brier_scores(scenario: Scenario, pasts: Mapping[str, Past]) -> None:
 
 
 def costs(scenario: Scenario, pasts: Mapping[str, Past]) -> None:
-    """Prints cost and run time of both strategies with each estimator."""
-    for name, estimate in ESTIMATORS.items():
-        estimators = {zone: estimate(past) for zone, past in pasts.items()}
-        kinds = ["proteus", *(f"lookahead:{usd:g}" for usd in PRICES_OF_TIME)]
-        for kind in kinds:
-            began, results = time.process_time(), []
-            for zone, past in pasts.items():
-                offers = scenario.offers_in(zone)
-                usd = float(kind.partition(":")[2] or 0)
-                make = proteus(past, offers) if kind == "proteus" else lookahead(past, offers, usd)
-                strategy = Conditioned(past, estimators[zone], make, kind)
-                results += run_strategy(scenario, zone, StrategySetup(kind, strategy, AGILE, reliable=True))
-            cost = fmean(one.cost / one.on_demand_cost for one in results)
-            took = fmean(one.runtime_hours / one.hours for one in results)
-            evictions = fmean(one.evictions for one in results)
-            print(
-                f"{name:10}{kind:14} cost {cost:7.2%} run time {took:.4f} evictions {evictions:5.1f}"
-                f" ({len(results)} jobs, {time.process_time() - began:.0f} s)",
-                flush=True,
-            )
+    """Prints cost and run time of lookahead with both kinds of odds."""
+    makes = {zone: lookahead_present_of(past.inputs, "lookahead") for zone, past in pasts.items()}
+    for usd, kind in product(PRICES_OF_TIME, ("plain", "present")):
+        began, results = time.process_time(), list[JobResult]()
+        for zone, make in makes.items():
+            strategy = make(scenario.offers_in(zone), usd)
+            if kind == "plain" and isinstance(strategy, InThePresent):
+                strategy = strategy.usual
+            results += run_strategy(scenario, zone, StrategySetup("lookahead", strategy, AGILE, reliable=True))
+        cost = fmean(one.cost / one.on_demand_cost for one in results)
+        took = fmean(one.runtime_hours / one.hours for one in results)
+        evictions = fmean(one.evictions for one in results)
+        print(
+            f"lookahead:{usd:<4g}{kind:10} cost {cost:7.2%} run time {took:.4f} evictions {evictions:5.1f}"
+            f" ({len(results)} jobs, {time.process_time() - began:.0f} s)",
+            flush=True,
+        )
 
 
 def main(words: Sequence[str]) -> None:

@@ -177,6 +177,7 @@ class _State:
             spell=self._spell,
             looks=self._looks,
             saved=self._saved(),
+            path=self.market.path,
         )
 
     def _usd_left(self) -> tuple[float, float]:

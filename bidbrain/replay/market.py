@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, inf, isfinite
 from zlib import crc32
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.errors import BidBrainError
+from bidbrain.eviction.path import PricePath
 from bidbrain.eviction.survival import AGELESS, AgeProfile
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -36,10 +38,16 @@ class Tape:
     """One market's history, indexed for two frequent queries: the price now, and when it next exceeds a bid."""
 
     def __init__(self, series: PriceSeries) -> None:
+        self._series = series
         self.market = series.market
         self.times: list[int] = series.times.tolist()
         self.prices: list[int] = series.prices.tolist()
         self._highest = _block_maxima(series.prices)
+
+    @cached_property
+    def path(self) -> PricePath:
+        """The same prices, indexed for features."""
+        return PricePath(self._series)
 
     @property
     def first(self) -> int:
@@ -179,6 +187,10 @@ class MarketReplay:
     def price(self, market: Market, now: int) -> int:
         """Price of a machine per hour at a moment, in nano-dollars."""
         return self._tape(market).price(now)
+
+    def path(self, market: Market) -> PricePath:
+        """A market's prices, indexed for what they showed before a moment."""
+        return self._tape(market).path
 
     def evicted_at(self, market: Market, bid: int, start: int) -> int | None:
         """When a machine granted at `start` is evicted because the price rises above its bid or its life ends."""

@@ -12,6 +12,7 @@ from math import inf
 from typing import Protocol
 
 from bidbrain.billing import highest_price
+from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.market import CLOUDS_WITHOUT_BIDS, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
@@ -130,6 +131,10 @@ def _unknown() -> None:
     return None
 
 
+def _no_path(_: Market) -> None:
+    return None
+
+
 def _no_looks() -> tuple[Look, ...]:
     return ()
 
@@ -143,7 +148,8 @@ class Situation:
     is held: both together may still be spent. `record` is what the job's spot machines were worth so far.
     `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
     None if that is unknown. `deadline` is the moment by which the work has to be done. `looks` are what the job has
-    seen of its markets, in order, and `saved` is where its checkpoint is, if it has one.
+    seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `path` are the prices of a
+    market until now, None if they are unknown; in a replay also later ones, which its features do not read.
     """
 
     now: int
@@ -161,6 +167,7 @@ class Situation:
     deadline: int | None = None
     looks: Callable[[], tuple[Look, ...]] = _no_looks
     saved: SavedState | None = None
+    path: Callable[[Market], PricePath | None] = _no_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ NAMES = (
     "fixed-bid",
     "price-capacity",
     "lookahead",
+    "lookahead-present",
 )
 
 REGIONS = "regions"
@@ -19,7 +20,7 @@ REGIONS = "regions"
 NEEDS_ARGUMENT = frozenset({"fixed-bid"})
 """`fixed-bid:DOLLARS`, the bid above the current price."""
 
-MAY_HAVE_ARGUMENT = NEEDS_ARGUMENT | {"price-capacity", "lookahead"}
+MAY_HAVE_ARGUMENT = NEEDS_ARGUMENT | {"price-capacity", "lookahead", "lookahead-present"}
 """`price-capacity:POOLS` and `lookahead:DOLLARS_PER_HOUR` (the price of time) work without one too."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import expm1, inf, nan
 
 from bidbrain.errors import BidBrainError
@@ -17,6 +17,7 @@ from bidbrain.strategies.lookahead_hour import NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES
 from bidbrain.strategies.odds import Odds
 from bidbrain.strategies.on_demand import AlwaysOnDemand
+from bidbrain.strategies.present_hours import InThePresent, PresentHours
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
 from bidbrain.strategies.proteus import JobCosts, Proteus
 from bidbrain.strategies.recovery import AGILE, Recovery, mean_time_to_failure, with_hazard
@@ -110,7 +111,16 @@ def _fixed_bid(name: str, argument: str, inputs: StrategyInputs) -> StrategySetu
 
 
 def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
-    make = lookahead_of(inputs, name)
+    return _at_a_price_of_time(name, argument, inputs, lookahead_of(inputs, name))
+
+
+def _lookahead_present(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
+    return _at_a_price_of_time(name, argument, inputs, lookahead_present_of(inputs, name))
+
+
+def _at_a_price_of_time(
+    name: str, argument: str, inputs: StrategyInputs, make: Callable[[tuple[Offer, ...], float], Strategy]
+) -> StrategySetup:
     time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
     strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
     note = time.note or f"an hour of the job counts as ${time.usd_per_hour:.4g}: {time.basis}"
@@ -154,6 +164,23 @@ def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ..
         for offer in inputs.offers
     }
     return lambda among, usd_per_hour: Lookahead(among, hours, application, usd_per_hour, name)
+
+
+def lookahead_present_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ...], float], Strategy]:
+    """Makes `lookahead` that is given the odds of the moment, where only the price evicts and the past shows that they
+    say more than the usual ones."""
+    usual, present = lookahead_of(inputs, name), None
+    if all(hazard is None for hazard in inputs.hazards.values()):
+        present = PresentHours.of(inputs.histories, inputs.billing, application_of(inputs).startup_hours)
+    if present is None:
+        return usual
+    hours = present
+
+    def make(among: tuple[Offer, ...], usd_per_hour: float) -> Strategy:
+        strategy = usual(among, usd_per_hour)
+        return InThePresent(strategy, hours, lambda now: replace(strategy, hours=now))
+
+    return make
 
 
 def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
@@ -208,4 +235,5 @@ _MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {
     "fixed-bid": _fixed_bid,
     "price-capacity": _price_capacity,
     "lookahead": _lookahead,
+    "lookahead-present": _lookahead_present,
 }

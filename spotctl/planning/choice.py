@@ -13,6 +13,7 @@ from bidbrain.decision.mixed import Mixed
 from bidbrain.decision.mixing import Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.estimate import Estimate
+from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
@@ -230,6 +231,7 @@ def _situation(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan,
         usd_left=inf if budget is None else budget - reserved,
         usd_reserved=reserved,
         deadline=decider.deadline,
+        path=lambda market: PricePath(fleet_plan.market_history.histories[market]),
         spell=lambda: spell_of_prices(
             decider.offers, lambda offer: fleet_plan.market_history.histories[offer.market], now
         ),

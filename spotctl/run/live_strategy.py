@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.series import PriceSeries
@@ -62,6 +63,7 @@ class LiveStrategy:
             ),
             looks=lambda: looks(state),
             saved=saved_of(state, self._plan.job.spec),
+            path=lambda market: PricePath(self._history(market, now)),
         )
         return self._plan.decider.decide(current)
 

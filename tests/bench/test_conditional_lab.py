@@ -18,7 +18,7 @@ from tests.bidbrain.backtest.test_run import scenario
 ZONE = "us-east-1a"
 
 
-@pytest.mark.parametrize("name", ["plain", "nearby", "boosted"])
+@pytest.mark.parametrize("name", ["plain", "nearby", "boosted", "present"])
 def test_probabilities_fall_with_the_bid_and_do_not_depend_on_later_prices(name: str) -> None:
     known = scenario()
     past = past_of(known, ZONE)

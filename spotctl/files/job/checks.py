@@ -77,7 +77,8 @@ def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
 
 
 def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    if spec.value_of_time is None or spec.strategy in (AUTO, "lookahead") or spec.strategy.startswith("price-capacity"):
+    using = (AUTO, "lookahead", "lookahead-present")
+    if spec.value_of_time is None or spec.strategy in using or spec.strategy.startswith("price-capacity"):
         return
     message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
     yield Problem(("value_of_time",), message)

@@ -65,6 +65,7 @@ _STRATEGY_ARGUMENTS = {
     "fixed-bid": rf":{_DECIMAL}",
     "price-capacity": r"(:[1-9][0-9]{0,3})?",
     "lookahead": rf"(:{_DECIMAL})?",
+    "lookahead-present": rf"(:{_DECIMAL})?",
 }
 STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, REGIONS)}
 """Names of strategies, each with the pattern of its argument."""

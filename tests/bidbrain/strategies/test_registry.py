@@ -9,7 +9,7 @@ from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, NEEDS_ARGUMENT, 
 from bidbrain.strategies.registry import BadStrategy, set_up
 from tests.bidbrain.backtest.test_run import scenario
 
-ARGUMENTS = {"fixed-bid": "0.0001", "price-capacity": "3", "lookahead": "12.5"}
+ARGUMENTS = {"fixed-bid": "0.0001", "price-capacity": "3", "lookahead": "12.5", "lookahead-present": "12.5"}
 INPUTS = inputs_of(scenario(), "us-east-1a")
 
 
