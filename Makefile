@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format trainers bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ cloud-all: ## The longest of these on all three clouds: trainings, remote runner
 
 ray: ## What every fleet must do, on a Ray cluster of this computer
 	SPOTCTL_TEST_RAY=all $(PYTHON) -m pytest tests/agileml/engines/test_ray.py
+
+trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '.[lightning,transformers]')
+	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

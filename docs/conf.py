@@ -8,8 +8,8 @@ import reference
 
 PAGES = {
     "Start": "tutorial glossary",
-    "How to": "nightly budget-and-deadline several-jobs training own-strategy reports prices aws google-cloud azure"
-    " between-machines parallel",
+    "How to": "nightly budget-and-deadline several-jobs training trainers own-strategy reports prices aws google-cloud"
+    " azure between-machines parallel",
     "Reference": "generated/commands generated/job-file commands python-api benchmarks",
     "Explanation": "planning forecast guarantees papers stragglers machines remote-runner architecture test-clouds"
     " decisions/index",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
     from spotctl.agent.errors import AgentError, BadCheckpoint, BrokenProtocol
-    from spotctl.agent.iterator import IteratorOptions, LeaseEnded, LeaseIterator
+    from spotctl.agent.iterator import IteratorOptions, LeaseIterator
+    from spotctl.agent.job_lease import LeaseEnded
     from spotctl.agent.lease import LeaseGrantor, LeaseHolder
 
 __all__ = [
@@ -27,7 +28,8 @@ __all__ = [
 _MODULES = {
     "checkpoints": ("Checkpoints", "TrainingPosition"),
     "errors": ("AgentError", "BadCheckpoint", "BrokenProtocol"),
-    "iterator": ("LeaseEnded", "LeaseIterator", "IteratorOptions"),
+    "iterator": ("LeaseIterator", "IteratorOptions"),
+    "job_lease": ("LeaseEnded",),
     "lease": ("LeaseGrantor", "LeaseHolder"),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}

@@ -15,6 +15,9 @@ from typing import Any
 
 from spotctl.agent.files import Watched, replace_json
 
+CHECKPOINT_VARIABLE = "SPOTCTL_CHECKPOINT_DIR"
+"""The environment variable with the folder whose files are copied to the next machine."""
+
 PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
 """The environment variable with the path of the plan; the file is replaced when a checkpoint's cost is measured."""
 

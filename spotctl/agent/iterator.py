@@ -17,35 +17,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from os import getpid
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
 from spotctl.agent.errors import BadCheckpoint
-from spotctl.agent.interval import CheckpointPlanReader
-from spotctl.agent.lease import Clock, JobPace, JobProgress, LeaseAct, LeaseDecision, LeaseHolder, decide
+from spotctl.agent.job_lease import JobLease
+from spotctl.agent.lease import Clock, LeaseAct, LeaseHolder
 
 Batch = TypeVar("Batch")
-
-SAVED_AND_ENDED = 75
-"""The exit code of a job that saved its state to be moved: EX_TEMPFAIL, try again elsewhere."""
-
-_REPORT_SECONDS = 1.0
-_SAVE_SECONDS = 600.0
-# One slow step counts for some time, so that a job with uneven steps does not end too late.
-_FORGET = 0.9
-
-
-class LeaseEnded(SystemExit):
-    """The job has saved and must end here. Uncaught, it exits with `SAVED_AND_ENDED` and no traceback."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(SAVED_AND_ENDED)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +62,10 @@ class LeaseIterator(Generic[Batch]):
     ) -> None:
         self._loader, self._load, self._save = loader, load, save
         self._checkpoints, self._options, self._clock = checkpoints, options, clock
-        self._holder = holder or LeaseHolder.of()
-        self._plan = CheckpointPlanReader.of()
+        self._lease = JobLease(holder, options.save_every_seconds, options.look_every, clock)
         self._position = TrainingPosition()
         self._resumed = False
-        self._here = 0
         self._saved: TrainingPosition | None = None
-        self._saving: float | None = None
-        self._last_save = self._last_step = self._last_report = clock()
-        self._slowest = 0.0
-        self._wants: int | None = None
 
     @property
     def position(self) -> TrainingPosition:
@@ -108,7 +82,7 @@ class LeaseIterator(Generic[Batch]):
                 # The script left the epoch early; the rest of it is skipped.
                 self._position = TrainingPosition(epoch + 1, 0, self._position.step)
         self._write()
-        self._report("finished", force=True)
+        self._lease.finished(self._position)
 
     def __iter__(self) -> Iterator[Batch]:
         """The remaining batches of the epoch. A batch counts as done when the next one is requested."""
@@ -121,7 +95,7 @@ class LeaseIterator(Generic[Batch]):
                 f"{self._checkpoints.folder}: the job stopped after batch {position.batch} of epoch {position.epoch},"
                 " but the loader has fewer; use the loader with which the checkpoint was written"
             )
-        self._last_step = self._clock()
+        self._lease.starts_step()
         for batch in source:
             if self._position.step % self._options.look_every == 0:
                 self._attend()
@@ -132,57 +106,26 @@ class LeaseIterator(Generic[Batch]):
     def _count_step(self) -> None:
         before = self._position
         self._position = TrainingPosition(before.epoch, before.batch + 1, before.step + 1)
-        self._here += 1
-        now = self._clock()
-        self._slowest = max(now - self._last_step, self._slowest * _FORGET)
-        self._last_step = now
+        self._lease.count_step()
 
     def _attend(self) -> None:
         """Before a batch: saves or ends as lease, notices and time require, together with all ranks."""
-        decision = self._decision()
+        decision = self._lease.decision()
         act = LeaseAct(self._options.agree(decision.act.value))
-        if act is LeaseAct.GO:
-            self._ask(decision)
-            return
-        self._write()
+        if act is not LeaseAct.GO:
+            self._write()
         if act is LeaseAct.END:
-            reason = decision.reason or "another rank must end"
-            self._report("ended", reason, force=True)
-            raise LeaseEnded(f"{reason}; saved at step {self._position.step}")
-        self._ask(decision)
-        self._report("running", decision.reason, force=True)
-        self._last_step = self._clock()
-
-    def _decision(self) -> LeaseDecision:
-        now = self._clock()
-        slowest = self._slowest * self._options.look_every
-        pace = JobPace(self._here, slowest, self._saving, now - self._last_save)
-        every = self._save_every
-        if self._holder is None:
-            return decide(now, None, None, pace, 0.0, every)
-        lease, notice = self._holder.lease(), self._holder.notice()
-        decision = decide(now, lease, notice, pace, self._holder.length, every)
-        if notice is not None:
-            self._holder.heeded(notice)
-        return decision
-
-    @property
-    def _save_every(self) -> float:
-        if self._options.save_every_seconds is not None:
-            return self._options.save_every_seconds
-        return (self._plan and self._plan.every()) or _SAVE_SECONDS
-
-    def _ask(self, decision: LeaseDecision) -> None:
-        wanted, self._wants = self._wants, decision.ask
-        self._report("running", force=decision.ask is not None and decision.ask != wanted)
+            raise self._lease.ended(decision, self._position)
+        self._lease.goes_on(decision, self._position, saved=act is LeaseAct.SAVE)
+        if act is LeaseAct.SAVE:
+            self._lease.starts_step()
 
     def _write(self) -> None:
         if self._saved == self._position:
             return
         begin = self._clock()
         self._checkpoints.write(self._position, self._save)
-        self._last_save = self._clock()
-        self._saving = self._last_save - begin
+        self._lease.saved(self._position.step, begin)
         self._saved = self._position
 
     def _resume(self) -> None:
@@ -196,16 +139,5 @@ class LeaseIterator(Generic[Batch]):
             position, path = checkpoint if checkpoint and checkpoint[0].step == step else self._checkpoints.at(step)
             self._load(path)
             self._position = self._saved = position
-        self._report("running", force=True)
-
-    def _report(self, state: str, reason: str = "", *, force: bool) -> None:
-        """Reports progress; without `force` only from time to time."""
-        now = self._clock()
-        if self._holder is None or (not force and now - self._last_report < _REPORT_SECONDS):
-            return
-        self._last_report = now
-        lease = self._holder.lease().number
-        position, saved = self._position, self._saved.step if self._saved else None
-        self._holder.report(
-            JobProgress(getpid(), state, position.epoch, position.step, saved, self._saving, lease, self._wants, reason)
-        )
+            self._lease.saved(position.step)
+        self._lease.begins(self._position)

@@ -22,8 +22,8 @@ from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.command import RunningCommand
 from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.errors import AgentError
-from spotctl.agent.interval import PLAN_VARIABLE, CheckpointPlanReader
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
 from spotctl.agent.processes import MARK, marked
 from spotctl.agent.task import OTHER_NODE, NodeTask
@@ -31,7 +31,7 @@ from spotctl.agent.task import OTHER_NODE, NodeTask
 CANNOT_TRANSFER = 74
 """The exit code if data, a checkpoint or outputs cannot be read or written: EX_IOERR."""
 
-CHECKPOINT_VARIABLE, EVERY_VARIABLE = "SPOTCTL_CHECKPOINT_DIR", "SPOTCTL_CHECKPOINT_EVERY"
+EVERY_VARIABLE = "SPOTCTL_CHECKPOINT_EVERY"
 
 _LOOK_SECONDS = 0.05
 _STABLE_SECONDS = 0.5

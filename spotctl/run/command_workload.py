@@ -14,7 +14,7 @@ from typing import Any
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.errors import AgentError
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.machines.base import Machine, MachineState
 from spotctl.runlog.state import EVICTED, Held, RunState
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 
 SETUP = "setup"
 _USUAL = {SETUP: 1, str(SAVED_AND_ENDED): 4}

@@ -52,6 +52,7 @@ def code_wheel(folder: Path) -> Archive:
         {
             "spotctl/__init__.py": (root / "__init__.py").read_bytes(),
             **_tree(root / "agent", "spotctl/agent"),
+            **_tree(root / "integrations", "spotctl/integrations"),
             **_tree(own, "agileml"),
         },
     )

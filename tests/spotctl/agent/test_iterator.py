@@ -22,7 +22,7 @@ from spotctl.agent import (
     LeaseIterator,
     TrainingPosition,
 )
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 
 RARELY = IteratorOptions(save_every_seconds=1e9)
 

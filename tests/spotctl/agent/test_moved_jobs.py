@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from spotctl.agent import Checkpoints, LeaseGrantor
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,16 @@
+"""Decisions that all processes of a distributed training take together."""
+
+from __future__ import annotations
+
+import torch
+from torch import distributed
+
+
+def least(value: int) -> int:
+    """The minimum of the values that all ranks pass; returns when all have passed one. One process: its own value."""
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+        return value
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    shared = torch.tensor([value], device=device)
+    distributed.all_reduce(shared, distributed.ReduceOp.MIN)
+    return int(shared.item())
