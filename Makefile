@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format trainers bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -91,6 +91,12 @@ examples: ## Run every example, each with its own home folder
 
 sample: ## Regenerate the synthetic price history in the wheel
 	$(PYTHON) -m bench.price_sample pricing_data/samples/prices.parquet
+
+pictures: ## Draw the plots that the documentation shows
+	spotctl train mf --nodes 1+3 --clocks 40 --engine sim --plot docs/pictures/training.png \
+	  --chaos "at clock 15 evict half warn 5s; at clock 25 join 2"
+	spotctl prices plot 'local/sim-east/*/c4.2xlarge' --last 7d --out docs/pictures/prices.png
+	spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out docs/pictures/beta.png
 
 docs: ## Build the site of the documentation in docs/_build (pip install '.[docs]'); needs no network
 	sphinx-build -W --keep-going -q -b html docs docs/_build

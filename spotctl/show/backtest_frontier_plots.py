@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from spotctl.show.outputs import output_folder
+from spotctl.show.plot_style import BLUE, GREEN, PALE, save_plot
 
 if TYPE_CHECKING:
     from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _HIGHEST = 80.0
 """Points above this cost are left out: on demand by itself would press all others together."""
 _NEAR = (0.02, 1.5)
-_ON, _OFF, _BOUND = "#1f6feb", "#8c959f", "#2da44e"
+_ON, _OFF, _BOUND = BLUE, PALE, GREEN
 
 
 def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> None:
@@ -56,7 +57,7 @@ def _picture(path: Path, hours: float, points: Sequence[FrontierPoint], bound: S
     axes.set_title(f"Jobs of {hours:g} hours{note}", fontsize=11)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    save_plot(figure, path)
 
 
 def _together(points: Sequence[FrontierPoint]) -> dict[tuple[float, float], list[str]]:

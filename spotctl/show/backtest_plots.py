@@ -21,11 +21,12 @@ from bidbrain.replay.job import Run, Tenure
 from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.show import backtest_tables
 from spotctl.show.outputs import output_folder
+from spotctl.show.plot_style import BLUE, GREEN, INK, RED, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SPOT, _ON_DEMAND, _FREE, _EVICTED = "#1f6feb", "#57606a", "#2da44e", "#1f2328"
+_SPOT, _ON_DEMAND, _FREE, _EVICTED = BLUE, INK, GREEN, RED
 
 
 def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[BacktestSummary]) -> None:
@@ -53,7 +54,7 @@ def _bars(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> Non
         axes.margins(x=0.15)
     cost.invert_yaxis()
     figure.suptitle(f"Jobs of {hours:g} hours", fontsize=11)
-    figure.savefig(path, dpi=150)
+    save_plot(figure, path)
 
 
 def _breakdown(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> None:
@@ -70,7 +71,7 @@ def _breakdown(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -
     axes.set_xlabel("machine-hours per job")
     axes.set_title(f"Where machine-hours went, jobs of {hours:g} hours", loc="left", fontsize=11)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    figure.savefig(path, dpi=150)
+    save_plot(figure, path)
 
 
 def _footprint(path: Path, scenario: Scenario, results: Sequence[JobResult]) -> None:
@@ -94,7 +95,7 @@ def _footprint(path: Path, scenario: Scenario, results: Sequence[JobResult]) -> 
     markets = [Patch(color=color, label=label) for label, color in colors.items()]
     evicted = Line2D([], [], linestyle="", marker="^", color=_EVICTED, label="eviction")
     figure.legend(handles=[*markets, evicted], loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
+    save_plot(figure, path)
 
 
 _ON_DEMAND_NAME = "on demand"

@@ -13,12 +13,13 @@ from bidbrain.eviction.calibration import Calibration
 from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
 from spotctl.analyses.beta import Answer
 from spotctl.errors import BadRequest
+from spotctl.show.plot_style import BLUE, INK, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg")
-_ESTIMATE, _HISTORY, _GRID = "#1f6feb", "#57606a", 0.25
+_ESTIMATE, _HISTORY, _GRID = BLUE, INK, 0.25
 
 
 def check(path: Path) -> None:
@@ -83,6 +84,6 @@ def _finish(figure: Figure, panels: Sequence[Axes], path: Path) -> None:
     for axes in panels:
         axes.grid(visible=True, alpha=_GRID)
     try:
-        figure.savefig(path, dpi=150)
+        save_plot(figure, path)
     except OSError as error:
         raise BadRequest(f"plot to {path}: {error.strerror or error}") from error

@@ -17,12 +17,13 @@ from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import ReplayRequest
 from spotctl.show.outputs import output_folder
+from spotctl.show.plot_style import BLUE, GREEN, INK, ORANGE, PALE, RED, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SPOT, _ON_DEMAND, _UP = "#1f6feb", "#bc4c00", "#2da44e"
-_COLORS = {"greedy": "#8c959f", "uniform-progress": "#57606a", "deadline": _SPOT, "optimal": _UP}
+_SPOT, _ON_DEMAND, _UP = BLUE, ORANGE, GREEN
+_COLORS = {"greedy": PALE, "uniform-progress": INK, "deadline": _SPOT, "optimal": _UP}
 
 
 def write(
@@ -34,8 +35,8 @@ def write(
 ) -> None:
     """Writes `cost_by_slack.png` and `one_replay.png`; creates the folder if needed."""
     with output_folder(folder):
-        _costs(summaries).savefig(folder / "cost_by_slack.png", dpi=150)
-        _timeline(question, jobs, _example(jobs, outcomes)).savefig(folder / "one_replay.png", dpi=150)
+        save_plot(_costs(summaries), folder / "cost_by_slack.png")
+        save_plot(_timeline(question, jobs, _example(jobs, outcomes)), folder / "one_replay.png")
 
 
 def _costs(summaries: Sequence[DeadlineSummary]) -> Figure:
@@ -79,7 +80,7 @@ def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
         _band(axes, row, outcome.course[0] == SPOT, hours, _SPOT)
         _band(axes, row, outcome.course[0] == ON_DEMAND, hours, _ON_DEMAND)
         names.append(name)
-    axes.axvline(float(one.ticks[0]) * hours, color="#cf222e", linewidth=1.5)
+    axes.axvline(float(one.ticks[0]) * hours, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("hours since the start (red line: deadline)")

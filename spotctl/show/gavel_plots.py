@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from bidbrain.gavel.problem import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 from spotctl.show.outputs import output_folder
+from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _HOUR = 3600.0
-_COLORS = ("#1f6feb", "#2da44e", "#bc4c00", "#8250df", "#57606a", "#bf8700")
+_COLORS = (BLUE, GREEN, ORANGE, PURPLE, INK, GOLD)
 # More points are not visible and only make the files larger.
 _STEPS = 600
 _BINS = 8
@@ -35,7 +36,7 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
 def save(folder: Path, name: str, figure: Figure) -> None:
     """Saves a figure; creates the folder if needed."""
     with output_folder(folder):
-        figure.savefig(folder / name, dpi=150)
+        save_plot(figure, folder / name)
 
 
 def cdf(hours: Mapping[str, FloatArray]) -> Figure:

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from spotctl.analyses.gavel_prices import Analysis
 from spotctl.show.gavel_prices_tables import shown_length
 from spotctl.show.outputs import output_folder
+from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, ORANGE, PALE, save_plot
 
-_COLORS = ("#8c959f", "#57606a", "#bf8700", "#1f6feb", "#2da44e", "#bc4c00")
+_COLORS = (PALE, INK, GOLD, BLUE, GREEN, ORANGE)
 _STYLES = ("-", "--", ":", "-.")
 _DAY = 24.0
 
@@ -21,7 +22,7 @@ def write(folder: Path, analysis: Analysis) -> None:
     """Writes `reduction.png`, `by_length.png` and `prices.png`; creates the folder if needed."""
     with output_folder(folder):
         for name, draw in (("reduction", _reduction), ("by_length", _by_length), ("prices", _prices)):
-            draw(analysis).savefig(folder / f"{name}.png", dpi=150)
+            save_plot(draw(analysis), folder / f"{name}.png")
 
 
 def _reduction(analysis: Analysis) -> Figure:

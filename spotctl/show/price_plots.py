@@ -21,6 +21,7 @@ from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.errors import BadRequest
 from spotctl.show.bars import needs_log_scale
+from spotctl.show.plot_style import BLUE, INK, RED, save_plot
 from spotctl.show.terminal import against_on_demand, dollars, percent
 
 if TYPE_CHECKING:
@@ -28,17 +29,18 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".html")
 MOST_MARKETS = 12
-_SPOT, _ON_DEMAND, _ABOVE = "#1f6feb", "#57606a", "#cf222e"
+_SPOT, _ON_DEMAND, _ABOVE = BLUE, INK, RED
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Spot prices</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #1f2328; }}
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }}
 svg {{ width: 100%; min-width: 40rem; height: auto; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }}
-th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; }}
+th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #6e768155; }}
 td {{ white-space: nowrap; }}
 th:first-child, td:first-child {{ text-align: left; }}
 </style></head><body>
@@ -62,7 +64,7 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
         if kind == ".html":
             out.write_text(_page(histories, figure), encoding="utf-8")
         else:
-            figure.savefig(out, dpi=150, format=kind[1:])
+            save_plot(figure, out, kind[1:])
 
 
 def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
@@ -118,7 +120,7 @@ def _title(stats: MarketStats) -> str:
 def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:
     with mpl.rc_context({"svg.fonttype": "none"}):
         drawing = io.StringIO()
-        figure.savefig(drawing, format="svg")
+        save_plot(figure, drawing, "svg")
     chart = drawing.getvalue()
     first, last = (f(s.times[i] for s, _ in histories) for f, i in ((min, 0), (max, -1)))
     head = (

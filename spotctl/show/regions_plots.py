@@ -14,17 +14,18 @@ from bidbrain.backtest.regions.policies import ONE_ZONE, PlayedWindow
 from bidbrain.backtest.regions.record import Bools
 from pricing_data.units import HOUR
 from spotctl.show.outputs import output_folder
+from spotctl.show.plot_style import BLUE, ORANGE, RED, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_UP, _SPOT, _ON_DEMAND = "#c6e6cd", "#1f6feb", "#bc4c00"
+_UP, _SPOT, _ON_DEMAND = "#c6e6cd", BLUE, ORANGE
 
 
 def write(folder: Path, results: Sequence[PlayedWindow]) -> None:
     """Writes `regions.png`: the window in which the policies differ most, one panel for each."""
     with output_folder(folder):
-        picture(_example(results)).savefig(folder / "regions.png", dpi=120)
+        save_plot(picture(_example(results)), folder / "regions.png")
 
 
 def _example(results: Sequence[PlayedWindow]) -> list[PlayedWindow]:
@@ -64,7 +65,7 @@ def _panel(axes: Axes, one: PlayedWindow) -> None:
         for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
             held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
             _bars(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
-    axes.axvline(one.window.job.deadline / HOUR, color="#cf222e", linewidth=1.5)
+    axes.axvline(one.window.job.deadline / HOUR, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(record.zones)), record.zones, fontsize=7)
     axes.invert_yaxis()
     axes.set_title(f"{one.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)

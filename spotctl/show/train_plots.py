@@ -11,18 +11,19 @@ from matplotlib.ticker import MaxNLocator
 
 from agileml.core.events import Iteration
 from pricing_data.atomic_write import atomic_write
+from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, PURPLE, RED, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TIME, _LOSS, _RELIABLE, _TRANSIENT = "#1f6feb", "#2da44e", "#57606a", "#bf8700"
+_TIME, _LOSS, _RELIABLE, _TRANSIENT = BLUE, GREEN, INK, GOLD
 
 _MARKS = {
-    "warned": ("warned", "#bf8700", "v"),
-    "left": ("left after the warning", "#2da44e", "^"),
-    "lost": ("lost", "#cf222e", "X"),
-    "ready": ("joined", "#1f6feb", "P"),
-    "controller": ("controller restarted", "#8250df", "D"),
+    "warned": ("warned", GOLD, "v"),
+    "left": ("left after the warning", GREEN, "^"),
+    "lost": ("lost", RED, "X"),
+    "ready": ("joined", BLUE, "P"),
+    "controller": ("controller restarted", PURPLE, "D"),
 }
 """By a word in the event: its label in the legend, color and marker."""
 
@@ -38,7 +39,7 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
     nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + 0.5)
     nodes.xaxis.set_major_locator(MaxNLocator(integer=True))
     with atomic_write(path) as out:
-        figure.savefig(out, dpi=150, format=path.suffix.lower()[1:])
+        save_plot(figure, out, path.suffix.lower()[1:])
 
 
 def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:

@@ -1,0 +1,29 @@
+"""How all plots look. Their background is transparent, and every color is readable on white and on black pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.text import Text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, PALE = "#6e7681", "#8c959f"
+BLUE, GREEN, ORANGE, RED, PURPLE, GOLD = "#1f6feb", "#2da44e", "#bc4c00", "#cf222e", "#8250df", "#bf8700"
+_DEFAULT_INK = ("black", "k", "#000000", ".15")
+_DPI = 150
+
+
+def save_plot(figure: Figure, target: Path | Any, kind: str | None = None) -> None:  # noqa: ANN401  # a file or a buffer
+    """Gives the figure the common look and writes it; `kind` None: as the file's suffix says."""
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[:].set_color(INK)
+        axes.tick_params(which="both", color=INK, labelcolor=INK)
+    for text in figure.findobj(Text):
+        if isinstance(text, Text) and text.get_color() in _DEFAULT_INK:
+            text.set_color(INK)
+    figure.savefig(target, dpi=_DPI, format=kind, transparent=True)
