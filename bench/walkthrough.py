@@ -1,8 +1,8 @@
 """Types a page of the documentation and times it: `python -m bench.walkthrough [PAGE] [--install]`.
 
-It clones this repository into a temporary folder and runs the page's commands there, with a home of their own: all of the
-tutorial but its last part, which needs a cloud. With `--install`, the page's installation runs, too, in an environment of its
-own; without it, what is installed here is used.
+It clones this repository into a temporary folder and runs the page's commands there, with a home of their own: all of
+the tutorial but its last part, which needs a cloud. With `--install`, the page's installation runs, too, in an
+environment of its own; without it, what is installed here is used.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ def walk(page: Path, folder: Path, *, install: bool) -> int:
     clone, begun = folder / "clone", time.monotonic()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "SPOTCTL_HOME": str(folder / "home"), "COLUMNS": "100"}
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)  # noqa: S607 - what a user types
     _line("git clone", begun)
     for command in commands(page.read_text(encoding="utf-8"), install=install):
         at = time.monotonic()
         activate = "[ ! -f .venv/bin/activate ] || . .venv/bin/activate; " if install else ""
-        ended = subprocess.run(
-            ["bash", "-c", activate + command], cwd=clone, env=environment, capture_output=True, text=True, check=False
-        )
+        shell = ["/bin/bash", "-c", activate + command]
+        ended = subprocess.run(shell, cwd=clone, env=environment, capture_output=True, text=True, check=False)
         _line(command, at)
         for line in [line for line in ended.stdout.splitlines() if _SHOWN.search(line)][-6:]:
             print(f"           {line.strip()}")
