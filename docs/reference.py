@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +16,18 @@ from typer.main import get_command
 
 from spotctl.cli.app import app
 from spotctl.files.job.schema import schema
+from spotctl.show.metrics import text as metrics_text
 
 
 def write(folder: Path) -> None:
     """Writes the pages, and touches none that is up to date."""
     folder.mkdir(exist_ok=True)
-    for name, lines in {"commands": commands(), "job-file": job_file()}.items():
+    for name, lines in {
+        "commands": commands(),
+        "job-file": job_file(),
+        "json": json_output(),
+        "metrics": metrics(),
+    }.items():
         text, path = "\n".join(lines) + "\n", folder / f"{name}.md"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
@@ -67,6 +77,85 @@ def _keys(section: Mapping[str, Any]) -> Iterator[str]:
     for key, value in section["properties"].items():
         example = _cell(json.dumps(value["examples"][0], ensure_ascii=False)) if value.get("examples") else ""
         yield f"| `{key}` | {_cell(value.get('description', ''))}{f' Example: `{example}`' if example else ''} |"
+
+
+JSON_COMMANDS = (
+    "plan examples/quickstart.yaml --explain",
+    "launch examples/pytorch/job.yaml --dry-run",
+    "prices ls local/sim-east/*/c4.*",
+    "prices show local/sim-east/sim-east-b/c4.2xlarge",
+    "prices best --vcpus 8",
+    "beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001",
+    "train mf --engine sim --nodes 1+3 --clocks 3",
+    "status",
+    "report cost",
+)
+"""Commands of a clone without any account. What they print with `--json` is listed."""
+
+ROOT = Path(__file__).parents[1]
+
+
+def json_output() -> Iterator[str]:
+    """For each command, the keys of what it really prints, with their types."""
+    yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone."
+    yield "Lists that are empty there, such as the runs of `status`, have no keys here. `null` means: not known.\n"
+    with tempfile.TemporaryDirectory() as home:
+        for command in JSON_COMMANDS:
+            printed = subprocess.run(
+                [sys.executable, "-m", "spotctl", *command.split(), "--json"],
+                cwd=ROOT,
+                env={**os.environ, "SPOTCTL_HOME": home, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            yield f"\n## spotctl {command.split(' -')[0]}\n\n`spotctl {command} --json`\n"
+            yield "| key | type |\n| --- | --- |"
+            found: dict[str, set[str]] = {}
+            _types(_parsed(printed.stdout, command, printed.stderr), "", found)
+            yield from (f"| `{key}` | {' or '.join(sorted(types))} |" for key, types in found.items())
+
+
+def metrics() -> Iterator[str]:
+    """A table of what `launch --metrics` publishes."""
+    yield "# Metrics\n\n`spotctl launch JOB --metrics FILE|PORT` publishes a run in Prometheus' text format: in a file,"
+    yield "for the textfile collector of the node exporter, or on this port of 127.0.0.1.\n"
+    yield "| metric | type | meaning |\n| --- | --- | --- |"
+    for one in vars(metrics_text).values():
+        if isinstance(one, metrics_text._Metric):
+            yield f"| `{one.name}` | {one.kind} | {_cell(one.meaning)} |"
+
+
+def _parsed(text: str, command: str, complaint: str) -> Any:
+    """One JSON value, or the last of several lines that are values each."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        lines = text.strip().splitlines()
+        if not lines:
+            raise SystemExit(f"spotctl {command} --json prints nothing: {complaint}") from None
+        return json.loads(lines[-1])
+
+
+def _types(value: Any, key: str, found: dict[str, set[str]]) -> None:
+    """The types of all values below a key; `[]` stands for the elements of a list."""
+    names = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "text",
+        type(None): "null",
+        list: "list",
+        dict: "object",
+    }
+    if key:
+        found.setdefault(key, set()).add(names[type(value)])
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _types(inner, f"{key}.{name}" if key else name, found)
+    if isinstance(value, list):
+        for inner in value:
+            _types(inner, f"{key}[]", found)
 
 
 def _cell(text: str) -> str:

@@ -62,6 +62,20 @@ def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[
         param.process_value = partial(_converted, param, type(param).process_value)
     return params
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  # likewise
+        """The command, with a help text that wraps where the terminal ends instead of where the source does."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = "\n\n".join(map(_unwrapped, command.help.split("\n\n")))
+        return command
+
+
+def _unwrapped(paragraph: str) -> str:
+    """A paragraph in one line, unless its lines are examples, a list or marked as preformatted."""
+    lines = [line.strip() for line in paragraph.strip().splitlines()]
+    keeps = "\b" in paragraph or any(line.startswith(("Example", "- ")) for line in lines)
+    return paragraph if keeps else " ".join(lines)
+
 
 def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.Context, value: object) -> object:  # noqa: ANN401  # Typer exports no type of its options
     is_text = isinstance(value, str) and param.type_descriptor.annotation is str
