@@ -136,5 +136,6 @@ def test_the_reference_has_every_command_and_every_key() -> None:
     for name in ("launch", "plan", "prices fetch", "report cost", "nightly install", "backtest run"):
         assert f"\n## spotctl {name}\n" in listed
     assert "| `--max-cost` | " in listed
+    assert "| `spotctl_evictions_total` | counter | " in "\n".join(pages["metrics"]())
     keys = "\n".join(pages["job_file"]())
     assert all(f"| `{key}` | " in keys for key in ("name", "budget", "unwarned", "accelerators", "every"))
