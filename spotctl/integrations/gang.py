@@ -1,0 +1,231 @@
+"""Starts one machine of a gang: `python -m spotctl.integrations.gang [OPTIONS] SCRIPT [ARGUMENTS]`, on each of them.
+
+It serves this machine's saves to the others and runs torchrun with --nnodes=1:N. When a machine is lost, torchrun ends
+on the others, and is started again on those that remain. (Restarts within torchrun keep the store of the first group,
+which may be on the machine that is lost.) The c10d store of the rendezvous is a process on the first machine; when that
+one is lost, it moves to the next that answers. With --store it is on a machine of your choice, such as a reliable one,
+where `python -m spotctl.integrations.gang --serve-store PORT` runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from agileml.errors import AgileMLError, BadInput
+from agileml.runtime.blob_store import FileBlobStore
+from agileml.transport import TcpAddress, parse_host_port
+from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.lease import LeaseHolder, LeaseNotice
+from spotctl.agent.processes import MARK
+from spotctl.integrations.gang_settings import GangSettings, secret_of
+from spotctl.integrations.peer_store import PATIENCE_SECONDS, Peers, PeerServer
+
+_LOOK_SECONDS = 0.1
+_QUESTIONS = 3
+_CONF = "read_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=10"
+_ROUNDS = "turns/number/"
+"""Blobs that number the starts of torchrun; names before those of saves would be removed with old saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The addresses of a gang's machines, which one is this, and the first of the ports that the gang uses."""
+
+    hosts: tuple[str, ...]
+    own: int
+    port: int
+
+    @property
+    def peers(self) -> tuple[TcpAddress, ...]:
+        """The stores of saves. Machines of the local market share an address, so each has ports of its own."""
+        return tuple(TcpAddress(host, self.port + 1 + 2 * i) for i, host in enumerate(self.hosts))
+
+    def rendezvous(self, machine: int) -> TcpAddress:
+        """The c10d store, if this machine is its host."""
+        return TcpAddress(self.hosts[machine], self.port + 2 + 2 * machine)
+
+
+class GangMachine:
+    """One machine of a gang, from its start until the script is done or the machine leaves."""
+
+    def __init__(self, given: argparse.Namespace, machines: Machines, settings: GangSettings) -> None:
+        self._given, self._machines, self._settings = given, machines, settings
+        self._holder = LeaseHolder.of()
+        self._told = False
+
+    def run(self) -> int:
+        """The script's exit code, or that of a machine that has left."""
+        folder, secret = self._settings.folder / "store", self._settings.secret
+        folder.mkdir(parents=True, exist_ok=True)
+        signal.signal(signal.SIGTERM, self._on_term)
+        machines, peers = self._machines, Peers(self._machines.peers, self._machines.own, secret, folder)
+        server = PeerServer(FileBlobStore(folder), secret, machines.peers[machines.own])
+        with closing(server), closing(peers), ExitStack() as stack:
+            host, round_, failures, members = 0, 0, 0, frozenset(range(len(machines.hosts)))
+            serves = False
+            while True:
+                if host == machines.own and not serves and not self._given.store:
+                    serves = True
+                    stack.enter_context(_store_process(machines.rendezvous(host).port))
+                code = self._round(host, round_, len(members))
+                if code == 0 or self._told:
+                    return SAVED_AND_ENDED if self._told else 0
+                before, members = members, alive(machines)
+                # If no machine is lost, the script itself has failed.
+                failures += members == before
+                if failures > self._given.max_restarts:
+                    return code
+                host = next(machine for machine in (host, *sorted(members)) if machine in members)
+                round_ = next_round(peers, round_)
+
+    def _round(self, host: int, round_: int, most: int) -> int:
+        """Runs torchrun until it ends, or this machine leaves."""
+        command = torchrun_command(self._given, self._machines, host, round_, most)
+        environment = {**os.environ, **self._settings.variables()}
+        # In a session of its own, it gets a signal once, from here.
+        torchrun, passed_on = subprocess.Popen(command, env=environment, start_new_session=True), False
+        while (code := torchrun.poll()) is None:
+            self._told = self._told or (self._holder is not None and is_final(self._holder.notice()))
+            if self._told and not passed_on:
+                passed_on = True
+                torchrun.terminate()
+            time.sleep(_LOOK_SECONDS)
+        return code if code >= 0 else 128 - code
+
+    def _on_term(self, *_: object) -> None:
+        self._told = True
+
+
+def torchrun_command(given: argparse.Namespace, machines: Machines, host: int, round_: int, most: int) -> list[str]:
+    """What this machine runs while the c10d store is on `host`, and `most` machines answer."""
+    endpoint = parse_host_port(given.store) if given.store else machines.rendezvous(host)
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        f"--nnodes=1:{most}",
+        f"--nproc-per-node={given.nproc_per_node}",
+        "--max-restarts=0",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={endpoint.host}:{endpoint.port}",
+        f"--rdzv-id={given.run_id}-{round_}",
+        f"--rdzv-conf=is_host=0,last_call_timeout={given.last_call:g},{_CONF}",
+        f"--local-addr={machines.hosts[machines.own]}",
+        given.script,
+        *given.arguments,
+    ]
+
+
+def next_round(peers: Peers, last: int) -> int:
+    """The number of the next start of torchrun, the same on all machines: one more than any that has failed."""
+    known = [int(name.rpartition("/")[2]) for name in peers.names() if name.startswith(_ROUNDS)]
+    following = max([last + 1, *known])
+    for store in peers.holders(len(peers.addresses)):
+        with suppress(AgileMLError, OSError):
+            store.put(f"{_ROUNDS}{following}", [b""])
+    return following
+
+
+def is_final(notice: LeaseNotice | None) -> bool:
+    """Whether a notice says that the machine goes: a hint does not."""
+    return notice is not None and notice.kind != "hint"
+
+
+def alive(machines: Machines) -> frozenset[int]:
+    """The machines that answer at the ports of their stores; this one does."""
+    return frozenset(i for i in range(len(machines.hosts)) if i == machines.own or _answers(machines.peers[i]))
+
+
+def _answers(address: TcpAddress) -> bool:
+    """It is asked several times, since the machine may be busy."""
+    for _ in range(_QUESTIONS):
+        try:
+            socket.create_connection((address.host, address.port), PATIENCE_SECONDS).close()
+        except OSError:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return True
+    return False
+
+
+@contextmanager
+def _store_process(port: int) -> Iterator[None]:
+    """A c10d store in a process of its own, which outlives each start of torchrun."""
+    process = subprocess.Popen([sys.executable, "-m", "spotctl.integrations.gang", "--serve-store", str(port)])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def serve_store(port: int) -> None:
+    """Serves the c10d store of a gang until this process is killed."""
+    from torch import distributed
+
+    # Its stub does not name it.
+    everywhere = "0.0.0.0"  # noqa: S104 - as torchrun's own store
+    store = distributed.TCPStore(  # type: ignore[attr-defined]
+        everywhere, port, is_master=True, wait_for_workers=False, timeout=timedelta(days=1)
+    )
+    sys.stderr.write(f"spotctl: c10d store at port {store.port}\n")
+    signal.pause()
+
+
+def settings_of(given: argparse.Namespace, environment: Mapping[str, str]) -> tuple[Machines, GangSettings]:
+    """From the options, else from what spotctl tells the nodes of a command. BadInput: from neither."""
+    hosts = given.machines or environment.get("SPOTCTL_NODE_ADDRESSES", "")
+    own = environment.get("SPOTCTL_NODE_RANK", "") if given.machine is None else given.machine
+    port = environment.get("MASTER_PORT", "") if given.port is None else given.port
+    if not hosts or own == "" or port == "":
+        raise BadInput("needs --machines HOST,HOST,... --machine NUMBER --port PORT, except in a job of spotctl")
+    machines = Machines(tuple(hosts.split(",")), int(own), int(port))
+    if not 0 <= machines.own < len(machines.hosts):
+        raise BadInput(f"--machine {own}: there are {len(machines.hosts)} machines, numbered from 0")
+    folder = given.folder or Path(environment.get(MARK, ".")) / "gang"
+    peers = tuple(f"{one.host}:{one.port}" for one in machines.peers)
+    return machines, GangSettings(peers, machines.own, folder.absolute(), secret_of(environment))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spotctl.integrations.gang", description=__doc__)
+    parser.add_argument("--nproc-per-node", default="1", help="as of torchrun")
+    parser.add_argument("--max-restarts", type=int, default=3, help="restarts after failures without a lost machine")
+    parser.add_argument("--last-call", type=float, default=5.0, help="seconds to wait for more machines at a restart")
+    parser.add_argument("--store", metavar="HOST:PORT", help="a c10d store that runs elsewhere, on a reliable machine")
+    parser.add_argument("--serve-store", type=int, metavar="PORT", help="only serve such a store")
+    parser.add_argument("--folder", type=Path, help="for saves: of a disk, or of memory, such as /dev/shm/gang")
+    parser.add_argument("--machines", metavar="HOST,HOST,...", help="addresses of all machines")
+    parser.add_argument("--machine", type=int, help="the number of this one, from 0")
+    parser.add_argument("--port", type=int, help="the first of 2 N + 1 free ports")
+    parser.add_argument("--run-id", default=os.environ.get("SPOTCTL_ATTEMPT", "gang"), help="the same on all machines")
+    parser.add_argument("script", nargs="?", help="the training script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    return parser
+
+
+def main(words: Sequence[str]) -> int:
+    """Returns the exit code."""
+    given = _parser().parse_args(words)
+    try:
+        if given.serve_store is not None:
+            serve_store(given.serve_store)
+        if given.script is None:
+            raise BadInput("name the training script")
+        return GangMachine(given, *settings_of(given, os.environ)).run()
+    except AgileMLError as error:
+        sys.stderr.write(f"spotctl: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

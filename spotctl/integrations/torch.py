@@ -1,0 +1,216 @@
+"""`Gang`: a few lines in a DDP or FSDP2 loop, and an eviction costs seconds instead of minutes.
+
+    gang = Gang(model, optimizer, every=50)
+    for step in range(gang.restore(), STEPS):
+        train(step)
+        gang.step(step + 1)
+
+Every `every` steps, each rank's part of the state (PyTorch's distributed checkpoint, written in the background) goes to
+this machine and to `copies` others of the gang. On an eviction notice all ranks save at once, and those of the machine
+that leaves exit. The others are started again by `python -m spotctl.integrations.gang`, and read from their peers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.checkpoint.state_dict_saver import async_save
+except ImportError:
+    raise ImportError("spotctl.integrations.torch needs PyTorch: pip install 'spotctl[torch]'") from None
+
+from agileml.transport import parse_host_port
+from spotctl.agent.interval import CheckpointPlanReader
+from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.lease import LeaseHolder
+from spotctl.integrations.gang_settings import GangSettings
+from spotctl.integrations.peer_store import Peers
+from spotctl.integrations.saves import SaveName, Saves
+
+PATIENCE = timedelta(minutes=5)
+"""In which all ranks come to the same step; a peer that vanishes without closing its connections is lost after it."""
+
+CHECKPOINT_SECONDS = 600.0
+"""Between checkpoints at the job's place, unless spotctl says otherwise."""
+
+
+class _Training:
+    """Model and optimizer as one state: of plain modules, DDP and FSDP alike."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._model, self._optimizer = model, optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        model, optimizer = get_state_dict(self._model, self._optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        set_state_dict(
+            self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+
+
+class Gang:
+    """Saves and restores a training of `torch.distributed`, whose default group exists already.
+
+    `extra` are more objects with state_dict and load_state_dict, such as a scheduler, the same on all ranks. The ranks
+    agree on notices every `look_every` steps.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        every: int = 50,
+        copies: int = 2,
+        look_every: int = 1,
+        extra: Mapping[str, Any] | None = None,
+        timeout: timedelta = PATIENCE,
+    ) -> None:
+        self._state = {"training": _Training(model, optimizer), **(extra or {})}
+        self._every, self._look_every = every, look_every
+        self._rank, self._leads = dist.get_rank(), int(os.environ.get("LOCAL_RANK", "0")) == 0
+        # Saves run in the background, next to the training's own messages: each has a group of its own.
+        self._control = dist.new_group(timeout=timeout, backend="gloo")
+        self._background = dist.new_group(timeout=timeout, backend="gloo")
+        settings = GangSettings.of(os.environ)
+        addresses = [parse_host_port(address) for address in settings.peers]
+        self._folder = settings.folder
+        self._peers = Peers(addresses, settings.machine, settings.secret, self._folder / "store")
+        self._saves = Saves(self._peers, copies, settings.checkpoints)
+        self._holder, self._told = LeaseHolder.of(), False
+        self._plan = CheckpointPlanReader.of()
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+        self._stored: SaveName | None = None
+        self._token = str(self._agreed(secrets.token_hex(4)))
+        self._checkpointed_at = time.monotonic()
+        signal.signal(signal.SIGTERM, self._on_term)
+        sys.excepthook = _fail
+
+    def restore(self) -> int:
+        """Loads the newest complete save, from peers or the checkpoint; returns its step, 0 if there is none."""
+        found = self._agreed(str(self._saves.newest() or "") if self._rank == 0 else "")
+        if not found:
+            return 0
+        name, folder = SaveName.parse(str(found)), self._folder / "restored"
+        if self._leads:
+            self._saves.gather(name, folder)
+        dist.barrier(self._control)
+        load(self._state, storage_reader=FileSystemReader(folder), process_group=self._control)
+        dist.barrier(self._control)
+        if self._leads:
+            shutil.rmtree(folder)
+        return name.step
+
+    def step(self, done: int) -> None:
+        """Call after each step with the number of steps done. Ends the process if its machine is about to go."""
+        due = done % self._every == 0
+        if not due and done % self._look_every:
+            return
+        why = self._announced()
+        busy = self._pending is not None and not self._pending.done()
+        flags = torch.tensor([bool(why), busy], dtype=torch.uint8)
+        dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._control)
+        noticed, some_busy = map(bool, flags.tolist())
+        if noticed:
+            self._save_now(done)
+            if why:
+                sys.stderr.write(f"spotctl: saved at step {done}: {why}\n")
+                _end(SAVED_AND_ENDED)
+        elif due and not some_busy:
+            self._begin(done)
+
+    def close(self) -> None:
+        """Waits for the last save."""
+        if self._pending is not None:
+            self._pending.result()
+        self._thread.shutdown()
+        self._peers.close()
+
+    def _announced(self) -> str:
+        """Why this machine leaves; empty if it does not."""
+        notice = None if self._holder is None else self._holder.notice()
+        if notice is None or notice.kind == "hint":
+            return "told to end" if self._told else ""
+        return f"{notice.kind} announced by {notice.source}"
+
+    def _on_term(self, *_: object) -> None:
+        # From the machine's agent, or from torchrun, which starts the ranks again when machines come and go.
+        self._told = True
+
+    def _save_now(self, done: int) -> None:
+        """Saves and waits until every rank's part is with its peers, and all of it in the checkpoint folder."""
+        if self._pending is not None:
+            self._pending.result()
+        self._begin(done)
+        assert self._pending is not None
+        self._pending.result()
+        dist.barrier(self._control)
+        assert self._stored is not None
+        if self._rank == 0:
+            self._saves.checkpoint(self._stored)
+        dist.barrier(self._control)
+
+    def _begin(self, done: int) -> None:
+        """Copies the state, and stores it in the background."""
+        name = SaveName(done, self._token)
+        folder = self._folder / f"rank-{self._rank}"
+        shutil.rmtree(folder, ignore_errors=True)
+        writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=False)
+        written = async_save(self._state, storage_writer=writer, process_group=self._background)
+        self._pending = self._thread.submit(self._store, written, name, folder)
+
+    def _store(self, written: Any, name: SaveName, folder: Path) -> None:  # noqa: ANN401 - a future, or a pair of them
+        written.result()
+        # Now all ranks have begun this save, so that they have stored the one before.
+        before, self._stored = self._stored, None
+        self._saves.store(name, folder)
+        if before is not None:
+            if self._leads:
+                self._saves.drop_before(before)
+            if self._rank == 0 and time.monotonic() - self._checkpointed_at >= self._checkpoint_every():
+                self._saves.checkpoint(before)
+                self._checkpointed_at = time.monotonic()
+        self._stored = name
+
+    def _checkpoint_every(self) -> float:
+        planned = None if self._plan is None else self._plan.every()
+        return CHECKPOINT_SECONDS if planned is None else planned
+
+    def _agreed(self, value: object) -> object:
+        """What rank 0 says."""
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self._control)
+        return values[0]
+
+
+def _fail(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> NoReturn:
+    """A rank that fails, mostly because a peer is gone, ends at once: torchrun then starts the others again."""
+    traceback.print_exception(kind, error, at)
+    _end(1)
+
+
+def _end(code: int) -> NoReturn:
+    """Without waiting for threads: they wait for messages of peers that may be gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

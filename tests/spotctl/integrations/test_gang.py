@@ -1,0 +1,184 @@
+"""The machines of a gang: their stores, their restarts, and the state that survives in them.
+
+`python -m bench.torch_gang` kills machines of a real gang, the host of the c10d store among them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agileml.errors import BadInput
+from agileml.runtime.blob_store import FileBlobStore
+from agileml.transport import TcpAddress
+from spotctl.integrations import gang
+from spotctl.integrations.gang_settings import GangSettings
+from spotctl.integrations.peer_store import Peers, PeerServer
+from spotctl.integrations.saves import METADATA, SaveName, Saves
+
+SECRET = b"the secret of a gang in a test"
+
+
+class Three:
+    """Three machines, each with a store that it serves."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        stores = [FileBlobStore(folder / str(machine) / "store") for machine in range(3)]
+        self.servers = [PeerServer(store, SECRET, TcpAddress("127.0.0.1", 0)) for store in stores]
+        self.folder, self._closed, self._stack = folder, set[int](), stack
+        for machine in range(3):
+            stack.callback(self.lose, machine)
+
+    @property
+    def addresses(self) -> list[TcpAddress]:
+        found = [server.address for server in self.servers]
+        return [address for address in found if isinstance(address, TcpAddress)]
+
+    def peers(self, own: int, secret: bytes = SECRET) -> Peers:
+        made = Peers(self.addresses, own, secret, self.folder / str(own) / "store")
+        self._stack.callback(made.close)
+        return made
+
+    def saves(self, own: int, checkpoints: Path | None = None) -> Saves:
+        return Saves(self.peers(own), 1, checkpoints)
+
+    def lose(self, machine: int) -> None:
+        if machine not in self._closed:
+            self._closed.add(machine)
+            self.servers[machine].close()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Three]:
+    with ExitStack() as stack:
+        yield Three(tmp_path, stack)
+
+
+def written(folder: Path, file: str, parts: list[str] | None = None) -> Path:
+    """What one rank has written: its part, and the metadata of all parts."""
+    folder.mkdir()
+    (folder / file).write_bytes(file.encode() * 100_000)
+    if parts is not None:
+        infos = {part: SimpleNamespace(relative_path=part) for part in parts}
+        (folder / METADATA).write_bytes(pickle.dumps(SimpleNamespace(storage_data=infos)))
+    return folder
+
+
+def test_a_save_survives_its_machine_once_every_part_is_stored(three: Three, tmp_path: Path) -> None:
+    name, checkpoints = SaveName(40, "aa"), tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    first, second = three.saves(0, checkpoints), three.saves(1)
+    first.store(name, written(tmp_path / "r0", "__0_0.distcp", ["__0_0.distcp", "__1_0.distcp"]))
+    assert first.newest() is None
+    second.store(name, written(tmp_path / "r1", "__1_0.distcp"))
+    assert first.newest() == second.newest() == three.saves(2).newest() == name
+    three.lose(0)
+    assert three.saves(2).newest() == name
+    three.saves(2).gather(name, tmp_path / "gathered")
+    assert sorted(path.name for path in (tmp_path / "gathered").iterdir()) == [METADATA, "__0_0.distcp", "__1_0.distcp"]
+    assert (tmp_path / "gathered" / "__0_0.distcp").read_bytes() == b"__0_0.distcp" * 100_000
+    # The second machine held the only other copy of the first one's part.
+    three.lose(1)
+    assert three.saves(2).newest() is None
+
+
+def test_the_checkpoint_counts_where_no_peer_has_more(three: Three, tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    saves = three.saves(0, checkpoints)
+    for step in (20, 40):
+        saves.store(SaveName(step, "aa"), written(tmp_path / f"r{step}", "part", ["part"]))
+        saves.checkpoint(SaveName(step, "aa"))
+    assert [path.name for path in checkpoints.iterdir()] == ["gang-0000000040-aa"]
+    saves.drop_before(SaveName(50, "aa"))
+    three.lose(1)
+    assert saves.newest() == SaveName(40, "aa")
+    saves.gather(SaveName(40, "aa"), tmp_path / "gathered")
+    assert (tmp_path / "gathered" / "part").exists()
+
+
+def test_a_machine_with_another_secret_gets_nothing(three: Three, tmp_path: Path) -> None:
+    Saves(three.peers(0), 0, None).store(SaveName(1, "aa"), written(tmp_path / "r", "part", ["part"]))
+    assert three.peers(1, b"another secret, long enough").names() == {}
+
+
+def test_all_machines_number_the_next_start_alike(three: Three) -> None:
+    assert [gang.next_round(three.peers(machine), 0) for machine in (2, 0, 1)] == [1, 1, 1]
+    assert gang.next_round(three.peers(1), 1) == 2
+    three.lose(1)
+    assert [gang.next_round(three.peers(machine), 0) for machine in (0, 2)] == [2, 2]
+
+
+def test_machines_that_do_not_answer_are_lost(three: Three) -> None:
+    ports = SimpleNamespace(hosts=("127.0.0.1",) * 3, own=0, peers=three.addresses)
+    three.lose(1)
+    assert gang.alive(ports) == {0, 2}  # type: ignore[arg-type]
+
+
+WORDS = ["--machines", "10.0.0.1,10.0.0.2", "--machine", "1", "--port", "7000", "train.py", "--lr", "3"]
+
+
+def test_torchrun_gets_the_machines_and_the_store() -> None:
+    given = gang._parser().parse_args(WORDS)
+    machines, settings = gang.settings_of(given, {"GANG_SECRET": "s"})
+    assert GangSettings.of({**settings.variables(), "GANG_SECRET": "s"}) == settings
+    command = gang.torchrun_command(given, machines, 0, 3, 2)
+    assert {"--nnodes=1:2", "--rdzv-endpoint=10.0.0.1:7002", "--rdzv-id=gang-3", "--local-addr=10.0.0.2"} <= {*command}
+    assert command[-3:] == ["train.py", "--lr", "3"]
+    elsewhere = gang._parser().parse_args(["--store", "10.0.0.9:29400", *WORDS])
+    assert "--rdzv-endpoint=10.0.0.9:29400" in gang.torchrun_command(elsewhere, machines, 0, 3, 2)
+
+
+def test_in_a_job_spotctl_names_the_machines() -> None:
+    told = {"SPOTCTL_NODE_ADDRESSES": "a,b,c", "SPOTCTL_NODE_RANK": "2", "MASTER_PORT": "7000", "GANG_SECRET": "s"}
+    machines, _ = gang.settings_of(gang._parser().parse_args(["train.py"]), told)
+    assert machines == gang.Machines(("a", "b", "c"), 2, 7000)
+    for missing, why in (("GANG_SECRET", r"\$GANG_SECRET is not set"), ("MASTER_PORT", "needs --machines HOST,HOST")):
+        with pytest.raises(BadInput, match=why):
+            gang.settings_of(gang._parser().parse_args(["train.py"]), {**told, missing: ""})
+    with pytest.raises(BadInput, match=r"start the script with python -m spotctl\.integrations\.gang"):
+        GangSettings.of({})
+
+
+def test_a_gang_of_one_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    import torch.distributed as dist
+
+    from spotctl.integrations.torch import Gang
+
+    def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:  # type: ignore[name-defined]
+        net = torch.nn.Linear(3, 2)
+        return net, torch.optim.AdamW(net.parameters())
+
+    def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:  # type: ignore[name-defined]
+        net(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    settings = GangSettings(("127.0.0.1:1",), 0, tmp_path, SECRET)
+    for name, value in {**settings.variables(), "GANG_SECRET": SECRET.decode()}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.excepthook", None)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        (net, optimizer), (other, others) = made(), made()
+        with closing(Gang(net, optimizer, every=2)) as first:
+            assert first.restore() == 0
+            weights = []
+            for step in (1, 2, 3):
+                train(net, optimizer)
+                first.step(step)
+                weights.append(net.weight.detach().clone())
+        with closing(Gang(other, others, every=2)) as second:
+            assert second.restore() == 2
+            assert torch.equal(other.weight, weights[1])
+            train(other, others)
+            assert torch.equal(other.weight, weights[2])
+    finally:
+        dist.destroy_process_group()
