@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage, StageByRatio, Thresholds
-from tests.agileml.stage_trials import Trial
+from tests.agileml.stage_trials import MOST_BEHIND, Trial
 
 SUMS = ClockSums(pushed=100, pulled=100, backup=50)
 
@@ -148,7 +148,8 @@ def test_learned_times_survive_a_record() -> None:
 
 @pytest.mark.parametrize("nodes", [(8, 8), (2, 14), (1, 15)])
 def test_the_best_stage_is_learned_in_the_network_of_the_paper(nodes: tuple[int, int]) -> None:
-    trial = Trial.of(nodes)
+    trial = Trial.of(nodes, 60 if nodes == (8, 8) else 30)
     assert trial.seconds[trial.final] <= trial.seconds[trial.best] * 1.03
     assert trial.tried <= 20
     assert "an iteration takes" in trial.decisions[-1]
+    assert nodes != (8, 8) or trial.behind <= MOST_BEHIND
