@@ -112,7 +112,8 @@ class LearnedStage:
     stage; the median of the next `needed` quiet clocks, in machine-seconds, is then the time of the stage for this mix.
     A lower stage is always tried; a higher stage only while reliable nodes carry more than the fraction `relief` of
     the traffic, which it would take off them. A stage counts as faster if it is faster by more than the fraction
-    `gain`. `why` is the reason of the latest decision.
+    `gain`. A trial ends at once if a clock, except the first, takes `hopeless` times as long as in the best stage.
+    `why` is the reason of the latest decision.
     """
 
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -120,6 +121,7 @@ class LearnedStage:
     needed: int = 3
     gain: float = 0.03
     relief: float = 0.02
+    hopeless: float = 1.5
     nodes: Nodes = (0, 0)
     chosen: int = 0
     clocks: tuple[float, ...] = ()
@@ -160,12 +162,20 @@ class LearnedStage:
         # Clocks that were completed together by one late report seem to have taken no time.
         if not clock.quiet or not clock.seconds or 0 in nodes:
             return self
+        taken = clock.seconds * sum(nodes)
+        if self.waits <= 1 and self._is_hopeless(taken):
+            return self._decided(clock, taken)
         if self.waits:
             return replace(self, waits=self.waits - 1)
-        clocks = (*self.clocks, clock.seconds * sum(nodes))
+        clocks = (*self.clocks, taken)
         if len(clocks) < self.needed:
             return replace(self, clocks=clocks)
         return self._decided(clock, median(clocks))
+
+    def _is_hopeless(self, seconds: float) -> bool:
+        """Whether a stage on trial is so much slower than a known one that no more clocks are spent on it."""
+        times = self.known.get(mix_of(self.nodes), {})
+        return bool(times) and self.chosen not in times and seconds > self.hopeless * min(times.values())
 
     def _decided(self, clock: ClockFinished, seconds: float) -> LearnedStage:
         mix = mix_of(self.nodes)

@@ -200,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spotctl.integrations.gang", description=__doc__)
     parser.add_argument("--nproc-per-node", default="1", help="as of torchrun")
     parser.add_argument("--max-restarts", type=int, default=3, help="restarts after failures without a lost machine")
-    parser.add_argument("--last-call", type=float, default=5.0, help="seconds to wait for more machines at a restart")
+    parser.add_argument("--last-call", type=float, default=30.0, help="seconds to wait for machines that answer")
     parser.add_argument("--store", metavar="HOST:PORT", help="a c10d store that runs elsewhere, on a reliable machine")
     parser.add_argument("--serve-store", type=int, metavar="PORT", help="only serve such a store")
     parser.add_argument("--folder", type=Path, help="for saves: of a disk, or of memory, such as /dev/shm/gang")

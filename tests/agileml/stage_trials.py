@@ -134,7 +134,7 @@ class Trial:
         ]
 
 
-CLOCKS = 100
+CLOCKS = 200
 
 
 def main(clocks: int) -> int:

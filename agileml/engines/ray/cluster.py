@@ -160,7 +160,8 @@ def _session(ray: Any, where: str, **options: Any) -> Iterator[None]:  # noqa: A
     try:
         try:
             ray.init(log_to_driver=False, configure_logging=False, **options)
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
+            # Ray raises a plain one if a machine takes more than 30 seconds to start.
             raise BadInput(f"no Ray cluster at {where}: {error}") from error
         if main:
             # Ray has replaced what the caller wants SIGTERM to do.

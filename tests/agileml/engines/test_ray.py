@@ -23,6 +23,7 @@ from agileml.engines.ray import RayEngine
 from agileml.engines.script import Act, Join, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.stopping import Stopping
+from spotctl.agent.processes import kill
 from tests.agileml.engines.attached_jobs import PACE, write_trainer
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite
 from tests.agileml.engines.jobs import processes
@@ -44,6 +45,8 @@ engine: ray
 stop: {clocks: 4}
 resources: {machines: 2}
 """
+
+ATTEMPTS = 5
 
 Play = Callable[[TrainingJob, Script, Log], Trained]
 
@@ -78,6 +81,23 @@ class Cluster:
         assert accepted, why
 
 
+def started(cluster: Callable[[], Any], folder: str) -> Any:  # noqa: ANN401
+    """A cluster of a head. Ray gives a machine 30 seconds to start, which a busy computer may need."""
+    for attempt in range(ATTEMPTS):
+        made = cluster()
+        try:
+            made.add_node(num_cpus=8, resources={"reliable": 1}, node_ip_address=HERE, **BARE)
+        except Exception:
+            for pid in processes(folder):
+                kill(int(pid))
+            shutil.rmtree(f"{folder}/ray", ignore_errors=True)
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return made
+    raise AssertionError
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     ray = pytest.importorskip("ray")
@@ -86,9 +106,8 @@ def cluster() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
         for variable, value in {"TMPDIR": name, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
             patch.setenv(variable, value)
-        made = RayCluster()
+        made = started(RayCluster, name)
         try:
-            made.add_node(num_cpus=8, resources={"reliable": 1}, node_ip_address=HERE, **BARE)
             ray.init(address=made.address, log_to_driver=False, configure_logging=False)
             yield Cluster(made, ray._raylet.GcsClient(address=made.address))
         finally:
