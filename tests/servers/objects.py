@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -46,6 +47,7 @@ class ObjectStore:
     check: Check
     objects: dict[str, Stored] = field(default_factory=dict)
     parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    begun: dict[str, datetime] = field(default_factory=dict)
     numbers: count[int] = field(default_factory=count)
 
     def answer(self, request: Request) -> Reply:
@@ -108,6 +110,8 @@ class S3Dialect(ObjectStore):
     """Amazon's, and Google's XML interface."""
 
     def of_bucket(self, request: Request) -> Reply:
+        if "uploads" in request.query:
+            return self._uploads(_one(request, "prefix"))
         if request.query.get("list-type") != ["2"]:
             return error(400, "InvalidArgument")
         keys, more = self.page(_one(request, "prefix"), _one(request, "continuation-token"))
@@ -115,6 +119,16 @@ class S3Dialect(ObjectStore):
         contents = "".join(f"<Contents><Key>{escape(key)}</Key></Contents>" for key in keys)
         truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
         return xml(f"<ListBucketResult xmlns='http://s3'><Name>b</Name>{truncated}{token}{contents}</ListBucketResult>")
+
+    def _uploads(self, prefix: str) -> Reply:
+        found = ((number.rpartition("/")[0], number, self.begun[number]) for number in self.parts)
+        uploads = "".join(
+            f"<Upload><Key>{escape(key)}</Key><UploadId>{escape(number)}</UploadId>"
+            f"<Initiated>{begun:%Y-%m-%dT%H:%M:%S.000Z}</Initiated></Upload>"
+            for key, number, begun in found
+            if key.startswith(prefix)
+        )
+        return xml(f"<ListMultipartUploadsResult xmlns='http://s3'>{uploads}</ListMultipartUploadsResult>")
 
     def of_object(self, request: Request, key: str) -> Reply:
         if "uploads" in request.query or "uploadId" in request.query:
@@ -129,7 +143,7 @@ class S3Dialect(ObjectStore):
     def _upload(self, request: Request, key: str) -> Reply:
         if "uploads" in request.query:
             number = f"{key}/{next(self.numbers)}"
-            self.parts[number] = {}
+            self.parts[number], self.begun[number] = {}, datetime.now(UTC)
             return xml(f"<R xmlns='http://s3'><UploadId>{escape(number)}</UploadId></R>")
         number = _one(request, "uploadId")
         if number not in self.parts:

@@ -7,10 +7,14 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from xml.sax.saxutils import escape
 
 from spotctl.agent.blobs.bucket import NoSuchObject, StoreRefused, Upload
 from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
+
+ABANDONED_AFTER = timedelta(days=1)
+"""No upload takes as long: one that began earlier was left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,9 @@ class S3Bucket:
         self.caller.call(self.request("PUT", key, body=content))
 
     def upload(self, key: str) -> Upload:
+        # It is no reason to fail that the identity may not list uploads.
+        with suppress(StoreRefused):
+            self._drop_abandoned(key[: key.rfind("/") + 1])
         body, _ = self.caller.call(self.request("POST", key, {"uploads": ""}))
         (number,) = elements(body, "UploadId")
         return S3Upload(self, key, number)
@@ -46,6 +53,16 @@ class S3Bucket:
     def delete(self, key: str) -> None:
         with suppress(NoSuchObject):
             self.caller.call(self.request("DELETE", key))
+
+    def _drop_abandoned(self, prefix: str) -> None:
+        """Drops the parts that machines left below `prefix` when they ended; they would be billed for ever."""
+        query = {"prefix": prefix, "uploads": ""}
+        body, _ = self.caller.call(HttpCall("GET", f"{self.url}/", f"{self.name}/{prefix}", query))
+        found = zip(*(elements(body, name) for name in ("Key", "UploadId", "Initiated")), strict=True)
+        before = datetime.now(UTC) - ABANDONED_AFTER
+        for key, number, begun in found:
+            if datetime.fromisoformat(begun) < before:
+                S3Upload(self, key, number).abort()
 
     def request(self, method: str, key: str, query: dict[str, str] | None = None, body: bytes = b"") -> HttpCall:
         """A call about an object. The store checks what arrives against the checksum."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -165,6 +166,26 @@ class TestS3(ObjectSuite):
             self.point(running.url, monkeypatch)
             kept.check = aws_signed(running.url, KEY, SECRET, TOKEN, REGION)
             yield running
+
+    def test_parts_that_a_machine_left_behind_are_removed_after_a_day(
+        self, store: BlobStore, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The machine was killed, so it could not remove them itself. Uploads that go on, and those elsewhere, stay."""
+        monkeypatch.setattr(objects, "PART_BYTES", 1000)
+        now = datetime.now(UTC)
+        left = {"jobs/a b/old/1": 25, "jobs/a b/recent/2": 23, "jobs/other/3": 99}
+        for number, hours in left.items():
+            bucket.parts[number], bucket.begun[number] = {"1": b"left"}, now - timedelta(hours=hours)
+        store.put("x", [bytes(3000)])
+        assert set(bucket.parts) == {"jobs/a b/recent/2", "jobs/other/3"}
+
+    def test_an_identity_that_may_not_list_uploads_may_write(
+        self, store: BlobStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(objects, "PART_BYTES", 1000)
+        server.faults.append(Fault("/bucket/", Reply(403)))
+        store.put("x", [bytes(3000)])
+        assert content(store, "x") == bytes(3000)
 
     def test_parts_of_a_failed_upload_are_removed(
         self, store: BlobStore, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
