@@ -22,6 +22,11 @@ class Paths:
         return self.home / "locks"
 
     @property
+    def quotas(self) -> Path:
+        """What clouds said that the account may rent."""
+        return self.home / "quotas.json"
+
+    @property
     def cache(self) -> Path:
         """Copies of input data for machines on this computer."""
         return self.home / "cache"

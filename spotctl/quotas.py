@@ -10,6 +10,7 @@ from typing import Final
 
 _AMOUNT: Final = re.compile(r"(\d+)\s*(vcpus?|machines?|gpus?)?", re.IGNORECASE)
 _ANY: Final = "*"
+_LETTERS: Final = re.compile(r"[a-z]*")
 EXAMPLE: Final = '"aws/us-east-1/p3" = 64'
 
 
@@ -26,7 +27,8 @@ class Quota:
     """The most that may run in a cloud at a time, or in one of its regions, or of a family there.
 
     A region of `*` means every region, each with this amount. The spot machines of all jobs of a plan count together;
-    on-demand machines have quotas of their own.
+    on-demand machines have quotas of their own. A family is one as `family_of` names it, or several that share the
+    amount, by the letters that their names begin with: `g+vt`.
     """
 
     cloud: str
@@ -45,7 +47,13 @@ class Quota:
 
     def covers(self, cloud: str, region: str, family: str) -> bool:
         """Whether machines of a family in a region count against it."""
-        return cloud == self.cloud and self.region in (None, _ANY, region) and self.family in (None, family)
+        return cloud == self.cloud and self.region in (None, _ANY, region) and self._has(family)
+
+    def _has(self, family: str) -> bool:
+        if self.family is None or self.family == family:
+            return True
+        letters = _LETTERS.match(family)
+        return letters is not None and letters[0] in self.family.split("+")
 
     @property
     def is_for_each_region(self) -> bool:

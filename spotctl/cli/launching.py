@@ -37,7 +37,7 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
     from spotctl.run import concurrent_runs, runs
-    from spotctl.run.planned_jobs import planned_jobs
+    from spotctl.run.planned_jobs import plans_to_launch
 
     for spec in specs:
         runs.check_launchable(spec)
@@ -46,7 +46,7 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
     concurrent_runs.check_together(specs)
     moves = not attached and elsewhere.moves(specs, session)
     limit = runs.parse_max_cost(max_cost)
-    return Prepared(planned_jobs(specs, session.settings).plans, limit, moves)
+    return Prepared(plans_to_launch(specs, session.settings).plans, limit, moves)
 
 
 def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> list[Launched]:

@@ -8,12 +8,15 @@ from typing import Any
 from pricing_data.clouds.aws import AwsSession
 from pricing_data.clouds.settings import AwsSettings
 from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
+from spotctl import account_quotas
 from spotctl.config import Settings
 from spotctl.doctor import verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
 from spotctl.machines.aws.permissions import LOOK
 from spotctl.machines.aws.quotas import STANDARD, raise_command
+from spotctl.quotas import Quota, QuotaUnit
+from spotctl.wall_clock import wall_us
 
 _NAME = "spotctl-doctor"
 DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
@@ -28,7 +31,7 @@ DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
 
-def findings(_: Settings) -> Iterator[Finding]:
+def findings(settings: Settings) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
     session = AwsSession(AwsSettings(timeout_seconds=verdicts.TIMEOUT_SECONDS, max_attempts=2))
     region = session.sign_in()
@@ -41,7 +44,7 @@ def findings(_: Settings) -> Iterator[Finding]:
         yield Finding("aws", "region", Level.NOTE, detail, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
         return
     yield _permissions(session, region)
-    yield from _quotas(session, region)
+    yield from _quotas(session, region, settings)
 
 
 def _permissions(session: AwsSession, region: str) -> Finding:
@@ -59,12 +62,16 @@ def _permissions(session: AwsSession, region: str) -> Finding:
     return permissions("aws", missing, len(DRY_RUNS))
 
 
-def _quotas(session: AwsSession, region: str) -> Iterator[Finding]:
+def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Finding]:
     with session.client("service-quotas", region) as quotas:
         for what, code in _QUOTAS.items():
             cure = raise_command(code, region)
             try:
                 answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
-                yield quota("aws", f"{what} in {region}", float(answer["Quota"]["Value"]), cure)
+                vcpus = float(answer["Quota"]["Value"])
+                if code == STANDARD.spot:
+                    stated = Quota("aws", region, STANDARD.family, int(vcpus), QuotaUnit.VCPUS)
+                    account_quotas.keep(settings, [stated], wall_us())
+                yield quota("aws", f"{what} in {region}", vcpus, cure)
             except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
                 yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")

@@ -10,15 +10,18 @@ from typing import Any
 from pricing_data.clouds.azure import AzureSession
 from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.settings import AzureSettings
+from spotctl import account_quotas
 from spotctl.config import Settings
 from spotctl.doctor import verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
 from spotctl.machines.azure.calls import AzureCalls, Operation
 from spotctl.machines.azure.permissions import ALL
+from spotctl.machines.azure.provider import SPOT_QUOTA
+from spotctl.quotas import Quota, QuotaUnit
+from spotctl.wall_clock import wall_us
 
 _AUTHORIZATION_VERSION = "2022-04-01"
-_SPOT_QUOTA = "lowPriorityCores"
 _ANY_LOCATION = "eastus"
 
 
@@ -34,7 +37,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         )
     )
     yield from _permissions(session)
-    yield _quota(session)
+    yield _quota(session, settings)
     yield _identity(session, settings.azure.identity)
 
 
@@ -57,12 +60,14 @@ def _matches(patterns: Sequence[str], action: str) -> bool:
     return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _quota(session: AzureSession) -> Finding:
+def _quota(session: AzureSession, settings: Settings) -> Finding:
     location = os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_LOCATION
     call = ApiCall(f"Azure quotas in {location}", "Microsoft.Compute/locations/usages/read")
     pages = session.pages(call, lambda compute: compute.usage.list(location))
     limits = {usage.name.value: usage.limit for page in pages for usage in page if usage.name is not None}
-    limit = limits.get(_SPOT_QUOTA)
+    limit = limits.get(SPOT_QUOTA)
+    if limit is not None:
+        account_quotas.keep(settings, [Quota("azure", location, None, int(limit), QuotaUnit.VCPUS)], wall_us())
     cure = "request more in the Azure portal under Quotas: Total Regional Spot vCPUs"
     return quota("azure", f"spot quota in {location}", None if limit is None else float(limit), cure)
 

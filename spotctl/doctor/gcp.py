@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.gcp import GcpSession
 from pricing_data.clouds.settings import GcpSettings
+from spotctl import account_quotas
 from spotctl.config import Settings
 from spotctl.doctor import policies, verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
-
-# Where spot machines have no quota of their own, they count against that of all machines.
-_QUOTAS = ("PREEMPTIBLE_CPUS", "CPUS")
+from spotctl.machines.gcp.quotas import spot_quotas, spot_vcpus
+from spotctl.wall_clock import wall_us
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
@@ -28,7 +27,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     )
     with GcpSession(access) as session:
         yield from _permissions(session)
-        yield _quota(session)
+        yield _quota(session, settings)
 
 
 def _permissions(session: GcpSession) -> Iterator[Finding]:
@@ -39,15 +38,12 @@ def _permissions(session: GcpSession) -> Iterator[Finding]:
     yield permissions("gcp", [one for one in policies.GCP if one not in granted], len(policies.GCP))
 
 
-def _quota(session: GcpSession) -> Finding:
+def _quota(session: GcpSession, settings: Settings) -> Finding:
     call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
     pages = session.pages(call, "Regions", {"project": session.project})
-    vcpus = {region.name: _vcpus(region) for page in pages for region in page}
+    regions = [region for page in pages for region in page]
+    account_quotas.keep(settings, [one for region in regions for one in spot_quotas(region)], wall_us())
+    vcpus = {region.name: float(spot_vcpus(region)) for region in regions}
     best = max(vcpus, key=lambda name: vcpus[name], default="")
     cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
     return quota("gcp", f"spot quota in {best or 'no region'}", vcpus.get(best, 0.0), cure)
-
-
-def _vcpus(region: Any) -> float:  # noqa: ANN401  # the SDK's messages are not annotated
-    limits: dict[str, float] = {limit.metric: limit.limit for limit in region.quotas}
-    return max(limits.get(metric, 0.0) for metric in _QUOTAS)

@@ -8,12 +8,12 @@ A provider creates and ends machines. What a machine does is between the launche
 (`spotctl.agent.machine`): `link` connects to it. `docs/architecture.md` shows which file an adapter consists of.
 
 Capabilities are the small protocols at the end; a caller checks with `isinstance`. To be added with the clouds that
-have them: placement scores, quotas, fleets, serial consoles.
+have them: placement scores, fleets, serial consoles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -25,6 +25,7 @@ from spotctl.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
+    from spotctl.quotas import Quota
 
 __all__ = [
     "BillsHoldings",
@@ -53,6 +54,7 @@ __all__ = [
     "RentingProvider",
     "Resource",
     "ReverseTunnel",
+    "StatesQuotas",
     "TakesCommands",
     "Throttled",
     "TokenTaken",
@@ -435,5 +437,14 @@ class Prepares(Protocol):
         ...
 
 
-class RentingProvider(CloudProvider, Prepares, TakesCommands, BillsHoldings, Closes, Protocol):
+@runtime_checkable
+class StatesQuotas(Protocol):
+    """A provider whose cloud says how many spot machines the account may have at a time."""
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
+        """The quotas that spot machines of these types count against in a region."""
+        ...
+
+
+class RentingProvider(CloudProvider, Prepares, TakesCommands, BillsHoldings, StatesQuotas, Closes, Protocol):
     """A provider of machines that are rented from a cloud: all of them can do this."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pricing_data.library import Library, Selection
+from pricing_data.units import SECOND, age
+from spotctl import account_quotas
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.garbage import without_garbage_collection
@@ -55,19 +57,21 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
     learned = lessons(settings, library, specs, when.now)
-    quotas, held = quotas_left(settings, data.catalog)
+    quotas, held = quotas_left(settings, data.catalog, when.now)
+    stated = _stated(settings, {cloud for spec in specs for cloud in spec.resources.clouds}, when.now)
     profiles = profiles_of(specs)
     request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas, profiles=profiles)
     measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
-    return JobPlans(plans_of(request, data, learned), begin.remarks + held + measured)
+    return JobPlans(plans_of(request, data, learned), begin.remarks + stated + held + measured)
 
 
-def quotas_left(settings: Settings, catalog: Catalog) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
-    """The quotas of the settings without what running jobs of this home hold, and remarks on what they hold."""
-    if not settings.quotas:
+def quotas_left(settings: Settings, catalog: Catalog, now: int) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
+    """The known quotas without what running jobs of this home hold, and remarks on what they hold."""
+    quotas = account_quotas.known(settings, now)
+    if not quotas:
         return (), ()
     running = {job: state.spot_machines for job, state in unfinished_runs(settings).items()}
-    left = left_of(settings.quotas, list(running.values()), catalog)
+    left = left_of(quotas, list(running.values()), catalog)
     amounts = ((one, {job: used(one, machines, catalog) for job, machines in running.items()}) for one in left)
     remarks = (
         f"quota {one.name}: {sum(by_job.values())} {one.unit} are held by running jobs"
@@ -76,6 +80,12 @@ def quotas_left(settings: Settings, catalog: Catalog) -> tuple[tuple[Quota, ...]
         if any(by_job.values())
     )
     return left, tuple(remarks)
+
+
+def _stated(settings: Settings, clouds: Set[str], now: int) -> tuple[str, ...]:
+    """What these clouds stated of their quotas, and how long ago."""
+    found = [one for one in account_quotas.stated(settings, now) if one.quota.cloud in clouds]
+    return tuple(f"quota {one.quota}, as read {age((now - one.read) / SECOND)} ago" for one in found)
 
 
 def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:

@@ -25,6 +25,7 @@ from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.quotas import Quota
 
+_ON_DEMAND = "on-demand"
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
 
@@ -75,7 +76,8 @@ def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learn
     known = PlanningInputs(
         MarketSnapshot.of(data.table, data.catalog, request.at),
         hazards(data.interruptions, request.at, evidence_of(learned)),
-        quotas=request.quotas,
+        # Quotas are those of spot machines.
+        quotas=request.quotas if any(spec.strategy != _ON_DEMAND for spec in request.specs) else (),
     )
     jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
     return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learned))

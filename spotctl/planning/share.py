@@ -226,7 +226,8 @@ def _require_possible(
     if fastest is None or fastest.rate <= 0:
         most = int(np.where(job.nu > 0, caps, 0).max(initial=0))
         raise NotInTime(
-            f"{job.name}: needs at least {job.least} machines, and quotas allow at most {most}; raise a quota"
+            f"{job.name}: needs at least {job.least} machines, and quotas allow at most {most}"
+            f" ({', '.join(str(group.quota) for group in groups)}); raise a quota ('spotctl doctor' says how)"
         )
     if not job.hurries:
         return

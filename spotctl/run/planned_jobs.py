@@ -1,18 +1,26 @@
-"""Plans of jobs that would be launched now, for `plan`, `launch` and the Python API."""
+"""Plans of jobs that would be launched now, for `plan`, `launch` and the Python API; before a launch, with the quotas
+of their clouds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from bidbrain.eviction.hazard import family_of
 from pricing_data.units import HOUR, parse_duration, parse_time
+from spotctl import account_quotas
+from spotctl.errors import SpotctlError
 from spotctl.files.job.spec import check_names, check_rents
+from spotctl.machines.base import Closes, StatesQuotas
 from spotctl.planning.planner import JobPlans, When, plan_jobs
 from spotctl.run.local_market import market_now
 from spotctl.wall_clock import wall_us
-from spotctl.wiring import library
+from spotctl.wiring import cloud_provider, library
 
 if TYPE_CHECKING:
+    from pricing_data.market import Market
     from spotctl.config import Settings
     from spotctl.files.job.spec import JobSpec
 
@@ -29,3 +37,36 @@ def planned_jobs(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
         parse_duration(hours) / HOUR if hours else None,
     )
     return plan_jobs(specs, settings, library(settings), when)
+
+
+def plans_to_launch(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
+    """Plans jobs within what their clouds say now that the account may have."""
+    asked: set[Market] = set()
+    while True:
+        plans = planned_jobs(specs, settings)
+        chosen = {one.rent.offer.market for plan in plans.plans for one in plan.choice if not plan.job.spec.is_local}
+        if not (unasked := _unknown(chosen, settings) - asked):
+            return plans
+        asked |= unasked
+        _read(unasked, settings)
+
+
+def _unknown(markets: Collection[Market], settings: Settings) -> set[Market]:
+    """The markets that no quota that was read in the last day concerns."""
+    read = [one.quota for one in account_quotas.read_lately(settings, wall_us())]
+    return {
+        one
+        for one in markets
+        if not any(quota.covers(one.cloud, one.region, family_of(one.instance_type)) for quota in read)
+    }
+
+
+def _read(markets: Collection[Market], settings: Settings) -> None:
+    """Reads quotas from the clouds. What cannot be read stays unknown: the cloud then decides at the purchase."""
+    places = groupby(sorted(markets, key=str), key=lambda one: (one.cloud, one.region))
+    for (cloud, region), there in places:
+        provider = cloud_provider(settings, [cloud], [region])
+        assert isinstance(provider, StatesQuotas)
+        assert isinstance(provider, Closes)
+        with closing(provider), suppress(SpotctlError):
+            account_quotas.keep(settings, provider.quotas(region, {one.instance_type for one in there}), wall_us())

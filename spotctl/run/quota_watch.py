@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from spotctl import account_quotas
 from spotctl.paths import Paths
 from spotctl.planning.quota_use import grown
 from spotctl.quotas import quotas_from
 from spotctl.runlog.statuses import latest_runs
 from spotctl.runlog.store import EventLog
+from spotctl.wall_clock import wall_us
 from spotctl.wiring import library
 
 if TYPE_CHECKING:
@@ -28,14 +30,15 @@ class QuotaWatch:
 
     def __call__(self, state: RunState) -> str | None:
         """The parts that the run may use from now on; None if they have not changed."""
-        if not state.quotas or not self.settings.quotas:
+        if not state.quotas:
             return None
         before = {run for run, one in self._read.items() if one.ended is None}
         others = self._others(state)
         if not before - others.keys():
             return None
         machines = [one.spot_machines for one in others.values()]
-        parts = grown(quotas_from(state.quotas), self.settings.quotas, state.spot_machines, machines, self._catalog)
+        quotas = account_quotas.known(self.settings, wall_us())
+        parts = grown(quotas_from(state.quotas), quotas, state.spot_machines, machines, self._catalog)
         text = ", ".join(map(str, parts))
         return None if text == state.quotas else text
 

@@ -293,7 +293,7 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
 def _quotas_left(settings: Settings) -> tuple[Quota, ...]:
     from spotctl.planning.planner import quotas_left
 
-    return quotas_left(settings, library(settings).catalog)[0]
+    return quotas_left(settings, library(settings).catalog, wall_us())[0]
 
 
 def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:

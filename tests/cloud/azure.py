@@ -399,6 +399,7 @@ class AzureServer:
 
     def _usages(self, request: Request) -> Reply:
         parameters(request, VMS)
+        self.access.check(request, "Microsoft.Compute/locations/usages/read", _PREFIX)
         name = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
         limit = 1000 if self.fleet.quota is None else self.fleet.quota
         return Reply.of_json({"value": [{"name": name, "limit": limit, "currentValue": 0, "unit": "Count"}]})

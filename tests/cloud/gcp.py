@@ -47,6 +47,7 @@ class GcpServer:
         self.project, self._open = GcpProject(host), ExitStack()
         regions = zones or {"us-central1": ("us-central1-a", "us-central1-b"), "asia-east1": ("asia-east1-a",)}
         self._prices = prices_of(regions)
+        self.quotas = {"CPUS": 2400.0, "PREEMPTIBLE_CPUS": 0.0}
         self._firewalls: dict[str, compute_v1.Firewall] = {}
         self._disks: dict[tuple[str, str], compute_v1.Disk] = {}
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
@@ -297,7 +298,8 @@ class GcpServer:
         if call.region not in self._prices.zones:
             raise Refused(404, f"The resource 'projects/{PROJECT}/regions/{call.region}' was not found", "notFound")
         zones = [f"{HOST}/projects/{PROJECT}/zones/{zone}" for zone in self._prices.zones[call.region]]
-        return compute_v1.Region(name=call.region, status="UP", zones=zones)
+        quotas = [compute_v1.Quota(metric=name, limit=limit) for name, limit in self.quotas.items()]
+        return compute_v1.Region(name=call.region, status="UP", zones=zones, quotas=quotas)
 
     def _get_subnetwork(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Subnetwork:
         call = checked(compute_v1.GetSubnetworkRequest, request, path)

@@ -10,6 +10,7 @@ import pytest
 
 from spotctl.cli.boundary import CREDENTIALS, FAILED, NOT_IN_TIME
 from tests.cloud.aws import AwsServer
+from tests.cloud.aws_market import SPOT_QUOTA
 from tests.cloud.azure import AzureServer
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, recorded
 from tests.cloud.gcp import GcpServer
@@ -63,9 +64,19 @@ def _no_network(cloud: SimulatedCloud) -> None:
     cloud.server.networks.clear()
 
 
-def _no_quota_aws(cloud: SimulatedCloud) -> None:
+def _no_spot_quota_aws(cloud: SimulatedCloud) -> None:
     assert isinstance(cloud.server, AwsServer)
-    cloud.server.market.quotas = dict.fromkeys(cloud.server.market.quotas, 0.0)
+    cloud.server.market.quotas[SPOT_QUOTA] = 0.0
+
+
+def _no_spot_quota_gcp(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, GcpServer)
+    cloud.server.quotas = dict.fromkeys(cloud.server.quotas, 0.0)
+
+
+def _no_spot_quota_azure(cloud: SimulatedCloud) -> None:
+    assert isinstance(cloud.server, AzureServer)
+    cloud.server.fleet.quota = 0
 
 
 def _no_quota_gcp(cloud: SimulatedCloud) -> None:
@@ -87,14 +98,22 @@ CASES = {
     "image that does not exist": Case(
         "azure", FAILED, "PlatformImageNotFound", image="image: {azure: 'Canonical:none:server:latest'}"
     ),
+    "spot quota of 0 on Google Cloud": Case(
+        "gcp", NOT_IN_TIME, "quotas allow at most 0 (gcp/us-central1=0 vCPUs)", _no_spot_quota_gcp
+    ),
     "token that has expired": Case("azure", CREDENTIALS, "the access token expiry is past", _expire_azure),
 }
 MORE = {
     "keys that have expired": Case("aws", CREDENTIALS, "the credentials have expired", _expire_aws),
     "region that is not enabled": Case("aws", CREDENTIALS, "enable the region for the account", _disable_region),
-    "quota of 0 on AWS": Case("aws", NOT_IN_TIME, "your current vCPU limit of 0", _no_quota_aws),
     "quota of 0 on Google Cloud": Case("gcp", NOT_IN_TIME, "QUOTA_EXCEEDED", _no_quota_gcp),
     "quota of 0 on Azure": Case("azure", NOT_IN_TIME, "Current Limit: 0", _no_quota_azure),
+    "spot quota of 0 on AWS": Case(
+        "aws", NOT_IN_TIME, "quotas allow at most 0 (aws/us-east-1/a+c+d+h+i+im+is+m+r+t+z=0 vCPUs)", _no_spot_quota_aws
+    ),
+    "spot quota of 0 on Azure": Case(
+        "azure", NOT_IN_TIME, "quotas allow at most 0 (azure/eastus=0 vCPUs)", _no_spot_quota_azure
+    ),
     "managed identity that does not exist": Case("azure", FAILED, "FailedIdentityOperation", identity=NO_IDENTITY),
 }
 CHOSEN = {**CASES, **(MORE if EVERYTHING else {})}
@@ -122,6 +141,8 @@ def test_a_refused_launch_says_why_and_leaves_nothing(case: Case, cloud: Simulat
         JOB.format(cloud=cloud.name, identity=identity, image=case.image, region=cloud.region, type=cloud.type)
     )
     ended = spotctl("launch", job, "--attached", "--yes", "--json", **cloud.environment)
-    assert (ended.code, case.reason.lower() in ended.json["message"].lower()) == (case.code, True), ended
+    # Before a run begins, a refusal is a line and no answer.
+    said = ended.json["message"] if ended.out else ended.error
+    assert (ended.code, case.reason.lower() in said.lower()) == (case.code, True), ended
     assert cloud.server.machines() == ()
     assert cloud.server.resources() == ()

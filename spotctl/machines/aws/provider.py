@@ -4,7 +4,7 @@ by these tags; what is cached here only saves calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from spotctl.machines.aws.calls import AwsCalls, in_each
 from spotctl.machines.aws.images import LEAST_DISK_GIB
 from spotctl.machines.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
 from spotctl.machines.aws.orders import DISK_TYPE
+from spotctl.machines.aws.quotas import QuotaPool, pool_of
 from spotctl.machines.aws.records import (
     CLOUD,
     machine_id,
@@ -47,6 +48,7 @@ from spotctl.machines.base import (
 from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import each
+from spotctl.quotas import Quota, QuotaUnit
 from spotctl.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -89,6 +91,16 @@ class AwsProvider(WallClock):
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         return self._prices.prices(market, start, end)
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
+        """See `StatesQuotas`. Types of families that we do not know have none."""
+        pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
+        return tuple(self._quota(region, pool) for pool in sorted(pools, key=lambda pool: pool.name))
+
+    def _quota(self, region: str, pool: QuotaPool) -> Quota:
+        asked = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=True)}
+        answer = self._calls.call("service-quotas", region, "GetServiceQuota", **asked)
+        return Quota(CLOUD, region, pool.family, int(answer["Quota"]["Value"]), QuotaUnit.VCPUS)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated request."""

@@ -18,6 +18,11 @@ class QuotaPool(NamedTuple):
     spot: str
     on_demand: str
 
+    @property
+    def family(self) -> str:
+        """Its families as the part of a quota's name."""
+        return "+".join(sorted(self.families))
+
     def code(self, *, spot: bool) -> str:
         return self.spot if spot else self.on_demand
 

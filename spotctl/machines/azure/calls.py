@@ -145,6 +145,12 @@ class Operation(Enum):
         NETWORK_VERSION,
         ("Microsoft.Network/networkSecurityGroups/delete",),
     )
+    LIST_USAGES = (
+        "GET",
+        "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/usages",
+        COMPUTE_VERSION,
+        ("Microsoft.Compute/locations/usages/read",),
+    )
     READ_LOG = ("GET", _LOG, _LOG_VERSION, ("Microsoft.Insights/eventtypes/values/read",))
     GET_IDENTITY = (
         "GET",

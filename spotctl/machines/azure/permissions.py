@@ -10,11 +10,10 @@ from typing import Any, Final
 from spotctl.machines.azure.calls import MACHINE_PERMISSIONS, permissions
 
 PRICES: Final = (
-    "Microsoft.Compute/locations/usages/read",
     "Microsoft.Compute/skus/read",
     "Microsoft.ResourceGraph/resources/read",
 )
-"""What fetching prices and checking quotas needs."""
+"""What fetching prices needs."""
 
 ALL: Final = tuple(sorted({*permissions(), *PRICES}))
 """What the launcher needs."""

@@ -8,7 +8,7 @@ token finds what was made with it, even when the machines are gone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
@@ -53,6 +53,7 @@ from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import each
 from spotctl.machines.tags import INSTALLATION_TAG
+from spotctl.quotas import Quota, QuotaUnit
 from spotctl.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Waits:
     poll_seconds: float = 1.0
 
 
+SPOT_QUOTA: Final = "lowPriorityCores"
+"""The quota of vCPUs that spot machines of all sizes share in a region."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
 _IMAGE_DISK_GIB: Final = 128
@@ -110,6 +113,13 @@ class AzureProvider(WallClock):
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         """See `CloudProvider`."""
         return self._prices.prices(market, start, end)
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - all share one
+        """See `StatesQuotas`."""
+        with translated(f"quotas in {region}"):
+            usages = self._calls.listed(Operation.LIST_USAGES, region=region)
+        limits = [one["limit"] for one in usages if one["name"]["value"] == SPOT_QUOTA]
+        return tuple(Quota(self.name, region, None, int(limit), QuotaUnit.VCPUS) for limit in limits)
 
     # -- buying -------------------------------------------------------------------------------------------------------
 

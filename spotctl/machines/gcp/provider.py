@@ -7,7 +7,7 @@ that name while the first exists, and its operations show for two weeks that the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,12 @@ from spotctl.machines.gcp.creation import Creation
 from spotctl.machines.gcp.history import Past, failure_of, pasts
 from spotctl.machines.gcp.labels import selection
 from spotctl.machines.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
+from spotctl.machines.gcp.quotas import spot_quotas
 from spotctl.machines.holdings import holdings_of
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import as_far_as_listed, each
+from spotctl.quotas import Quota
 from spotctl.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ class GcpProvider(WallClock):
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         return self._prices.prices(market, start, end)
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
+        """See `StatesQuotas`."""
+        return spot_quotas(self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region))
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         if request.market.cloud != names.CLOUD or request.market.os != LINUX:

@@ -63,9 +63,9 @@ def end_other_run(settings: Settings) -> None:
 
 def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path) -> None:
     catalog = library(settings).catalog
-    assert quotas_left(settings, catalog)[0] == settings.quotas
+    assert quotas_left(settings, catalog, START)[0] == settings.quotas
     other_run(settings, 5)
-    (left,), (remark,) = quotas_left(settings, catalog)
+    (left,), (remark,) = quotas_left(settings, catalog, START)
     assert left.amount == 4
     assert remark == "quota local: 6 machines are held by running jobs (other), 4 are left"
     file = tmp_path / "job.yaml"
@@ -73,7 +73,7 @@ def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path
     shown = spotctl("plan", file, "--json", SPOTCTL_HOME=str(settings.home), SPOTCTL_QUOTAS="local=10 machines")
     assert sum(one["machines"] for one in shown.json["choice"]) <= 4
     end_other_run(settings)
-    assert quotas_left(settings, catalog) == (settings.quotas, ())
+    assert quotas_left(settings, catalog, START) == (settings.quotas, ())
 
 
 def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_path: Path) -> None:

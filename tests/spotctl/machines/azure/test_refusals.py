@@ -103,6 +103,7 @@ def _whole_story(world: World) -> None:
     """Makes every call that a run makes."""
     provider = world.provider()
     key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    provider.quotas(MARKET.region, {MARKET.instance_type})
     first, second = provider.create(order())
     world.server.fleet.capacity[MARKET.region, MARKET.instance_type] = 1
     world.provider(disk_encryption_set=key).create(order("t2"))
@@ -179,3 +180,8 @@ def test_a_link_to_another_host_is_not_followed(world: World) -> None:
     world.server.server.faults.append(Fault("resourceGroups", page))
     with pytest.raises(Unanswered, match="links to another host"):
         world.provider().list({})
+
+
+def test_spot_machines_of_all_sizes_share_a_quota(world: World) -> None:
+    world.server.fleet.quota = 20
+    assert [str(one) for one in world.provider().quotas("eastus", {MARKET.instance_type})] == ["azure/eastus=20 vCPUs"]

@@ -1,0 +1,40 @@
+"""Google's quotas of spot machines in a region, from the SDK's description of it. Pure.
+
+Metrics are those of "Allocation quotas" in the Compute Engine documentation. Where spot machines have no quota of their
+own, they count against that of all machines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spotctl.machines.gcp.names import CLOUD
+from spotctl.quotas import Quota, QuotaUnit
+
+_VCPUS = "CPUS"
+_GPUS = {
+    "a2-highgpu": "NVIDIA_A100_GPUS",
+    "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
+    "a3-highgpu": "NVIDIA_H100_GPUS",
+    "g2-standard": "NVIDIA_L4_GPUS",
+}
+"""By family, for those whose GPUs belong to the machine type."""
+
+
+def spot_vcpus(region: Any) -> int:  # noqa: ANN401  # the SDK's messages are not annotated
+    """How many vCPUs spot machines may have in a region."""
+    return _limit(region, _VCPUS) or 0
+
+
+def spot_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """All that are stated for a region."""
+    vcpus = Quota(CLOUD, region.name, None, spot_vcpus(region), QuotaUnit.VCPUS)
+    limits = {family: _limit(region, metric) for family, metric in _GPUS.items()}
+    gpus = (Quota(CLOUD, region.name, one, limit, QuotaUnit.GPUS) for one, limit in limits.items() if limit is not None)
+    return (vcpus, *gpus) if region.quotas else ()
+
+
+def _limit(region: Any, metric: str) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    limits = {one.metric: int(one.limit) for one in region.quotas}
+    found = [limits[name] for name in (f"PREEMPTIBLE_{metric}", metric) if name in limits]
+    return max(found, default=None)

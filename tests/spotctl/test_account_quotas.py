@@ -1,0 +1,55 @@
+"""Quotas that clouds stated are kept for a day, and the settings go before them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import DAY, HOUR
+from spotctl import account_quotas
+from spotctl.config import Settings
+from spotctl.paths import Paths
+from spotctl.planning.planner import quotas_left
+from spotctl.quotas import quotas_from
+from spotctl.wiring import library
+
+NOW = 1_800_000_000_000_000
+STATED = quotas_from("aws/us-east-1/g+vt=64, gcp/us-central1/a2-highgpu=8 GPUs")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path / "home", quotas=quotas_from("azure/eastus=100"))
+
+
+def test_what_a_cloud_stated_holds_for_a_day(settings: Settings) -> None:
+    account_quotas.keep(settings, STATED, NOW)
+    account_quotas.keep(settings, quotas_from("aws/us-east-1/g+vt=32"), NOW + HOUR)
+    known = account_quotas.known(settings, NOW + HOUR)
+    assert set(known) == {*settings.quotas, STATED[1], *quotas_from("aws/us-east-1/g+vt=32")}
+    assert len(account_quotas.known(settings, NOW + DAY)) == 2
+    assert account_quotas.known(settings, NOW + DAY + HOUR) == settings.quotas
+    assert set(quotas_left(settings, library(settings).catalog, NOW + HOUR)[0]) == set(known)
+
+
+def test_the_settings_state_a_quota_in_place_of_the_cloud(settings: Settings) -> None:
+    account_quotas.keep(settings, STATED, NOW)
+    own = replace(settings, quotas=quotas_from("aws/us-east-1/g+vt=128"))
+    assert account_quotas.known(own, NOW) == (*own.quotas, STATED[1])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"aws": 3}', '{"a/b/c/d": {"amount": "3", "read": 1}}'])
+def test_a_file_that_cannot_be_read_holds_nothing(settings: Settings, text: str) -> None:
+    account_quotas.keep(settings, STATED, NOW)
+    Paths(settings.home).quotas.write_text(text)
+    assert account_quotas.stated(settings, NOW) == []
+    account_quotas.keep(settings, STATED, NOW)
+    assert len(account_quotas.stated(settings, NOW)) == 2
+
+
+def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:
+    (quota,) = quotas_from("aws/us-east-1/g+vt=64")
+    covered = [name for name in ("g4dn", "vt1", "gr6", "c5") if quota.covers("aws", "us-east-1", name)]
+    assert covered == ["g4dn", "vt1"]
