@@ -16,6 +16,7 @@ from agileml.pipeline.elastic_messages import (
     CONTROLLER,
     INITIAL,
     BatchesDone,
+    FramesLost,
     Instruction,
     LeavePipeline,
     NodeFailed,
@@ -109,13 +110,22 @@ class ElasticController:
                 return self._change(now)
             case NodeGone(node) if node in self._leaving:
                 return self._gone(node, now)
-            case NodeReady(node, epoch) if epoch == self.epoch:
-                return self._ready(node, now)
-            case BatchesDone(node, epoch, losses) if epoch == self.epoch:
-                return self._done(node, losses, now)
+            case NodeReady(epoch=epoch) | BatchesDone(epoch=epoch) | FramesLost(epoch=epoch) if epoch == self.epoch:
+                return self._progress(event, now)
             case NodeFailed(node, message):
                 raise JobFailed(f"{node}: {message}")
         return []
+
+    def _progress(self, event: NodeReady | BatchesDone | FramesLost, now: float) -> list[tuple[str, Instruction]]:
+        """A report of the current epoch."""
+        match event:
+            case NodeReady(node):
+                return self._ready(node, now)
+            case BatchesDone(node, _, losses):
+                return self._done(node, losses, now)
+            case FramesLost():
+                # What is lost is not known, so all start again from the state before this work.
+                return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
 
     def resume(self, batch: int, losses: Mapping[int, float]) -> None:
         """Goes on from a backup of an earlier process."""

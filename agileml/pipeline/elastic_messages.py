@@ -61,6 +61,24 @@ class BatchesDone:
 
 
 @dataclass(frozen=True)
+class FramesLost:
+    """The node's link to another one broke, and there is a new one: frames of this epoch may be lost."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class AreYouThere:
+    """A node that waits for frames, or has finished one, answers this."""
+
+
+@dataclass(frozen=True)
+class StillThere:
+    """The answer; like every message, it shows that the node does not hang."""
+
+
+@dataclass(frozen=True)
 class NodeFailed:
     """The user's code failed on a node; the message says how."""
 
@@ -90,5 +108,5 @@ class NodeGone:
 
 
 Instruction = TakeSeat | RunBatches | LeavePipeline
-NodeReport = NodeReady | BatchesDone | NodeFailed
+NodeReport = NodeReady | BatchesDone | FramesLost | NodeFailed
 PipelineEvent = NodeReport | NodeJoined | NodeWarned | NodeGone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import secrets
@@ -19,15 +20,15 @@ from agileml.pipeline.copies import Copies, copies_for, final_weights, store_cop
 from agileml.pipeline.elastic import ElasticController, ElasticPhase
 from agileml.pipeline.elastic_messages import (
     CONTROLLER,
-    BatchesDone,
-    NodeFailed,
+    AreYouThere,
     NodeGone,
     NodeJoined,
-    NodeReady,
+    NodeReport,
     NodeWarned,
     PipelineEvent,
     TakeSeat,
 )
+from agileml.pipeline.hung_nodes import HungNodes, processor_seconds
 from agileml.pipeline.model import Weights
 from agileml.pipeline.node import PipelineFrame, PipelineTask
 from agileml.pipeline.pipeline_checkpoint import load_checkpoint, save_checkpoint
@@ -35,6 +36,7 @@ from agileml.pipeline.wire import opened, post
 from agileml.pipeline.worker import WorkerBoot, socket_of
 from agileml.runtime.own_folder import short_folder
 from agileml.transport import Connected, Endpoint, Identity, Lost, Received
+from agileml.transport.settings import PATIENT
 
 _BOOT = """\
 import pickle, sys
@@ -45,6 +47,10 @@ main()
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """More threads would share the processors with the other stages, and add in another order."""
 _POLL_SECONDS = 0.5
+HANG_SECONDS = 30.0
+"""A node that neither answers nor computes for this long is replaced."""
+
+log = logging.getLogger(__name__)
 
 AfterBatch = Callable[["LocalPipeline"], None]
 
@@ -52,7 +58,13 @@ AfterBatch = Callable[["LocalPipeline"], None]
 class LocalPipeline:
     """Use it in a `with` block: at its end no process and no socket is left."""
 
-    def __init__(self, task: PipelineTask, controller: ElasticController, checkpoint: Path | None = None) -> None:
+    def __init__(
+        self,
+        task: PipelineTask,
+        controller: ElasticController,
+        checkpoint: Path | None = None,
+        hang_timeout: float = HANG_SECONDS,
+    ) -> None:
         """With a checkpoint file the run survives its own process: it goes on from the file, if it exists."""
         self.controller = controller
         self.copies: Copies = {}
@@ -65,7 +77,10 @@ class LocalPipeline:
         self._secret = secrets.token_bytes(32)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._warned: set[str] = set()
-        self._endpoint = Endpoint(Identity(CONTROLLER), self._secret)
+        self._watch = HungNodes(hang_timeout, time.monotonic(), processor_seconds)
+        self.hung: list[str] = []
+        """Nodes that were replaced because they hung."""
+        self._endpoint = Endpoint(Identity(CONTROLLER), self._secret, PATIENT)
         self._endpoint.listen(socket_of(self._folder, CONTROLLER))
 
     def __enter__(self) -> LocalPipeline:
@@ -123,18 +138,32 @@ class LocalPipeline:
                 self._save()
                 if after_batch and not self.controller.finished:
                     after_batch(self)
+            self._replace_hung()
             self._check()
         self._endpoint.flush(5.0)
         return final_weights(self._model, self.copies, self.controller.settings.batches)
 
+    def _replace_hung(self) -> None:
+        now = time.monotonic()
+        if self._watch.asks(now):
+            for node in self._endpoint.peers:
+                post(self._endpoint, node, AreYouThere())
+        linked = {name: self._processes[name].pid for name in self.nodes if name in self._endpoint.peers}
+        for node in self._watch.look(now, linked):
+            self.hung.append(node)
+            successor = f"{node}.{len(self.hung)}"
+            log.warning("%s hangs: no sign of life for %g s; %s takes its place", node, self._watch.seconds, successor)
+            self.kill(node)
+            self._processes[node].wait()
+            self.join(successor)
+
     def _take(self, event: Received) -> None:
-        match opened(event):
-            case PipelineFrame() as frame:
-                store_copy(self.copies, frame, self.controller.backup)
-            case NodeReady() | BatchesDone() | NodeFailed() as report:
-                self._handle(report)
-            case _:
-                pass
+        self._watch.heard(event.peer)
+        message = opened(event)
+        if isinstance(message, PipelineFrame):
+            store_copy(self.copies, message, self.controller.backup)
+        elif isinstance(message, NodeReport):
+            self._handle(message)
 
     def _handle(self, event: PipelineEvent) -> None:
         for node, instruction in self.controller.handle(event, time.monotonic()):

@@ -11,13 +11,11 @@ from agileml.pipeline.copies import Copies, copies_for, final_weights, store_cop
 from agileml.pipeline.elastic import ElasticController
 from agileml.pipeline.elastic_messages import (
     CONTROLLER,
-    BatchesDone,
+    FramesLost,
     Instruction,
     LeavePipeline,
-    NodeFailed,
     NodeGone,
     NodeJoined,
-    NodeReady,
     NodeReport,
     NodeWarned,
     PipelineEvent,
@@ -32,7 +30,7 @@ Parcel = Instruction | PipelineFrame | NodeReport
 
 @dataclass(frozen=True)
 class PipelineFault:
-    """At a delivered message, nodes join, are warned or are killed."""
+    """At a delivered message, nodes join, are warned, are killed, or lose their links to the others for a moment."""
 
     at: int
     kind: str
@@ -78,6 +76,8 @@ class SimulatedPipeline:
         elif fault.node in self._nodes:
             if fault.kind == "warn":
                 self._act(NodeWarned(fault.node))
+            elif fault.kind == "cut":
+                self._cut(fault.node)
             else:
                 self._kill(fault.node)
 
@@ -93,6 +93,13 @@ class SimulatedPipeline:
         del self._nodes[name]
         self._links = {link: queue for link, queue in self._links.items() if link[1] != name}
         self._act(NodeGone(name))
+
+    def _cut(self, name: str) -> None:
+        """Frames on the way from and to the node are lost, and both ends of each link notice."""
+        cut = {link for link in self._links if name in link and CONTROLLER not in link}
+        self._links = {link: queue for link, queue in self._links.items() if link not in cut}
+        for node in sorted({node for link in cut for node in link}):
+            self._put(node, CONTROLLER, FramesLost(node, self._nodes[node].epoch))
 
     def _act(self, event: PipelineEvent) -> None:
         for node, instruction in self.controller.handle(event, float(self.delivered)):
@@ -124,5 +131,5 @@ class SimulatedPipeline:
     def _at_controller(self, parcel: Parcel) -> None:
         if isinstance(parcel, PipelineFrame):
             store_copy(self.copies, parcel, self.controller.backup)
-        elif isinstance(parcel, NodeReady | BatchesDone | NodeFailed):
+        elif isinstance(parcel, NodeReport):
             self._act(parcel)

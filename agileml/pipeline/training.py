@@ -12,7 +12,7 @@ from agileml.checks import check_whole
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic import ElasticController, ElasticSettings, EpochRecord
 from agileml.pipeline.layouts import LayoutRules, layouts
-from agileml.pipeline.local import AfterBatch, LocalPipeline
+from agileml.pipeline.local import HANG_SECONDS, AfterBatch, LocalPipeline
 from agileml.pipeline.model import PipelineModel, Weights
 from agileml.pipeline.node import PipelineTask
 from agileml.pipeline.optimizers import Optimizer
@@ -117,12 +117,16 @@ def train_local(
     *,
     after_batch: AfterBatch | None = None,
     checkpoint: Path | None = None,
+    hang_timeout: float = HANG_SECONDS,
 ) -> TrainedPipeline:
-    """Trains on processes of this computer. `after_batch` may warn, kill and add nodes."""
+    """Trains on processes of this computer. `after_batch` may warn, kill and add nodes.
+
+    A node that neither answers nor computes for `hang_timeout` seconds is killed, and another one takes its place.
+    """
     check_whole("nodes", nodes, 1)
     controller = _controller_on(nodes, model, plan)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
-    with LocalPipeline(task, controller, checkpoint) as pipeline:
+    with LocalPipeline(task, controller, checkpoint, hang_timeout) as pipeline:
         for i in range(nodes):
             pipeline.join(f"n{i}")
         weights = pipeline.run(after_batch)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from agileml.errors import BrokenConnection
-from agileml.pipeline.elastic_messages import BatchesDone, LeavePipeline, NodeFailed, NodeReady, RunBatches, TakeSeat
+from agileml.pipeline.elastic_messages import AreYouThere, Instruction, NodeReport, StillThere
 from agileml.pipeline.node import PipelineFrame
 from agileml.transport import Endpoint, Received
 
-Control = TakeSeat | RunBatches | LeavePipeline | NodeReady | BatchesDone | NodeFailed
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (TakeSeat, RunBatches, LeavePipeline, NodeReady, BatchesDone, NodeFailed)
-}
+Control = Instruction | NodeReport | AreYouThere | StillThere
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Control)}
 _FRAME = "frame"
 _Head = tuple[int, tuple[str, int, int], tuple[int, ...]]
 

@@ -13,13 +13,26 @@ from pathlib import Path
 
 import cloudpickle
 
-from agileml.pipeline.elastic_messages import CONTROLLER, LeavePipeline, NodeFailed, NodeReport, RunBatches, TakeSeat
+from agileml.pipeline.elastic_messages import (
+    CONTROLLER,
+    AreYouThere,
+    FramesLost,
+    LeavePipeline,
+    NodeFailed,
+    NodeReport,
+    RunBatches,
+    StillThere,
+    TakeSeat,
+)
 from agileml.pipeline.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.wire import Control, opened, post
 from agileml.transport import Connected, Endpoint, Identity, Lost, Received, Rejected, UnixAddress
+from agileml.transport.settings import PATIENT
 
 Parcel = Control | PipelineFrame
 _LOOKS, _LOOK_SECONDS = 20, 0.1
+_RELINK_SECONDS = 0.2
+"""From the end of a link, or a failed attempt, to the next attempt."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +59,19 @@ class PipelineWorker:
     def __init__(self, boot: WorkerBoot) -> None:
         task: PipelineTask = cloudpickle.loads(boot.task)
         self._boot = boot
-        self._endpoint = Endpoint(Identity(boot.name), boot.secret)
+        self._endpoint = Endpoint(Identity(boot.name), boot.secret, PATIENT)
         self._endpoint.listen(socket_of(boot.folder, boot.name))
         self._waiting: dict[str, deque[PipelineFrame]] = {}
         """Frames for peers whose link is not open yet."""
+        self._peers: tuple[str, ...] = ()
+        self._broken: set[str] = set()
+        """Peers whose link broke in this epoch, on which frames may have been lost."""
+        self._relink_at: float | None = None
         self._node = PipelineNode(boot.name, task, self._send, self._report)
 
     def run(self) -> None:
         """Works until the controller lets it go or is gone."""
-        self._endpoint.connect(CONTROLLER, socket_of(self._boot.folder, CONTROLLER))
+        self._link()
         try:
             while self._handled_all():
                 pass
@@ -74,22 +91,35 @@ class PipelineWorker:
             time.sleep(_LOOK_SECONDS)
 
     def _handled_all(self) -> bool:
-        for event in self._endpoint.poll():
+        wait = None if self._relink_at is None else max(self._relink_at - time.monotonic(), 0.0)
+        for event in self._endpoint.poll(wait):
             match event:
                 case Connected(peer, _):
-                    for frame in self._waiting.pop(peer, ()):
-                        post(self._endpoint, peer, frame)
+                    self._open(peer)
                 case Received():
                     if not self._take(opened(event)):
                         return False
-                case Rejected(peer, no_answer=True) if peer:
-                    # It was too busy to answer in time.
-                    self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
-                case Lost(peer, _) | Rejected(peer) if peer == CONTROLLER:
+                case Rejected(peer, permanent=True) if peer == CONTROLLER:
                     return False
-                case Lost(peer, _):
-                    self._waiting.pop(peer, None)
+                case Lost(peer, _) | Rejected(peer) if peer == CONTROLLER or peer in self._peers:
+                    # It may only be busy: on a slow computer handshakes take too long, and one side gives up.
+                    if isinstance(event, Lost):
+                        self._broken.add(peer)
+                    self._relink_at = time.monotonic() + _RELINK_SECONDS
+        if self._relink_at is not None and time.monotonic() >= self._relink_at:
+            self._relink_at = None
+            if os.getppid() != self._boot.controller:
+                return False
+            self._link()
         return True
+
+    def _open(self, peer: str) -> None:
+        for frame in self._waiting.pop(peer, ()):
+            post(self._endpoint, peer, frame)
+        if peer in self._broken:
+            self._broken.remove(peer)
+            if peer != CONTROLLER:
+                self._report(FramesLost(self._boot.name, self._node.epoch))
 
     def _take(self, message: Parcel) -> bool:
         match message:
@@ -98,35 +128,41 @@ class PipelineWorker:
             case PipelineFrame():
                 self._node.receive(message)
             case TakeSeat():
-                self._link(message)
+                self._peers = message.peers
+                # What was lost before belongs to an older epoch.
+                self._broken.clear()
+                self._waiting = {peer: frames for peer, frames in self._waiting.items() if peer in message.peers}
+                self._link()
                 self._node.instruct(message)
             case RunBatches():
                 self._node.instruct(message)
+            case AreYouThere():
+                post(self._endpoint, CONTROLLER, StillThere())
             case _:
                 pass
         return True
 
-    def _link(self, seat: TakeSeat) -> None:
-        """Of two peers the one whose name sorts first connects."""
-        self._waiting = {peer: frames for peer, frames in self._waiting.items() if peer in seat.peers}
-        for peer in seat.peers:
-            if peer > self._boot.name and peer not in self._endpoint.peers:
+    def _link(self) -> None:
+        """Connects to all to which there is no link; of two peers the one whose name sorts first does that."""
+        for peer in (CONTROLLER, *self._peers):
+            if (peer == CONTROLLER or peer > self._boot.name) and peer not in self._endpoint.peers:
                 self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
 
     def _send(self, node: str, frame: PipelineFrame) -> None:
         if node in self._endpoint.peers:
             post(self._endpoint, node, frame)
-        else:
+        elif node != CONTROLLER:
             self._waiting.setdefault(node, deque()).append(frame)
 
     def _report(self, report: NodeReport) -> None:
-        post(self._endpoint, CONTROLLER, report)
+        # Without a link the controller counts this node as gone, and as a new one once there is a link again.
+        if CONTROLLER in self._endpoint.peers:
+            post(self._endpoint, CONTROLLER, report)
 
     def fail(self, error: Exception) -> None:
         """Reports an error of the user's code as well as the link allows."""
-        if CONTROLLER in self._endpoint.peers:
-            self._report(NodeFailed(self._boot.name, f"{type(error).__name__}: {error}"))
-            self._endpoint.flush(5.0)
+        self._report(NodeFailed(self._boot.name, f"{type(error).__name__}: {error}"))
+        self._endpoint.flush(5.0)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +37,9 @@ def train(
     faults: Annotated[
         str, typer.Option("--faults", help="Faults by update: 'kill 5, warn 9, join 12'. Nodes are chosen by seat.")
     ] = "",
+    hang_timeout: Annotated[
+        float, typer.Option(help="A node that neither answers nor computes for this many seconds is replaced.")
+    ] = 30.0,
     engine: Annotated[
         str, typer.Option(help="local: processes. sim: one process, without faults, to check a model.")
     ] = "local",
@@ -77,15 +81,26 @@ def train(
     else:
         built = model_factory(model)(microbatch)
     if engine == "sim":
+        _use_one_thread()
         found = train_simulated(built, rule, steps, nodes)
     else:
-        found = train_local(built, rule, steps, nodes, after_batch=script.after_batch, checkpoint=checkpoint)
+        found = train_local(
+            built, rule, steps, nodes, after_batch=script.after_batch, checkpoint=checkpoint, hang_timeout=hang_timeout
+        )
     if out:
         save_weights(out, found.weights)
     if json_:
         session.answer_json(parallel_tables.trained_answer(found, steps))
     else:
         session.out.print(parallel_tables.trained_table(found, steps))
+
+
+def _use_one_thread() -> None:
+    """As nodes do: PyTorch with more threads adds in another order, and the weights would differ from theirs."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def _check_one_machine(variables: Mapping[str, str]) -> None:

@@ -43,7 +43,7 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
             faults.append(PipelineFault(at, "join", f"n{number}"))
             number += 1
         else:
-            faults.append(PipelineFault(at, draw.choice(["warn", "kill", "kill"]), f"n{draw.randrange(number)}"))
+            faults.append(PipelineFault(at, draw.choice(["warn", "kill", "kill", "cut"]), f"n{draw.randrange(number)}"))
             if faults[-1].kind == "warn" and draw.random() < 0.5:
                 # The warning may come too late.
                 faults.append(PipelineFault(at + draw.randrange(60), "kill", faults[-1].node))
