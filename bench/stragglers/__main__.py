@@ -1,8 +1,9 @@
 """`python -m bench.stragglers [NAME...] [--clocks N] [--workers N] [--modes MODE...] [--plots DIR] [--traces FILE...]`.
 
 Prints the time of a clock of simulated jobs: with workers slowed as in FlexRR's paper (`workers`), with servers slowed
-as in PSLD's (`servers`), and with recorded times of production jobs (`traces`); and the time to a loss with backup
-workers as in DBW's (`backups`). Time is virtual, so the figures depend on the seed alone.
+as in PSLD's (`servers`), with recorded times of production jobs (`traces`); and the time to a loss with backup
+workers as in DBW's (`backups`); and what all measures cost where no worker is slow (`overhead`). Time is virtual, so
+the figures depend on the seed alone, but for the processor time of `overhead`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.stragglers import backups, servers, workers
+from bench.stragglers import backups, overhead, servers, workers
 
-TABLES = ("workers", "servers", "traces", "backups")
+TABLES = ("workers", "servers", "traces", "backups", "overhead")
 
 
 def main() -> None:
@@ -40,6 +41,8 @@ def main() -> None:
         print(workers.run_traces(chosen.traces, chosen.workers, chosen.clocks))
     if "backups" in names:
         print(backups.run(chosen.workers, chosen.plots))
+    if "overhead" in names:
+        print(overhead.run(chosen.workers, chosen.clocks))
 
 
 if __name__ == "__main__":
