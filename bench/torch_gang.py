@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.gang_script import EVERY, STEP_SECONDS
-from spotctl.agent.interval import PLAN_VARIABLE, CheckpointPlan
+from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlan
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
-from spotctl.agent.node import CHECKPOINT_VARIABLE
 from spotctl.agent.processes import MARK, kill_marked
 from spotctl.agent.stored_checkpoints import CheckpointRecord, StoredCheckpoints
 from spotctl.integrations.gang_settings import SECRET_VARIABLE

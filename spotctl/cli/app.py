@@ -49,7 +49,10 @@ class _CommandGroup(TyperGroup):
         return _rarely_converted(super().get_params, ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  # Typer exports no type of its commands' base
+        """The command, with a help text that wraps where the terminal ends instead of where the source does."""
         command: Any = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = "\n\n".join(map(_unwrapped, command.help.split("\n\n")))
         if command is not None and not isinstance(command, _CommandGroup):
             command.get_params = partial(_rarely_converted, partial(type(command).get_params, command))
         return command
@@ -61,13 +64,6 @@ def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[
     for param in params:
         param.process_value = partial(_converted, param, type(param).process_value)
     return params
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  # likewise
-        """The command, with a help text that wraps where the terminal ends instead of where the source does."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and command.help:
-            command.help = "\n\n".join(map(_unwrapped, command.help.split("\n\n")))
-        return command
 
 
 def _unwrapped(paragraph: str) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from agileml.errors import AgileMLError, BadInput
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress, parse_host_port
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import LeaseHolder, LeaseNotice
 from spotctl.agent.processes import MARK
 from spotctl.integrations.gang_settings import GangSettings, secret_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agileml.errors import BadInput
-from spotctl.agent.node import CHECKPOINT_VARIABLE
+from spotctl.agent.interval import CHECKPOINT_VARIABLE
 
 _PEERS, _MACHINE, _FOLDER = "SPOTCTL_GANG_PEERS", "SPOTCTL_GANG_MACHINE", "SPOTCTL_GANG_FOLDER"
 SECRET_VARIABLE = "GANG_SECRET"  # noqa: S105 - the name of a variable

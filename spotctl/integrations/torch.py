@@ -38,7 +38,7 @@ except ImportError:
 
 from agileml.transport import parse_host_port
 from spotctl.agent.interval import CheckpointPlanReader
-from spotctl.agent.iterator import SAVED_AND_ENDED
+from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import LeaseHolder
 from spotctl.integrations.gang_settings import GangSettings
 from spotctl.integrations.peer_store import Peers
@@ -179,7 +179,7 @@ class Gang:
         written = async_save(self._state, storage_writer=writer, process_group=self._background)
         self._pending = self._thread.submit(self._store, written, name, folder)
 
-    def _store(self, written: Any, name: SaveName, folder: Path) -> None:  # noqa: ANN401 - a future, or a pair of them
+    def _store(self, written: Any, name: SaveName, folder: Path) -> None:
         written.result()
         # Now all ranks have begun this save, so that they have stored the one before.
         before, self._stored = self._stored, None
