@@ -39,7 +39,7 @@ _ROUNDS = "turns/number/"
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class GangMachines:
     """The addresses of a gang's machines, which one is this, and the first of the ports that the gang uses."""
 
     hosts: tuple[str, ...]
@@ -59,7 +59,7 @@ class Machines:
 class GangMachine:
     """One machine of a gang, from its start until the script is done or the machine leaves."""
 
-    def __init__(self, given: argparse.Namespace, machines: Machines, settings: GangSettings) -> None:
+    def __init__(self, given: argparse.Namespace, machines: GangMachines, settings: GangSettings) -> None:
         self._given, self._machines, self._settings = given, machines, settings
         self._holder = LeaseHolder.of()
         self._told = False
@@ -107,7 +107,7 @@ class GangMachine:
         self._told = True
 
 
-def torchrun_command(given: argparse.Namespace, machines: Machines, host: int, round_: int, most: int) -> list[str]:
+def torchrun_command(given: argparse.Namespace, machines: GangMachines, host: int, round_: int, most: int) -> list[str]:
     """What this machine runs while the c10d store is on `host`, and `most` machines answer."""
     endpoint = parse_host_port(given.store) if given.store else machines.rendezvous(host)
     return [
@@ -140,7 +140,7 @@ def is_final(notice: LeaseNotice | None) -> bool:
     return notice is not None and notice.kind != "hint"
 
 
-def alive(machines: Machines) -> frozenset[int]:
+def alive(machines: GangMachines) -> frozenset[int]:
     """The machines that answer at the ports of their stores; this one does."""
     return frozenset(i for i in range(len(machines.hosts)) if i == machines.own or _answers(machines.peers[i]))
 
@@ -181,14 +181,14 @@ def serve_store(port: int) -> None:
     signal.pause()
 
 
-def settings_of(given: argparse.Namespace, environment: Mapping[str, str]) -> tuple[Machines, GangSettings]:
+def settings_of(given: argparse.Namespace, environment: Mapping[str, str]) -> tuple[GangMachines, GangSettings]:
     """From the options, else from what spotctl tells the nodes of a command. BadInput: from neither."""
     hosts = given.machines or environment.get("SPOTCTL_NODE_ADDRESSES", "")
     own = environment.get("SPOTCTL_NODE_RANK", "") if given.machine is None else given.machine
     port = environment.get("MASTER_PORT", "") if given.port is None else given.port
     if not hosts or own == "" or port == "":
         raise BadInput("needs --machines HOST,HOST,... --machine NUMBER --port PORT, except in a job of spotctl")
-    machines = Machines(tuple(hosts.split(",")), int(own), int(port))
+    machines = GangMachines(tuple(hosts.split(",")), int(own), int(port))
     if not 0 <= machines.own < len(machines.hosts):
         raise BadInput(f"--machine {own}: there are {len(machines.hosts)} machines, numbered from 0")
     folder = given.folder or Path(environment.get(MARK, ".")) / "gang"

@@ -137,7 +137,7 @@ def test_torchrun_gets_the_machines_and_the_store() -> None:
 def test_in_a_job_spotctl_names_the_machines() -> None:
     told = {"SPOTCTL_NODE_ADDRESSES": "a,b,c", "SPOTCTL_NODE_RANK": "2", "MASTER_PORT": "7000", "GANG_SECRET": "s"}
     machines, _ = gang.settings_of(gang._parser().parse_args(["train.py"]), told)
-    assert machines == gang.Machines(("a", "b", "c"), 2, 7000)
+    assert machines == gang.GangMachines(("a", "b", "c"), 2, 7000)
     for missing, why in (("GANG_SECRET", r"\$GANG_SECRET is not set"), ("MASTER_PORT", "needs --machines HOST,HOST")):
         with pytest.raises(BadInput, match=why):
             gang.settings_of(gang._parser().parse_args(["train.py"]), {**told, missing: ""})
