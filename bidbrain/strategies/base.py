@@ -43,10 +43,16 @@ class Rent:
 
 def described(rent: Rent) -> str:
     """A purchase as a decision's reason names it: `8 x c4.xlarge, bid $0.0299/h`."""
-    price = "on demand" if rent.bid is None else f"bid ${rent.bid / NANOS_PER_DOLLAR:.3g}/h"
-    if rent.bid is not None and rent.offer.market.cloud in CLOUDS_WITHOUT_BIDS:
-        price = "at the spot price"
-    return f"{rent.machines} x {rent.offer.market.instance_type}, {price}"
+    return f"{rent.machines} x {rent.offer.market.instance_type}, {terms_of(rent)}"
+
+
+def terms_of(rent: Rent) -> str:
+    """At which price machines are bought: `bid $0.0299/h`."""
+    if rent.bid is None:
+        return "on demand"
+    if rent.offer.market.cloud in CLOUDS_WITHOUT_BIDS:
+        return "at the spot price"
+    return f"bid ${rent.bid / NANOS_PER_DOLLAR:.3g}/h"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from bidbrain.strategies.base import Rent
-from pricing_data.market import CLOUDS_WITHOUT_BIDS
+from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.units import format_usd
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy, Instruction, LeaseTimes, Renew, ReturnMachines, ScheduleReturn
@@ -164,10 +163,7 @@ def described(instruction: Instruction) -> str:
     """An instruction in words."""
     match instruction:
         case Buy(rent, reliable):
-            market, price = rent.offer.market, "on demand" if rent.bid is None else f"bid ${format_usd(rent.bid)}/h"
-            if rent.bid is not None and market.cloud in CLOUDS_WITHOUT_BIDS:
-                price = "at the spot price"
-            return f"rent {rent.machines} x {market}, {price}{' (reliable)' if reliable else ''}"
+            return f"rent {rent.machines} x {rent.offer.market}, {terms_of(rent)}{' (reliable)' if reliable else ''}"
         case Renew(machines):
             return f"renew the leases of {len(machines)} machines"
         case ReturnMachines(machines):

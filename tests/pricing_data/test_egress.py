@@ -11,7 +11,7 @@ from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.holdings import address, disk
 from pricing_data.ingest import ingest
 from pricing_data.library import Library
-from pricing_data.list_prices import ListPrice, area_of, rows_of
+from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, area_of, rows_of
 from pricing_data.market import AZURE_REGIONS
 from pricing_data.samples import bundled_catalog
 from pricing_data.store import PriceStore
@@ -91,6 +91,15 @@ def test_what_is_not_in_the_tables_is_an_error() -> None:
         egress(Location("aws", "moon-1"), None)
     with pytest.raises(BadInput, match="not one of"):
         egress(Location("ibm", "x"), None)
+
+
+def test_a_list_that_does_not_begin_at_0_says_nothing_of_what_is_below() -> None:
+    names = "asof,cloud,origin,target,above_gb,usd_per_gb,certainty,source".split(",")
+    above = ListPrice.of_row(
+        EGRESS, dict(zip(names, "2026-10-01,aws,*,internet,500,0.04,list,here".split(","), strict=True))
+    )
+    with pytest.raises(UnknownPrice, match="list of 2026-10-01 begins above 500 GB"):
+        egress(EAST, None, lists=ListPrices((above,)))
 
 
 TABLES = {

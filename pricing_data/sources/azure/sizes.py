@@ -69,6 +69,8 @@ def accelerator_of(name: str) -> str:
     named = [part for part in size.split("_")[1:] if part not in _DESCRIPTORS and not _VERSION.fullmatch(part)]
     known = (accelerator for pattern, accelerator in _UNNAMED_ACCELERATORS if re.fullmatch(pattern, size))
     accelerator = named[-1].upper() if named else next(known, UNKNOWN_ACCELERATOR)
+    # The A100 with 40 GB is only in sizes whose names do not contain it.
+    accelerator = "A100-80GB" if named and accelerator == "A100" else accelerator
     return f"{accelerator}-slice" if _SLICES.fullmatch(size) else accelerator
 
 

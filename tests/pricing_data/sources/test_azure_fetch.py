@@ -36,7 +36,7 @@ REGIONS = ("eastus", "westeurope", "japaneast")
 SIZES = {
     "Standard_D2s_v3": (2, 8.0, None, 0),
     "Standard_NC6s_v3": (6, 112.0, "V100", 1),
-    "Standard_NC24ads_A100_v4": (24, 220.0, "A100", 1),
+    "Standard_NC24ads_A100_v4": (24, 220.0, "A100-80GB", 1),
     "Standard_ND96asr_v4": (96, 900.0, "A100", 8),
     "Standard_M416s_8_v2": (416, 7600.0, None, 0),
 }
