@@ -1,7 +1,7 @@
 """FOCUS exports: the columns of 1.2 by the table next to this file, those of 1.0 by the FinOps Foundation's validator.
 
 The table has the columns of https://focus.finops.org/focus-specification/v1-2/: the version that introduced each, its
-feature level, whether it allows nulls, and its type. It was written by hand: where it differs, the specification counts.
+feature level, whether it allows nulls, and its type. It was written by hand; the specification counts.
 """
 
 from __future__ import annotations
