@@ -70,7 +70,7 @@ class RunEnvironment:
     the object store at `published`, if that is named. `workdir` is the job's own folder, `on_machine` where machines
     find that and more. `variables` are the environment variables of the
     job's programs, next to the `secrets`. `rented` machines are other computers, which share no folder with this one.
-    Their list is fetched again after `list_every` seconds. What they print is kept in `output`.
+    Their list is fetched again after `list_every` seconds. What they, or nodes on Ray, print is kept in `output`.
     `lists` are the prices of traffic. A run that is `ending` only returns its machines.
     """
 
@@ -133,7 +133,7 @@ def environment_of(
         MachinePaths.here(spec.workdir, paths.cache) if local else MachinePaths.rented(),
         not local,
         0.0 if local else LIST_SECONDS,
-        None if local else paths.output(run),
+        None if local and not spec.on_ray else paths.output(run),
         published,
         ending,
         OrderSettings(spec.image, spec.identity, spec.tags),

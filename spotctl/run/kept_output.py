@@ -16,6 +16,9 @@ from spotctl.machines.link import printed, printed_at
 EVERY_SECONDS = 2.0
 """How often a machine is asked for what it has printed since."""
 
+CLUSTER = "ray"
+"""The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
+
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 

@@ -15,7 +15,7 @@ from spotctl.machines.base import CloudProvider, KeepsOutput, NotFound, Provider
 from spotctl.machines.link import printed, printed_at
 from spotctl.paths import Paths
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.kept_output import KeptOutput
+from spotctl.run.kept_output import CLUSTER, KeptOutput
 from spotctl.runlog.state import fold
 from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog
@@ -50,9 +50,13 @@ def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[Outp
         if state is None or state.began is None:
             raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
         spec = restored(state.began.spec, paths.home)
-        source = _Asked(provider_of(settings, spec)) if spec.is_local else KeptOutput(paths.output(state.run))
+        asked = spec.is_local and not spec.on_ray
+        source = _Asked(provider_of(settings, spec)) if asked else KeptOutput(paths.output(state.run))
         while True:
             lines = list[OutputLine]()
+            if spec.on_ray:
+                one = reading.setdefault(CLUSTER, _Reading(CLUSTER, source))
+                lines += one.new_lines(last=not follow or state.ended is not None)
             for held in sorted(state.machines.values(), key=lambda held: held.started):
                 one = reading.setdefault(held.id, _Reading(held.id, source))
                 lines += one.new_lines(last=not follow or not held.alive or state.ended is not None)

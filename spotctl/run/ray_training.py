@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotctl.agent.command import exit_code_of, signal_group, start_group
 from spotctl.files.job.spec import JobSpec, Training
+from spotctl.run.kept_output import CLUSTER
 from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, REPORT_EVERY
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import DONE, FAILED
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from spotctl.run.execute import Journal
 
 JOB_FILE = "job.json"
-OUTPUT_FILE = "output.txt"
-"""What the training and its nodes print."""
-
 _TURN_SECONDS = 0.2
 _END_SECONDS = 30.0
 """How long nodes, and a cluster that was started for the run, may take to end."""
@@ -52,7 +50,10 @@ class RayTraining:
             (self._results / name).unlink(missing_ok=True)
         (self._results / JOB_FILE).write_text(json.dumps(content))
         command = [sys.executable, "-m", "spotctl.run.ray_process", str(self._results)]
-        with (self._results / OUTPUT_FILE).open("wb") as output:
+        assert environment.output is not None
+        environment.output.mkdir(parents=True, exist_ok=True)
+        self._output = environment.output / CLUSTER
+        with self._output.open("wb") as output:
             self._process = start_group(command, spec.workdir, os.environ, output, subprocess.STDOUT)
         self._read = 0
         self._latest: ev.Progressed | None = None
@@ -103,7 +104,7 @@ class RayTraining:
 
     def _last_words(self) -> str:
         """The last line that was printed: why the training failed."""
-        lines = (self._results / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = self._output.read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

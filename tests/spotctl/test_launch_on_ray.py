@@ -87,5 +87,7 @@ def test_a_training_that_fails_costs_nothing_and_says_why(tmp_path: Path) -> Non
     ended = spotctl("launch", tmp_path / "job.yaml", "--json")
     assert (ended.code, ended.json["outcome"], ended.json["cost_usd"]) == (1, "failed", 0.0)
     assert "no data here" in ended.json["message"]
+    assert "ray: " in (printed := spotctl("logs", "job").out)
+    assert "no data here" in printed
     report = spotctl("report", "cost")
     assert "job: trained on a Ray cluster, whose cost is not in this report" in report.out
