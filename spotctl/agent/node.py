@@ -21,6 +21,7 @@ from pathlib import Path
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.command import RunningCommand
 from spotctl.agent.data_transfer import deliver, local_copy
+from spotctl.agent.devices import PROCESSES_VARIABLE, cards
 from spotctl.agent.errors import AgentError
 from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
 from spotctl.agent.job_lease import SAVED_AND_ENDED
@@ -123,7 +124,8 @@ class CommandNode:
 
     def _variables(self) -> dict[str, str]:
         """The program's environment."""
-        variables = {**self._environment, **self._task.environment, **_data(self._task)}
+        processes = str(max(cards(), 1))
+        variables = {**self._environment, PROCESSES_VARIABLE: processes, **self._task.environment, **_data(self._task)}
         if self._task.checkpoint is not None:
             every = CheckpointPlanReader(self._plan).every()
             variables |= {CHECKPOINT_VARIABLE: str(self._checkpoint), PLAN_VARIABLE: str(self._plan)}
