@@ -19,15 +19,17 @@ def read_secret(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             mode = path.stat().st_mode
-            secret = file.read(_MOST_BYTES + 1).strip()
+            content = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise BadInput(f"secret file {path}: no such file; {make}") from None
     except OSError as error:
         raise BadInput(f"secret file {path} cannot be read: {error.strerror or error}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise BadInput(f"secret file {path} can be read by other users; run: chmod 600 {path}")
-    if len(secret) > _MOST_BYTES:
+    # Before white space is removed: what follows was not read.
+    if len(content) > _MOST_BYTES:
         raise BadInput(f"secret file {path} has more than {_MOST_BYTES} bytes; {make}")
+    secret = content.strip()
     if not secret:
         raise BadInput(f"secret file {path} is empty; {make}")
     if len(secret) < SHORTEST_SECRET:

@@ -23,8 +23,8 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         "cost_usd": None if spent is None else usd(spent),
         "on_demand_usd": None if on_demand is None else usd(on_demand),
         "hours": (state.at - state.started) / HOUR,
-        "evictions": state.evictions,
         **facts,
+        "evictions": state.evictions,
         "busy": busy(state),
     }
 

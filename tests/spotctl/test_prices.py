@@ -51,6 +51,7 @@ def test_show_and_stats_agree(history: Path) -> None:
     assert shown["mean"] == pytest.approx(0.0162)
     assert shown["discount"] == pytest.approx(1 - 0.0162 / 0.13)
     listed = spotctl("prices", "stats", "aws", "--json").json["markets"]
+    assert shown.pop("machine")["vcpus"] == 2
     assert [{**one, "age_seconds": 0} for one in listed] == [{**shown, "age_seconds": 0}]
     assert spotctl("prices", "ls", "--json").json == {"markets": [MARKET]}
     text = spotctl("prices", "show", MARKET).out
@@ -98,6 +99,7 @@ def test_last_looks_at_the_end_of_a_history_only() -> None:
     assert "2026-01-28" < part["first"] <= "2026-01-29T00:00:00Z"
     assert 2 <= part["events"] < whole["events"]
     listed = spotctl("prices", "stats", name, "--last", "2d", "--json").json["markets"][0]
+    assert part.pop("machine") == whole["machine"]
     assert {**listed, "age_seconds": 0} == {**part, "age_seconds": 0}
     assert spotctl("prices", "show", name, "--last", "99999d", "--json").code == 2
     assert spotctl("prices", "show", name, "--last", "900d", "--json").json["events"] == whole["events"]

@@ -123,7 +123,11 @@ REPLACED = [
         "7: resources.types.1: 'c6i.2xlarge' is listed 2 times; keep one",
     ),
     ("app: mf\n", "app: mf\nrun: ls\n", "4: run: is not allowed with kind: agileml; remove it, or change kind"),
-    ("app: mf\n", "app: mf\nretries: {137: 1}\n", "4: retries: is not allowed with kind: agileml; remove it: a train"),
+    (
+        "app: mf\n",
+        "app: mf\nretries: {setup: 1}\n",
+        "4: retries: is not allowed with kind: agileml; remove it: a train",
+    ),
     ("{clocks: 200}", "{}", "4: stop: is empty; expected clocks, minutes, loss, converged, or several of them"),
     ("app: mf", "app: nowhere_at_all:Job", "3: app: 'nowhere_at_all:Job': there is no module nowhere_at_all in "),
     ("app: mf", "app: trainer.py", "3: app: there is no file 'trainer.py' in "),
