@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from pricing_data.errors import BadInput, UnknownPrice
+from pricing_data.errors import BadInput
 from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, area_of, shipped
 from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
-from pricing_data.units import EARLIEST, format_time
+from pricing_data.units import EARLIEST
 
 _ENDLESS = float("inf")
 
@@ -94,7 +94,7 @@ def egress(
     where = "the internet" if target is None else f"{target.cloud}/{target.region}"
     what = f"egress from {origin.cloud}/{origin.region} to {where}"
     current = (lists or shipped()).current(EGRESS, at, rank, what)
-    return _price([row for row in current if _route(row) == _route(current[0])], what)
+    return _price([row for row in current if _route(row) == _route(current[0])])
 
 
 def _route(row: ListPrice) -> tuple[str, str]:
@@ -111,11 +111,8 @@ def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
     return () if NO_ZONE in (origin.zone, target.zone) or origin.zone == target.zone else ("zone",)
 
 
-def _price(rows: list[ListPrice], what: str) -> EgressPrice:
-    tiers = tuple(sorted((row.step, row.usd) for row in rows))
-    if tiers[0][0] > 0:
-        raise UnknownPrice(
-            f"{what}: the list of {format_time(rows[0].as_of)[:10]} begins above {tiers[0][0]:g} GB; import a row from"
-            " 0 GB, of $0 if that much is free"
-        )
+def _price(rows: list[ListPrice]) -> EgressPrice:
+    first, *others = sorted((row.step, row.usd) for row in rows)
+    # A list that begins above 0 GB does not say that what is below is free, and a run must not fail because of it.
+    tiers = ((0.0, first[1]), *others)
     return EgressPrice(tiers, rows[0].as_of, rows[0].source, any(row.is_approximate for row in rows))

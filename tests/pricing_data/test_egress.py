@@ -93,13 +93,12 @@ def test_what_is_not_in_the_tables_is_an_error() -> None:
         egress(Location("ibm", "x"), None)
 
 
-def test_a_list_that_does_not_begin_at_0_says_nothing_of_what_is_below() -> None:
+def test_what_is_below_the_first_tier_of_a_list_is_not_free() -> None:
     names = "asof,cloud,origin,target,above_gb,usd_per_gb,certainty,source".split(",")
-    above = ListPrice.of_row(
-        EGRESS, dict(zip(names, "2026-10-01,aws,*,internet,500,0.04,list,here".split(","), strict=True))
-    )
-    with pytest.raises(UnknownPrice, match="list of 2026-10-01 begins above 500 GB"):
-        egress(EAST, None, lists=ListPrices((above,)))
+    tiers = ((500, 0.04), (900, 0.02))
+    rows = [f"2026-10-01,aws,*,internet,{above},{usd},list,here".split(",") for above, usd in tiers]
+    given = ListPrices(tuple(ListPrice.of_row(EGRESS, dict(zip(names, row, strict=True))) for row in rows))
+    assert egress(EAST, None, lists=given).usd(1000) == pytest.approx(900 * 0.04 + 100 * 0.02)
 
 
 TABLES = {
