@@ -162,6 +162,8 @@ def _session(ray: Any, where: str, **options: Any) -> Iterator[None]:  # noqa: A
             ray.init(log_to_driver=False, configure_logging=False, **options)
         except Exception as error:
             # Ray raises a plain one if a machine takes more than 30 seconds to start.
+            if type(error) is not Exception and not isinstance(error, OSError | RuntimeError | ValueError):
+                raise
             raise BadInput(f"no Ray cluster at {where}: {error}") from error
         if main:
             # Ray has replaced what the caller wants SIGTERM to do.
