@@ -1,4 +1,4 @@
-"""`Gang`: a few lines in a DDP or FSDP2 loop, and an eviction costs seconds instead of minutes.
+"""`Gang`: a few lines in a DDP or FSDP2 loop, and an eviction costs less than a restart from a checkpoint.
 
     gang = Gang(model, optimizer, every=50)
     for step in range(gang.restore(), STEPS):

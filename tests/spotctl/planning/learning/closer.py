@@ -2,7 +2,7 @@
 
     python -m tests.spotctl.planning.learning.closer [--seeds 3] [--nights 3]
 
-plays the nights of `tests.spotctl.ledger.histories` with made-up truths that no plan is told, for every kind of job,
+plays the nights of `tests.spotctl.ledger.histories` with made-up truths that no plan knows, for every kind of job,
 and prints by how much expected hours and dollars missed, on the mean over seeds. Where the length of a job is
 unknown, its first plan says so, and states the figures of an hour.
 """
