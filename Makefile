@@ -1,5 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
+# Tests start thousands of processes: without bytecode files each of them would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
