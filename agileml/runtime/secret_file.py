@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import stat
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from agileml.transport.handshake import SHORTEST_SECRET
 SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
 _MOST_BYTES = 4096
+
+_LOG = logging.getLogger(__name__)
 
 
 def read_secret(path: Path) -> bytes:
@@ -25,7 +28,8 @@ def read_secret(path: Path) -> bytes:
     except OSError as error:
         raise BadInput(f"secret file {path} cannot be read: {error.strerror or error}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise BadInput(f"secret file {path} can be read by other users; run: chmod 600 {path}")
+        # No reason to refuse: Docker and Kubernetes mount secrets this way, read-only.
+        _LOG.warning("secret file %s can be read by other users; where it is yours: chmod 600 %s", path, path)
     # Before white space is removed: what follows was not read.
     if len(content) > _MOST_BYTES:
         raise BadInput(f"secret file {path} has more than {_MOST_BYTES} bytes; {make}")

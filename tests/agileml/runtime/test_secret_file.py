@@ -29,12 +29,14 @@ def test_an_empty_or_short_secret_is_refused_with_the_cure(path: Path, content: 
         read_secret(path)
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
-def test_a_secret_that_others_can_read_is_refused(path: Path, mode: int) -> None:
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o644, True), (0o440, True)])
+def test_a_secret_that_others_can_read_is_used_with_a_warning(
+    path: Path, mode: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     path.write_text("0123456789abcdef")
     path.chmod(mode)
-    with pytest.raises(BadInput, match="can be read by other users; run: chmod 600"):
-        read_secret(path)
+    assert read_secret(path) == b"0123456789abcdef"
+    assert [f"chmod 600 {path}" in message for message in caplog.messages] == [True] * warned
 
 
 def test_a_missing_file_a_folder_and_a_large_file_are_refused(path: Path, tmp_path: Path) -> None:
