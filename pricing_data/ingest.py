@@ -12,7 +12,7 @@ from pricing_data.fetched_rows import FetchedRows
 from pricing_data.observed import Recording
 from pricing_data.sources.files import BadRow, FileBatch, read
 from pricing_data.store import Committed, PriceStore
-from pricing_data.units import DAY
+from pricing_data.units import DAY, counted
 
 # All bad rows are counted; each is named, up to a number that still fits into memory.
 MOST_NAMED = 100_000
@@ -35,6 +35,12 @@ class FileReport:
     unused: tuple[str, ...] = ()
     failure: str | None = None
     broken: StoreError | None = None
+
+    @property
+    def usable(self) -> int:
+        """The number of rows that were used, even if the store knew them already."""
+        done = self.committed
+        return done.added + done.known + done.conflicts + self.facts
 
     def count(self, batch: FileBatch) -> None:
         """Adds a batch's rows to the counts."""
@@ -76,13 +82,15 @@ def ingest(
         report.broken = error
     waiting.append(FetchedRows(watched=recording.watched()))
     if strict and report.failure is None and report.skipped:
-        rows = "1 bad row" if report.skipped == 1 else f"{report.skipped} bad rows"
-        report.failure = f"was rejected: {rows}, the first in {report.bad[0]}"
+        report.failure = f"was rejected: {counted(report.skipped, 'bad row')}, the first in {report.bad[0]}"
     if report.broken is None and not (strict and report.failure):
         try:
             _commit(store, FetchedRows.joined(waiting), report)
         except StoreError as error:
             report.broken = error
+    if report.failure is None and report.broken is None and not report.usable:
+        bad = counted(report.skipped, "bad row")
+        report.failure = f"no row was imported: {bad}" if report.rows else "contains no rows"
     return report
 
 

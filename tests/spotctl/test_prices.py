@@ -191,6 +191,22 @@ def test_bad_rows_are_listed_and_skipped_or_with_strict_rejected(tmp_path: Path)
     assert spotctl("prices", "ls", "--json").json["markets"] == [MARKET]
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("f.csv", [HEADER, *[GOOD.replace("0.0162", "cheap")] * 2], "no row was imported: 2 bad rows"),
+        ("f.csv", [HEADER], "contains no rows"),
+        ("f.json", ['{"SpotPriceHistory": []}'], "contains no rows"),
+    ],
+)
+def test_a_file_without_a_usable_row_fails(tmp_path: Path, name: str, lines: list[str], said: str) -> None:
+    path = written(tmp_path / name, *lines)
+    ended = spotctl("prices", "import", path, "--json")
+    assert ended.code == 2
+    assert ended.err.splitlines()[0] == f"spotctl: {path}: {said}"
+    assert ended.json["files"][0]["failure"] == said
+
+
 def test_an_unwritable_home_is_reported(history: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     flagged: list[str | Path] = ["--home", tmp_path / "file"]
