@@ -8,7 +8,7 @@ from math import exp
 
 import numpy as np
 
-from bidbrain.billing import BillingRule
+from bidbrain.billing import BillingRule, End
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.path import Floats
 from bidbrain.replay.market import Capacity
@@ -51,7 +51,9 @@ class ForecastJob:
     decisions know what is left of it, after machines are committed for a `lease`. `nodes`, `scaling` and `saved_gb`:
     see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed, which no
     decision knows before the job runs. `moving` is what taking the checkpoint from one market to another costs, in
-    dollars. A job that decides often is played over fewer windows, so that all take `most_decisions`.
+    dollars. Machines that are held at the end of the job are returned, and billed for the hour that they began, unless
+    `at_end` lets them count by the second. A job that decides often is played over fewer windows, so that all take
+    `most_decisions`.
     """
 
     decider: Callable[[int], Strategy]
@@ -73,6 +75,7 @@ class ForecastJob:
     speed_spread: float = 0.0
     saved_gb: float | None = None
     moving: Callable[[Market, Market], float] = _stays
+    at_end: End = End.LEFT
     most_decisions: int = 6000
 
 

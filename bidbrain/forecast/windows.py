@@ -175,9 +175,9 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
     is left of an hour."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     found: dict[Market, MarketBill] = {}
-    held = [(tenure.rent, _life(tenure, ended)) for tenure in run.tenures]
+    held = [(tenure.rent, _life(tenure, ended, job.at_end)) for tenure in run.tenures]
     if job.reliable is not None:
-        held.append((job.reliable, Life(run.job.start, ended, End.LEFT)))
+        held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
     for rent, life in held:
         market = rent.offer.market
         prices: Prices = rent.offer.on_demand if rent.bid is None else histories[market]
@@ -196,9 +196,9 @@ def _places(run: Run) -> list[Market]:
     return [one.rent.offer.market for one in sorted(worked, key=lambda one: one.ready)]
 
 
-def _life(tenure: Tenure, ended: int) -> Life:
-    """Machines that are held at the end of the job are returned then."""
-    return Life(tenure.start, max(ended, tenure.end), End.LEFT) if tenure.ended is End.HANDED_ON else tenure.life
+def _life(tenure: Tenure, ended: int, at_end: End) -> Life:
+    """Machines that are held at the end of the job end then."""
+    return Life(tenure.start, max(ended, tenure.end), at_end) if tenure.ended is End.HANDED_ON else tenure.life
 
 
 def plays(market: PastMarket) -> list[Played]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
+    from spotctl.notify.webhook import Delivery
     from spotctl.planning.values import JobPlan
     from spotctl.run.concurrent_runs import Launched
     from spotctl.run.runs import RunObserver
-    from spotctl.runlog.events import RunEnded
+    from spotctl.runlog.events import BudgetExceeded, RunEnded
     from spotctl.runlog.state import RunState
 
 
@@ -125,7 +126,17 @@ def live_view(
                 shown[state.run] = markets.figures(state)
                 live.update(Group(*(run_tables.live(one, seconds) for one in list(shown.values()))))
 
-        yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
+        yield runs.RunObserver(turned, partial(_notify, session), partial(_notify_of_short_budget, session))
+
+
+def _notify_of_short_budget(session: Session, spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
+    from spotctl.notify.runs import notify_of_short_budget
+
+    def done(delivery: Delivery) -> None:
+        if delivery.failure:
+            session.remark(delivery.text)
+
+    notify_of_short_budget(spec, state, exceeded, done)
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:

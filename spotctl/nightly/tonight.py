@@ -27,14 +27,14 @@ from spotctl.nightly.night_message import MISSED, SKIPPED, NightPaths, NightResu
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
 from spotctl.notify.message import Message
-from spotctl.notify.runs import secret_values
+from spotctl.notify.runs import notify_of_short_budget, secret_values
 from spotctl.notify.webhook import beat, post
 from spotctl.paths import Paths
 from spotctl.run import runs
 from spotctl.run.runs import Ending, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.runlog.errors import AlreadyRunning
-from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
+from spotctl.runlog.events import BudgetExceeded, RunBegan, RunEnded, StopRequested
 from spotctl.runlog.outcomes import DONE, NO_CAPACITY
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, JobLock
@@ -260,7 +260,10 @@ class NightRunner:
             self.log.write(run_tables.happened(last.pop(), state))
             last.append(state)
 
-        return RunObserver(on_turn=turned)
+        def short(spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
+            notify_of_short_budget(spec, state, exceeded, lambda delivery: self.log.write([delivery.text]))
+
+        return RunObserver(on_turn=turned, on_short=short)
 
     # -- report -------------------------------------------------------------------------------------------------------
 

@@ -1,16 +1,18 @@
-"""The message about a run that has ended."""
+"""The messages about a run: it has ended, or its budget will not last."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from threading import Thread
 
 from pricing_data.units import counted
 from spotctl.files.job.spec import JobSpec
 from spotctl.ledger.final_figures import final_figures
 from spotctl.notify.message import Message
 from spotctl.notify.webhook import Delivery, post
-from spotctl.runlog.events import RunEnded
+from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
+from spotctl.runlog.events import BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
 
@@ -43,6 +45,30 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
         {name: text for name, text in lines.items() if text},
         {**facts, **{name: answer[name] for name in _FACTS if name in answer}},
     )
+
+
+def notify_of_short_budget(
+    spec: JobSpec, state: RunState, exceeded: BudgetExceeded, done: Callable[[Delivery], object]
+) -> None:
+    """Posts, in another thread, that the budget will not last; `done` gets the result. A job may have no webhook."""
+    webhook = spec.webhook
+    if webhook is None:
+        return
+    message = message_of_short_budget(spec.name, state, exceeded).without(secret_values(spec, os.environ))
+    # The run goes on while a receiver is slow: leases have to be renewed.
+    Thread(target=lambda: done(post(message, webhook)), daemon=True).start()
+
+
+def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded) -> Message:
+    """The message that a run is expected to cost more than its budget."""
+    expected, limit = (amount / NANO_SECONDS_PER_DOLLAR for amount in (exceeded.committed, exceeded.limit))
+    lines = {
+        "What happened": f"the whole job is expected to cost ${expected:,.2f}, more than its budget of ${limit:,.2f}",
+        "What follows": "the run goes on, and ends when the budget is used",
+        "What to do": "to let it finish, stop the run, raise `budget:` in the job file, and launch it again",
+    }
+    facts = {"event": "budget too low", "job": job, "run": state.run, "expected_usd": expected, "budget_usd": limit}
+    return Message(f"{state.run}-budget", f"{job}: the budget will not last (run {state.run})", False, lines, facts)
 
 
 def cost_text(spent: float | None, on_demand: float | None) -> str:

@@ -20,7 +20,7 @@ from spotctl.agent.errors import AgentError
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.machines.base import CloudProvider, ProviderError, RentingProvider
-from spotctl.notify.runs import notify_of_end
+from spotctl.notify.runs import notify_of_end, notify_of_short_budget
 from spotctl.paths import Paths
 from spotctl.remote_runner import homes
 from spotctl.remote_runner.errors import Superseded
@@ -33,9 +33,9 @@ from spotctl.remote_runner.service import HOME, RENDEZVOUS, RunnerStart
 from spotctl.remote_runner.standby import StandbyKeeper, is_due
 from spotctl.run import runs
 from spotctl.run.runs import RunObserver
-from spotctl.runlog.events import StopRequested
+from spotctl.runlog.events import BudgetExceeded, StopRequested
 from spotctl.runlog.outcomes import FAILED
-from spotctl.runlog.state import fold
+from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog
 
 COPY_SECONDS = 5.0
@@ -92,7 +92,7 @@ def _serve(
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
     threading.Thread(target=_attend, args=(fence, copier, admission, stop), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
-    failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)))
+    failure, observer = "", RunObserver(on_end=lambda *end: _note(notify_of_end(*end)), on_short=_warn)
     try:
         runs.resume(start.job, settings, observer, stop_with, fenced)
     except Superseded:
@@ -159,6 +159,10 @@ def _return_machine(provider: FencedProvider) -> None:
         provider.return_own()
     except ProviderError as error:
         _note(f"this machine ends with its lease, because it cannot be returned: {error}")
+
+
+def _warn(spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
+    notify_of_short_budget(spec, state, exceeded, _note)
 
 
 def _note(what: object) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from math import inf
-from typing import Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
+from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.units import format_usd
 from spotctl.run.execute import Journal
@@ -16,8 +20,50 @@ from spotctl.runlog.budget import Tariff
 from spotctl.runlog.outcomes import BUDGET
 from spotctl.runlog.state import Held
 
+if TYPE_CHECKING:
+    from spotctl.run.rest_of_run import PlayedRest
+
 PREDICTIVE_SHARE = 0.1
-"""From this finished share on, the cost so far predicts the total; earlier, start-up costs weigh too much."""
+"""From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does."""
+
+_PLAYS = 10
+"""The rest of a run is played at most once for each such part of its budget that is used."""
+
+
+class BudgetForecast:
+    """The expected cost of a whole run in nano-dollar-seconds: what it used, and what `rest` will cost.
+
+    Playing takes seconds on a busy computer, so another thread does it, and leases are renewed meanwhile.
+    """
+
+    def __init__(self, rest: Callable[[float], PlayedRest | None], limit: int) -> None:
+        self._rest, self._limit = rest, limit
+        self._asked, self._expected = -1, 0
+        self._playing: Future[int] | None = None
+
+    def whole(self, used: int, share_done: float) -> int:
+        """The latest forecast, 0 before the first is there."""
+        if self._playing is not None and self._playing.done():
+            self._expected = self._playing.result()
+            self._playing = None
+        part = used * _PLAYS // self._limit
+        if self._playing is None and part > self._asked:
+            self._asked = part
+            rest, evenly = self._rest(share_done), round(used / share_done)
+            if rest is None:
+                self._expected = evenly
+            else:
+                self._playing = Future()
+                Thread(target=_play, args=(self._playing, rest, used, evenly), daemon=True).start()
+        return self._expected
+
+
+def _play(answer: Future[int], rest: PlayedRest, used: int, evenly: int) -> None:
+    """Sets the answer: if nothing can be played, for example of too short a history, work costs as much as so far."""
+    expected = evenly
+    with suppress(BidBrainError):
+        expected = used + round(rest.usd() * budget.NANO_SECONDS_PER_DOLLAR)
+    answer.set_result(expected)
 
 
 class BudgetCheck:
@@ -37,8 +83,10 @@ class BudgetCheck:
         limit: int | None,
         least: int = 1,
         holdings: Callable[[Rent], int] = lambda _: 0,
+        rest: Callable[[float], PlayedRest | None] = lambda _: None,
     ) -> None:
         self._holdings = holdings
+        self._forecast = BudgetForecast(rest, limit or 0)
         self._journal = journal
         self._tariff = tariff
         self._times = times
@@ -129,7 +177,8 @@ class BudgetCheck:
             return
         planned, expected = state.planned, 0
         if share_done is not None and share_done >= PREDICTIVE_SHARE:
-            expected = round(budget.used(state, self._journal.now(), self._tariff) / share_done)
+            used = budget.used(state, self._journal.now(), self._tariff)
+            expected = self._forecast.whole(used, share_done)
         elif planned is not None and not planned.assumed:
             expected = round(planned.usd * budget.NANO_SECONDS_PER_DOLLAR)
         if expected > self._limit:

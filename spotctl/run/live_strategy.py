@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
     from spotctl.run.environment import RunEnvironment
     from spotctl.run.execute import Journal
+    from spotctl.run.rest_of_run import PlayedRest
     from spotctl.runlog.budget import Tariff
 
 
@@ -82,12 +83,14 @@ class LiveStrategy:
         return isinstance(self._plan.job.spec.program, Training)
 
     def _history(self, market: Market, now: int) -> PriceSeries:
-        """What the plan knew of a market's prices, and those since then."""
-        before, since = self._plan.market_history.histories[market], self._tariff.prices(market, now)
-        later = since.times > before.last
-        return PriceSeries(
-            market, np.append(before.times, since.times[later]), np.append(before.prices, since.prices[later])
-        )
+        return history_until(self._plan, self._tariff, market, now)
+
+
+def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
+    """What a plan knew of a market's prices, and those since then."""
+    before, since = plan.market_history.histories[market], tariff.prices(market, now)
+    new = since.times > before.last
+    return PriceSeries(market, np.append(before.times, since.times[new]), np.append(before.prices, since.prices[new]))
 
 
 def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> RunRules:
@@ -118,9 +121,20 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         left, total = work_left(planned, journal.state, journal.now()), planned.work_left
         return left / total if isfinite(total) and total else None
 
+    def rest(share_done: float) -> PlayedRest | None:
+        from spotctl.run.rest_of_run import PlayedRest
+
+        planned, now = plan(), journal.now()
+        if planned.work.assumed:
+            return None
+        left, budget_left = work_left(planned, journal.state, now), usd_left()[0]
+        markets = {offer.market for offer in planned.decider.offers}
+        histories = {market: history_until(planned, tariff, market, now) for market in markets}
+        return PlayedRest(planned, now, left, 1 - share_done, budget_left, histories)
+
     least = spec.resources.machines.least if isinstance(spec.program, Training) else spec.program.nodes
     limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least)
-    return RunRules(strategy, tariff, limits, share_left)
+    return RunRules(strategy, tariff, limits, share_left, rest)
 
 
 def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:

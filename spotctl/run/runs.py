@@ -35,7 +35,15 @@ from spotctl.run.quota_watch import QuotaWatch
 from spotctl.run.service import Runner
 from spotctl.run.workloads import check_clouds, check_paths, prepare_checkpoints, workload_of
 from spotctl.runlog.errors import AlreadyRunning
-from spotctl.runlog.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.runlog.events import (
+    FINISH,
+    BudgetExceeded,
+    Planned,
+    RunBegan,
+    RunEnded,
+    RunResumed,
+    StopRequested,
+)
 from spotctl.runlog.outcomes import DONE, STOPPED
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.statuses import latest_run
@@ -58,10 +66,14 @@ Ending = tuple["RunState", RunEnded]
 
 @dataclass(frozen=True, slots=True)
 class RunObserver:
-    """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run."""
+    """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
+
+    `on_short` is called once, when the budget is not expected to last.
+    """
 
     on_turn: Callable[[RunState], None] = lambda _: None
     on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
+    on_short: Callable[[JobSpec, RunState, BudgetExceeded], None] = lambda *_: None
 
 
 def launch(
@@ -246,7 +258,7 @@ def _conduct(
         _fresh_prices(environment, plan, settings),
     ):
         runner = Runner(journal, environment, workload, rules)
-        ended = runner.run(lambda: observer.on_turn(runner.state), wall_us)
+        ended = runner.run(_turns(spec, runner, observer), wall_us)
     observer.on_turn(runner.state)
     if spec.kind is ProgramKind.AGILEML:
         _keep(spec, runner.state, ended, environment.rendezvous, kept)
@@ -254,6 +266,20 @@ def _conduct(
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
     return runner.state, ended
+
+
+def _turns(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
+    """What follows each turn; a budget that an earlier process found too low was reported by it."""
+    reported = [FINISH in runner.state.over_budget]
+
+    def turned() -> None:
+        state = runner.state
+        observer.on_turn(state)
+        if FINISH in state.over_budget and not reported[0]:
+            reported[0] = True
+            observer.on_short(spec, state, state.over_budget[FINISH])
+
+    return turned
 
 
 def _connections(provider: CloudProvider) -> AbstractContextManager[object]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import MINUTE
@@ -28,6 +28,9 @@ from spotctl.runlog.errors import BrokenLog, LogFailed
 from spotctl.runlog.outcomes import BUDGET, FAILED, NOT_PERMITTED
 from spotctl.runlog.state import LEASE_ENDED, RunState
 
+if TYPE_CHECKING:
+    from spotctl.run.rest_of_run import PlayedRest
+
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: what it wanted may have been refused."""
 
@@ -41,7 +44,8 @@ class RunRules:
     """The strategy of a run with its terms, the prices, and the limits.
 
     `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
-    `share_left` is the share of the work that the plan considers left, where the work itself does not tell.
+    `share_left` is the share of the work that the plan considers left, where the work itself does not tell. `rest` is
+    the rest of the run after a finished share, for its forecast; None if the plan does not know how much there is.
     `quotas` is asked before each decision: the parts of the quotas that the run may use, if they have changed; then
     `strategy` is called again. `shared` says whether other runs hold machines that count against the same quotas.
     """
@@ -50,6 +54,7 @@ class RunRules:
     tariff: Tariff
     limits: RunLimits = field(default_factory=RunLimits)
     share_left: Callable[[], float | None] = lambda: None
+    rest: Callable[[float], PlayedRest | None] = lambda _: None
     quotas: Callable[[RunState], str | None] = lambda _: None
     shared: Callable[[RunState], bool] = lambda _: False
 
@@ -100,6 +105,7 @@ class Runner:
             rules.limits.budget,
             rules.limits.least,
             environment.held_price,
+            rules.rest,
         )
         # Those of an earlier process may not have been looked at in time.
         self._intents_before = journal.state.intents
@@ -197,12 +203,19 @@ class Runner:
         if report.share_done is not None:
             self._left = max(1.0 - report.share_done, 0.0)
         if report.outcome is None:
-            self._budget.predict(report.share_done)
+            self._budget.predict(self._share_done(report))
         else:
             self._stop(report.outcome, report.message, self._workload.facts())
         idle = tuple(name for name in report.idle_machines if not self.state.machines[name].returning)
         if idle:
             self._executor.carry_out(ReturnMachines(idle, "its work has ended"))
+
+    def _share_done(self, report: WorkReport) -> float | None:
+        """The finished share of the work: as the work itself reports it, otherwise as the plan considers it."""
+        if report.share_done is not None or "_strategy" not in self.__dict__:
+            return report.share_done
+        left = self._rules.share_left()
+        return None if left is None else 1.0 - left
 
     def _stop(self, outcome: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
         if self.state.stopping is None:

@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotctl.notify.message import Message
+from spotctl.notify.runs import message_of_short_budget
 from spotctl.notify.shapes import body
 from spotctl.notify.webhook import DeliveryRetry, post
+from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
+from spotctl.runlog.events import FINISH, BudgetExceeded
+from spotctl.runlog.state import RunState
 from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
@@ -41,6 +45,13 @@ def test_format_by_receiver(url: str, keys: set[str]) -> None:
 
 def test_programs_receive_the_facts() -> None:
     assert body(MESSAGE, "https://example.org/x")["facts"] == {"spent_usd": 1.0, "job": "small"}
+
+
+def test_a_budget_that_will_not_last_is_reported_with_both_amounts() -> None:
+    exceeded = BudgetExceeded(FINISH, 12 * NANO_SECONDS_PER_DOLLAR, 8 * NANO_SECONDS_PER_DOLLAR)
+    message = message_of_short_budget("small", RunState(run="small-1"), exceeded)
+    assert "expected to cost $12.00, more than its budget of $8.00" in message.text
+    assert (message.facts["expected_usd"], message.facts["budget_usd"], message.good) == (12.0, 8.0, False)
 
 
 @given(secret=st.text(min_size=4, max_size=12, alphabet="ab"), around=st.text(max_size=6, alphabet="ab"))

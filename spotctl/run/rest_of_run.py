@@ -1,0 +1,61 @@
+"""What the rest of a run will cost: its decision object, played over the past from where the run is now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from bidbrain.billing import End
+from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.values import ForecastJob, KnownPast
+from pricing_data.units import HOUR
+from spotctl.planning.forecasting import forecast_job
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from pricing_data.series import PriceSeries
+    from spotctl.planning.values import JobPlan
+
+_DECISIONS = 600
+"""Fewer than for a plan: a run is played several times, and only the middle of the plays matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRest:
+    """The rest of a run at a moment: `work` in microseconds times nu, infinite if the job ends by time; then `share` of
+    its time is left. `histories` reach up to `now`."""
+
+    plan: JobPlan
+    now: int
+    work: float
+    share: float
+    usd_left: float
+    histories: Mapping[Market, PriceSeries]
+
+    def usd(self) -> float:
+        """The expected dollars, as likely too high as too low.
+
+        Machines that run already are not started again. Those at the end count by the second, as in what the run used
+        so far: which hours the machines have begun, no play from here on knows.
+        """
+        job = self._job()
+        found = forecast(job, KnownPast(self.now, self.histories, self.plan.market_history.hazards))
+        return max(found.usd.median - job.overheads.startup / HOUR * found.usd_per_hour.median, 0.0)
+
+    def _job(self) -> ForecastJob:
+        plan, job = self.plan, forecast_job(self.plan)
+        longest = job.longest
+        if self.work == inf:
+            longest = job.overheads.startup + round((job.longest - job.overheads.startup) * self.share)
+        return replace(
+            job,
+            decider=lambda start: plan.decider.later(start - self.now),
+            work=self.work,
+            longest=longest,
+            times=replace(job.times, order=0),
+            at_end=End.HANDED_ON,
+            budget_usd=None if job.budget_usd is None else self.usd_left,
+            most_decisions=_DECISIONS,
+        )

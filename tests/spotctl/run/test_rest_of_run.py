@@ -1,0 +1,75 @@
+"""What the rest of a run is expected to cost, and when a run's budget is expected to be too low."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from bidbrain.errors import BidBrainError
+from spotctl.config import load
+from spotctl.files.job.reader import from_fields
+from spotctl.run.budget_check import BudgetForecast
+from spotctl.run.planned_jobs import planned_jobs
+from spotctl.run.rest_of_run import PlayedRest
+from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR as DOLLAR
+
+if TYPE_CHECKING:
+    from spotctl.planning.values import JobPlan
+
+JOB = {
+    "name": "rest",
+    "kind": "agileml",
+    "app": "mf",
+    "stop": {"clocks": 480},
+    "resources": {"clouds": ["local"], "types": ["c4.2xlarge"], "machines": "4..6"},
+    "throughputs": {"c4.2xlarge": 6},
+    "strategy": "standard+agileml",
+    "local": {"speed": 600, "start": "2026-01-15T00:10:00Z"},
+}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> JobPlan:
+    return planned_jobs([from_fields(JOB)], load({}, tmp_path)).plans[0]
+
+
+def test_the_rest_of_a_run_is_played_by_its_decision_object(plan: JobPlan) -> None:
+    """Without start-up and begun hours, half of the work costs half as much."""
+    whole = PlayedRest(plan, plan.at, plan.work_left, 1.0, inf, plan.market_history.histories)
+    assert whole.usd() == pytest.approx(plan.estimate.usd, rel=0.1)
+    assert replace(whole, work=plan.work_left / 2).usd() == pytest.approx(whole.usd() / 2, rel=0.05)
+
+
+@dataclass
+class Rest:
+    """A rest of a run that costs a fixed amount."""
+
+    dollars: float | None
+
+    def usd(self) -> float:
+        if self.dollars is None:
+            raise BidBrainError("too short a history")
+        return self.dollars
+
+
+@pytest.mark.parametrize(("dollars", "whole"), [(1.0, 3.0), (9.0, 11.0), (None, 8.0)])
+def test_a_forecast_of_the_whole_is_what_was_used_and_the_rest(dollars: float | None, whole: float) -> None:
+    """After a quarter of the work, for $2; a rest that cannot be played costs as much per work as so far."""
+    forecast = BudgetForecast(lambda _: cast("PlayedRest", Rest(dollars)), 10 * DOLLAR)
+    give_up = time.monotonic() + 120
+    while not (found := forecast.whole(2 * DOLLAR, 0.25)) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert found == whole * DOLLAR
+
+
+def test_the_rest_is_played_once_for_each_tenth_of_the_budget() -> None:
+    asked: list[float] = []
+    forecast = BudgetForecast(asked.append, 10 * DOLLAR)
+    for cents in range(100, 500, 5):
+        forecast.whole(cents * DOLLAR // 100, cents / 1000)
+    assert asked == [0.1, 0.2, 0.3, 0.4]
