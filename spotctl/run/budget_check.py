@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from spotctl.run.rest_of_run import PlayedRest
 
 PREDICTIVE_SHARE = 0.1
-"""From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does."""
+"""From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does, unless it
+was far too low."""
+_TELLING = 0.25
+"""If this part of the budget is used, any progress predicts more than the plan."""
 
 _PLAYS = 10
 """The rest of a run is played at most once for each such part of its budget that is used."""
@@ -133,9 +136,9 @@ class BudgetCheck:
     def to_finish(self, left: float) -> float | None:
         """Dollars that the rest of the work is expected to cost; None if that is not known."""
         state = self._journal.state
-        if 1.0 - left >= PREDICTIVE_SHARE:
-            used = budget.used(state, self._journal.now(), self._tariff) / budget.NANO_SECONDS_PER_DOLLAR
-            return used * left / (1.0 - left)
+        used = budget.used(state, self._journal.now(), self._tariff)
+        if self._tells(1.0 - left, used):
+            return used / budget.NANO_SECONDS_PER_DOLLAR * left / (1.0 - left)
         if state.planned is None or state.planned.assumed:
             return None
         return state.planned.usd * left
@@ -176,13 +179,17 @@ class BudgetCheck:
         if self._limit is None or ev.FINISH in state.over_budget:
             return
         planned, expected = state.planned, 0
-        if share_done is not None and share_done >= PREDICTIVE_SHARE:
-            used = budget.used(state, self._journal.now(), self._tariff)
+        used = budget.used(state, self._journal.now(), self._tariff)
+        if share_done is not None and self._tells(share_done, used):
             expected = self._forecast.whole(used, share_done)
         elif planned is not None and not planned.assumed:
             expected = round(planned.usd * budget.NANO_SECONDS_PER_DOLLAR)
         if expected > self._limit:
             self._report(ev.FINISH, expected, self._limit)
+
+    def _tells(self, share_done: float, used: int) -> bool:
+        """Whether the progress of a run predicts its cost better than its plan."""
+        return share_done >= PREDICTIVE_SHARE or (share_done > 0 and used >= _TELLING * (self._limit or inf))
 
     def _adds(self, instruction: Instruction, now: int) -> int:
         lease, teardown = self._times.lease, self._times.teardown

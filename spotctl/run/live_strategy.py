@@ -127,7 +127,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         planned, now = plan(), journal.now()
         if planned.work.assumed:
             return None
-        left, budget_left = work_left(planned, journal.state, now), usd_left()[0]
+        left, budget_left = measured_left(planned, journal.state, now), usd_left()[0]
         markets = {offer.market for offer in planned.decider.offers}
         histories = {market: history_until(planned, tariff, market, now) for market in markets}
         return PlayedRest(planned, now, left, 1 - share_done, budget_left, histories)
@@ -180,6 +180,24 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     if program.stop.clocks is None or state.progress is None:
         return total
     return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)
+
+
+def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
+    """The remaining work, if the machines stay as fast as they were in this run so far; as `work_left`.
+
+    A machine works after its start-up. The work of a command is time itself, which passes as planned.
+    """
+    left = work_left(plan, state, now)
+    done, program = plan.work_left - left, plan.job.spec.program
+    if not isfinite(left) or not isinstance(program, Training) or done <= 0:
+        return left
+    startup = plan.decider.overheads.startup
+    able = sum(
+        max((now if held.ended is None else held.ended) - held.started - startup, 0)
+        * state.allocations[held.allocation].nu
+        for held in state.machines.values()
+    )
+    return left * able / done if able else left
 
 
 def record_of(state: RunState, now: int) -> SpotRecord:
