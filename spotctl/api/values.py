@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import StringIO
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ from rich.console import Console, RenderableType
 from pricing_data.units import to_datetime
 from spotctl.ledger.final_figures import final_figures
 from spotctl.reports import answers, page, tables
-from spotctl.show import plan_tables, run_tables
+from spotctl.show import plan_plots, plan_tables, run_tables
 
 if TYPE_CHECKING:
     from spotctl.planning.planner import JobPlans
+    from spotctl.planning.values import JobPlan
     from spotctl.reports.cost import Report
     from spotctl.runlog.events import RunEnded
     from spotctl.runlog.state import RunState
@@ -68,6 +70,7 @@ class PlannedJob(Drawn):
     finish_by: datetime | None
     on_demand_usd: float
     remarks: tuple[str, ...]
+    _plan: JobPlan = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, planned: JobPlans) -> PlannedJob:
@@ -86,7 +89,15 @@ class PlannedJob(Drawn):
             finish_by=None if expected["finish_by"] is None else to_datetime(one.finish_by),
             on_demand_usd=answer["on_demand_usd"],
             remarks=planned.remarks,
+            _plan=one,
         )
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Writes the picture of `spotctl plan --plot`: a .png or .svg file."""
+        plan_plots.draw([self._plan], Path(path))
+
+    def _repr_html_(self) -> str:
+        return f"{plan_plots.svg([self._plan])}{super()._repr_html_()}"
 
 
 @dataclass(frozen=True)

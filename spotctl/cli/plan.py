@@ -25,6 +25,9 @@ def plan(
         str, typer.Option(help="Plan for this point in the price history: 2026-01-20T12:00:00Z.", show_default="now")
     ] = "",
     hours: Annotated[str, typer.Option(help="Assumed job duration if the file gives none, e.g. 8h.")] = "",
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw cost and time, with on demand next to them: a .png or .svg file.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show which machines would be rented and why. Works offline from stored prices; nothing is rented.
@@ -50,7 +53,14 @@ def plan(
         else:
             session.out.print(cluster_tables.plan_text(specs[0]))
         return
+    if plot is not None:
+        from spotctl.show import plan_plots
+
+        plan_plots.check_name(plot)
     planned = planned_jobs(specs, session.settings, at, hours)
+    if plot is not None:
+        plan_plots.draw(planned.plans, plot)
+        session.remark(f"drew {plot}")
     if json_:
         answers = [plan_tables.answer(one) for one in planned.plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)

@@ -27,7 +27,9 @@ def test_a_plan_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("COLUMNS", "120")
     shown = spotctl("plan", path, "--at", AT, "--hours", "2h").out
     assert str(plan).splitlines() == [line.rstrip() for line in shown.rstrip().splitlines()]
-    assert f"${plan.cost_usd:.2f}" in html.unescape(plan._repr_html_())
+    drawn = plan._repr_html_()
+    assert f"${plan.cost_usd:.2f}" in html.unescape(drawn)
+    assert drawn.startswith("<svg")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,11 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
 
 
 def test_several_files_get_one_allocation(tmp_path: Path) -> None:
-    ended = spotctl("plan", job(tmp_path), job(tmp_path, name="other"), "--at", AT, "--json")
+    picture = tmp_path / "plans.svg"
+    other = job(tmp_path, "budget: 25 USD", name="other")
+    ended = spotctl("plan", job(tmp_path), other, "--at", AT, "--json", "--plot", picture)
+    assert "<svg" in picture.read_text()
+    assert "must end with .png or .svg" in spotctl("plan", other, "--plot", "plans.jpg").error
     assert [one["job"] for one in ended.json] == ["nightly", "other"]
     again = tmp_path / "again"
     again.mkdir()
@@ -103,7 +107,8 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     ended = spotctl("plan", file, "--at", AT, "--json")
     assert ended.json["work"]["assumed"] is True
     assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPU count, as no throughput is known"}
-    text = spotctl("plan", file, "--at", AT).out
+    text = spotctl("plan", file, "--at", AT, "--plot", tmp_path / "plan.png").out
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in text
     assert "enough for" in text
     assert "cannot be checked, because the job length is unknown" in text
