@@ -19,7 +19,7 @@ from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.spec import JobSpec, Training
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.expected import JobEstimate
 from spotctl.planning.forecasting import forecast_of
@@ -30,6 +30,9 @@ from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Demand, Share
 from spotctl.planning.work import Measured, Rate, Work
 from spotctl.quotas import Quota
+
+_ANY_UNIT = "unit of work"
+"""What the decision objects say, which know no job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,20 @@ class JobPlan:
     mixture: PlannedMixture | None = None
     quotas: tuple[QuotaShare, ...] = ()
     outlooks: tuple[ZoneOutlook, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """What the job's work is counted in, wherever a plan or a run names it."""
+        if not all(rate.in_units for rate in self.rates.values()):
+            return "vCPU-hour"
+        program = self.job.spec.program
+        if isinstance(program, Training):
+            return "clock"
+        return _ANY_UNIT if program.parallel is None else "update"
+
+    def worded(self, text: str) -> str:
+        """A reason of a decision object or of a comparison, with the unit of this job's work."""
+        return text.replace(_ANY_UNIT, self.unit)
 
     @property
     def scaling(self) -> float:

@@ -91,8 +91,8 @@ COLUMNS = {
         FigureColumn("lost_work_usd", "lost work", Unit.DOLLARS, lambda one: one.lost_work),
         FigureColumn("waiting_usd", "waiting", Unit.DOLLARS, lambda one: one.waiting),
         FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions),
-        FigureColumn("work", "work", Unit.COUNT, lambda one: one.work),
-        FigureColumn("usd_per_work", "per work", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work),
+        FigureColumn("work", "clocks", Unit.COUNT, lambda one: one.work),
+        FigureColumn("usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work),
         FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples),
         FigureColumn(
             "usd_per_million_samples",

@@ -37,7 +37,9 @@ def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
         ("evictions", fmt.whole_number(whole.evictions)),
     ]
     if whole.usd_per_work is not None:
-        lines.append(("per work", f"{fmt.per_work(whole.usd_per_work)}, {fmt.whole_number(whole.work)} units in total"))
+        lines.append(
+            ("per clock", f"{fmt.per_work(whole.usd_per_work)}, {fmt.whole_number(whole.work)} clocks in total")
+        )
     if report.is_replayed:
         lines.append(("market", "local: no real money was spent"))
     if page is not None:

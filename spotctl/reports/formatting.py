@@ -42,7 +42,7 @@ def whole_number(value: int | None) -> str:
 
 
 def per_work(value: float | None) -> str:
-    """Dollars per unit of work, with three significant digits."""
+    """Dollars per clock, with three significant digits."""
     return UNKNOWN if value is None else f"${value:.3g}" if 0.001 <= value < 1000 else f"${value:.2e}"
 
 

@@ -149,8 +149,8 @@ def _tiles(report: Report) -> Html:
         ("Refunded", fmt.money(whole.free, digits), "charged and refunded"),
     ]
     if whole.usd_per_work is not None:
-        units = f"{fmt.whole_number(whole.work)} units in total"
-        tiles.append(("Per unit of work", fmt.per_work(whole.usd_per_work), units))
+        units = f"{fmt.whole_number(whole.work)} clocks in total"
+        tiles.append(("Per clock", fmt.per_work(whole.usd_per_work), units))
     return el(
         "dl",
         *(

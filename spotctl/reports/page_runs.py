@@ -247,7 +247,7 @@ def _trend(report: Report, job: str) -> Html:
     usual = median(_trend_value(one, by_work=by_work) for one in ended[:-1])
     reported = {run.run for run in report.runs}
     dots = [_trend_dot(one, by_work=by_work, is_reported=one.timeline.run in reported) for one in runs]
-    unit = "dollars per unit of work" if by_work else "dollars per run"
+    unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
     picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
     last = _trend_value(ended[-1], by_work=by_work)

@@ -87,11 +87,11 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
     if whole.work is not None and whole.usd_per_work is not None:
-        notes.append(f"{whole_number(whole.work)} units of work at {per_work(whole.usd_per_work)} each")
+        notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
     elif on_ray := sorted({one.job for one in report.runs if one.on_ray}):
         notes.append(f"{', '.join(on_ray)}: trained on a Ray cluster, whose cost is not in this report")
     elif whole.work is None and COLUMNS["work"] in columns:
-        notes.append("work is not added up over different jobs, and command jobs do not count it")
+        notes.append("clocks are not added up over different jobs, and commands have none")
     return notes
 
 

@@ -66,7 +66,8 @@ class LiveStrategy:
             saved=saved_of(state, self._plan.job.spec),
             path=lambda market: PricePath(self._history(market, now)),
         )
-        return self._plan.decider.decide(current)
+        decision = self._plan.decider.decide(current)
+        return replace(decision, reason=self._plan.worded(decision.reason))
 
     def _resumes(self, state: RunState, now: int) -> bool:
         """Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared."""

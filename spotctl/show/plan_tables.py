@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bidbrain.strategies.base import Rent
     from pricing_data.market import Market
     from spotctl.planning.checkpoint_interval import CheckpointInterval
-    from spotctl.planning.values import Choice, JobPlan, PlannedMixture, RejectedMarket
+    from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
@@ -40,13 +40,13 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         "choice": [_choice_json(one) for one in plan.choice],
         "expected": _expected_json(plan),
         "on_demand_usd": plan.on_demand.usd,
-        "rejected": [{"market": str(one.market), "why": one.why} for one in plan.rejected],
+        "rejected": [{"market": str(one.market), "why": plan.worded(one.why)} for one in plan.rejected],
         "rejected_unnamed": plan.unnamed,
         "zones": zones_json(plan),
         "at": format_time(plan.at),
         "policy": plan.policy,
         "strategy": plan.strategy.name,
-        "reason": plan.decision.reason,
+        "reason": plan.worded(plan.decision.reason),
         "reliable": None
         if reliable is None
         else {
@@ -149,7 +149,7 @@ def _choices(plan: JobPlan, width: int) -> Table:
     name: Callable[[Market], Text | str] = str if marked else market_name
     market = "market (synthetic)" if marked else "market"
     eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
-    columns = ["machines", market, *(["price"] if wide else []), "bid", *eviction, "$/work"]
+    columns = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{plan.unit}"]
     table = _table(*columns)
     for one in plan.choice:
         table.add_row(f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide))
@@ -212,7 +212,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if plan.mixture is not None:
         yield "machines", plan.mixture.words()
     yield "strategy", f"{plan.strategy.name}: {plan.strategy.reason}"
-    yield "decision", plan.decision.reason
+    yield "decision", plan.worded(plan.decision.reason)
 
 
 def _sources(plan: JobPlan) -> str:
@@ -317,8 +317,8 @@ def _terms(plan: JobPlan) -> Group:
     table.add_row("total", "", f"{plan.forecast.usd.median:.4f}", style="bold")
     return Group(
         Text("first hour", style="bold"),
-        Text(plan.estimate.first.explain()),
-        Text(f"each later hour: ${plan.estimate.later.usd_per_work:.4g} per unit of work"),
+        Text(plan.worded(plan.estimate.first.explain())),
+        Text(f"each later hour: ${plan.estimate.later.usd_per_work:.4g} per {plan.unit}"),
         *(() if plan.work.assumed else (Text(), table)),
     )
 
@@ -329,13 +329,14 @@ def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
         for one in named:
-            table.add_row(market_name(one.market), Text(one.why))
+            table.add_row(market_name(one.market), Text(plan.worded(one.why)))
         return Group(table, *_more(more))
-    return Group(Text("rejected", style="bold"), *map(_rejected_line, named), *_more(more))
+    lines = (_rejected_line(one.market, plan.worded(one.why)) for one in named)
+    return Group(Text("rejected", style="bold"), *lines, *_more(more))
 
 
-def _rejected_line(one: RejectedMarket) -> Text:
-    return market_name(one.market).append(f": {one.why}", style="default")
+def _rejected_line(market: Market, why: str) -> Text:
+    return market_name(market).append(f": {why}", style="default")
 
 
 def _more(count: int) -> list[Text]:

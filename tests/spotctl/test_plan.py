@@ -65,6 +65,9 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
         assert line in short.out
     assert "(synthetic)" in short.out
     assert "more markets (--explain and --json list more)" in short.out
+    assert "$/clock" in short.out
+    assert " per clock" in long.out
+    assert "unit of work" not in long.out
     for term in (
         "95%",
         "days the price ",
@@ -109,6 +112,7 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPU count, as no throughput is known"}
     text = spotctl("plan", file, "--at", AT, "--plot", tmp_path / "plan.png").out
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "$/vCPU-hour" in text
     assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in text
     assert "enough for" in text
     assert "cannot be checked, because the job length is unknown" in text

@@ -60,6 +60,7 @@ def test_a_checkpoint_counts_once_it_was_written(
     plan = SimpleNamespace(
         decider=asked,
         work_left=64.0 * 5 * HOUR,
+        worded=str,
         checkpoints=object(),
         job=SimpleNamespace(spec=SimpleNamespace(program=program)),
     )

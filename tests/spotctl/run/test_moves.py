@@ -93,7 +93,12 @@ def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkey
     journal = Journal(log, RUN, cloud.now)
     journal.write(ev.RunBegan("job", cloud.name, {}, "", 0))
     plan = SimpleNamespace(
-        decider=decider, work_left=work, checkpoints=object(), job=SimpleNamespace(spec=SPEC), market_history=None
+        decider=decider,
+        work_left=work,
+        worded=str,
+        checkpoints=object(),
+        job=SimpleNamespace(spec=SPEC),
+        market_history=None,
     )
     live = LiveStrategy(cast("JobPlan", plan), lambda: journal.state, lambda: (inf, 0.0), tariff)
     around = worlds.environment(cloud, tmp_path)
