@@ -18,6 +18,7 @@ from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, accumulate, scaled
 from agileml.params.layout import Array, Layout, Params, State
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
+from agileml.params.wire import wire_of
 from agileml.trainer import (
     SAMPLE_ITEMS,
     Piece,
@@ -46,7 +47,9 @@ class ReferenceClock:
     loss: float
 
 
-def replay(trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int = 1) -> Params:
+def replay(
+    trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int = 1, wire: str | None = None
+) -> Params:
     """The model of a deterministic job with these decisions about its clocks, as its iteration log has them.
 
     BadArgument if they name chunks that the trainer does not have.
@@ -59,7 +62,7 @@ def replay(trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int
                 f"clock {one.clock} of the log has chunks that {type(trainer).__name__} does not have;"
                 " replay it with the trainer and the arguments of that run"
             )
-    iterations = iterate(trainer, seed, True, partitions, accepted={one.clock: one for one in log})
+    iterations = iterate(trainer, seed, True, partitions, accepted={one.clock: one for one in log}, wire=wire)
     return next(islice(iterations, len(log), None)).params
 
 
@@ -78,22 +81,24 @@ def iterate(
     partitions: int = 1,
     sample_items: int = SAMPLE_ITEMS,
     accepted: Mapping[int, Accepted] | None = None,
+    wire: str | None = None,
 ) -> Iterator[ReferenceClock]:
     """Yields clock 0, the initial model, and then one clock after another without end.
 
-    A clock is made up of its `accepted` chunks, by default all.
+    A clock is made up of its `accepted` chunks, by default all. `wire` is that of `JobSettings`; losses are those of
+    the parameters as they travel.
 
     Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates are aggregated
     immediately, as a worker does.
     """
     model, shards = initial_model(trainer, seed), list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
-    worker = _Worker(trainer, shards, rule, seed)
+    worker = _Worker(trainer, shards, rule, seed, wire)
     states = [rule.initial(number, model) for number in range(partitions)]
     clock = 0
     while True:
         worker.fill(states, clock)
-        yield ReferenceClock(clock, worker.cache.arrays, worker.loss(clock, sample_items))
+        yield ReferenceClock(clock, worker.model.arrays, worker.loss(clock, sample_items))
         clock += 1
         counted = (accepted or {}).get(clock) or worker.plan.accept_all(clock)
         summed = worker.summed(counted) if deterministic else worker.aggregated(counted)
@@ -107,21 +112,27 @@ def iterate(
 class _Worker:
     """Does the work of all workers of a job."""
 
-    def __init__(self, trainer: Trainer, shards: Sequence[Shard], rule: CommitRule, seed: int) -> None:
+    def __init__(
+        self, trainer: Trainer, shards: Sequence[Shard], rule: CommitRule, seed: int, wire: str | None
+    ) -> None:
         declared = rule.declared
         self.trainer = trainer
         self.shards = shards
         self.rule = rule
         self.seed = seed
         self.plan: WorkPlan = plan_of(trainer, shards)
-        self.cache = ParamCache(rule.layout)
+        self.cache = ParamCache(rule.layout, wire_of(wire or declared.wire, rule.layout, declared.name))
+        self.model = self.cache if self.cache.wire is None else ParamCache(rule.layout)
         self.view = ChunkView(self.cache, declared.name, declared.aggregation)
         self.reader = CacheView(self.cache, declared.name)
         self.write_back = WriteBack(rule.layout, declared.aggregation)
 
     def fill(self, states: Sequence[State], clock: int) -> None:
         for number, state in enumerate(states):
-            self.cache.fill(number, self.rule.model(number, state), clock)
+            model = self.rule.model(number, state)
+            self.model.fill(number, model, clock)
+            if self.cache.wire is not None:
+                self.cache.fill(number, self.cache.wire.state(number, model, clock), clock)
 
     def loss(self, clock: int, sample_items: int) -> float:
         # Piece by piece, as in a job, where every worker has a part of the sample.
@@ -132,14 +143,20 @@ class _Worker:
     def summed(self, accepted: Accepted) -> ClockDeltas:
         totals: ClockDeltas = {}
         for _ in self._chunks(accepted):
-            for partition, delta in self.view.take().items():
+            for partition, delta in self._travelled(self.view.take(), accepted.clock).items():
                 totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
         return totals
 
     def aggregated(self, accepted: Accepted) -> ClockDeltas:
         for _ in self._chunks(accepted):
             self.write_back.collect(accepted.clock, self.view)
-        return self.write_back.take(accepted.clock)
+        return self._travelled(self.write_back.take(accepted.clock), accepted.clock)
+
+    def _travelled(self, deltas: ClockDeltas, clock: int) -> ClockDeltas:
+        wire = self.cache.wire
+        if wire is None:
+            return deltas
+        return {number: wire.received(number, wire.delta(number, delta, clock)) for number, delta in deltas.items()}
 
     def _chunks(self, accepted: Accepted) -> Iterator[None]:
         clock = accepted.clock

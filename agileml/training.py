@@ -54,6 +54,7 @@ class TrainOptions(TypedDict, total=False):
     keeps: int
     frame_bytes: int
     stragglers: Stragglers | str | Mapping[str, Any]
+    wire: str | None
     thresholds: Thresholds
     heartbeat_timeout: float
     hang_timeout: float
@@ -83,7 +84,8 @@ def train(
     `stage` is `auto`, the number of a stage, or a policy. `stragglers` names measures against slow machines, separated
     by commas: with `reassign`, workers that fall behind lend work to faster ones; with `backup-workers`, clocks end
     without the slowest workers; with `balance`, partitions leave slow servers. A mapping such as `{"reassign": True,
-    "backup_workers": "auto"}` says the same. Invalid arguments raise BadArgument before anything starts.
+    "backup_workers": "auto"}` says the same. With `wire` `bf16` or `fp16`, what the trainer reads and pushes travels in
+    16 bits. Invalid arguments raise BadArgument before anything starts.
     """
     reliable, transient = parse_nodes(nodes)
     given = _plain(cast("Mapping[str, Any]", options))

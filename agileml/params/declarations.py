@@ -11,6 +11,7 @@ import numpy as np
 from agileml.errors import BadInput, BadTrainer, TrainerFailed
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.params.layout import Array, Layout
+from agileml.params.wire_names import FULL, WIRES
 from agileml.user_code import described, raised_at
 
 T = TypeVar("T")
@@ -27,7 +28,8 @@ class Declarations:
     `step`. `aggregation`: `add`, `max` or `min`. `apply`: called once per clock with the summed updates, instead of
     adding them. It receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
     of the parameter's shape that `apply` keeps between clocks; they start as zeros. `row_slots`: further slots with one
-    number (float64) for each row, such as a count of steps; `apply` receives them after the others.
+    number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
+    `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`).
     """
 
     name: str
@@ -37,6 +39,7 @@ class Declarations:
     apply: Apply | None
     slots: int
     row_slots: int
+    wire: str
 
     @classmethod
     def of(cls, trainer: object) -> Declarations:
@@ -54,6 +57,9 @@ class Declarations:
             least = 1 if item == "chunk" else 0
             if value is not None and (not isinstance(value, int) or value < least):
                 raise BadTrainer(f"{name}: {item} is {value!r}; it must be a whole number of at least {least}")
+        wire = getattr(trainer, "wire", FULL)
+        if wire not in WIRES:
+            raise BadTrainer(f"{name}: wire is {wire!r}; choose one of {', '.join(WIRES)}")
         return cls(
             name,
             numbers["batch"] or 0,
@@ -62,6 +68,7 @@ class Declarations:
             apply,
             numbers["slots"] or 0,
             numbers["row_slots"] or 0,
+            wire,
         )
 
     def check_mean(self, layout: Layout) -> None:

@@ -16,6 +16,7 @@ from agileml.params.fast_rows import RowNumbers, rows_of
 from agileml.params.layout import Array, ArraySpec, Layout, Params, State
 from agileml.params.reads import Mask, MissingRows, ShardReads, picked
 from agileml.params.row_buffer import RowBuffer
+from agileml.params.wire import HalfWire
 
 Rows = NDArray[np.integer] | Sequence[int] | slice | None
 """Rows of an array: their numbers, a slice, or None for all."""
@@ -27,10 +28,14 @@ NEVER = -1
 
 
 class ParamCache:
-    """The named arrays of a node. Each partition has the clock of the version that it was filled with."""
+    """The named arrays of a node. Each partition has the clock of the version that it was filled with.
 
-    def __init__(self, layout: Layout) -> None:
+    `wire` says how values travel; None: in the types of their parameters.
+    """
+
+    def __init__(self, layout: Layout, wire: HalfWire | None = None) -> None:
         self.layout = layout
+        self.wire = wire
         self.arrays: Params = layout.allocate()
         self.clocks: list[int] = [NEVER] * len(layout)
         self.missed: set[int] = set()
@@ -51,6 +56,8 @@ class ParamCache:
 
     def assign(self, partition: int, values: Delta, clock: int) -> None:
         """Stores rows of a version of a partition; its other rows are no longer cached."""
+        if self.wire is not None:
+            values = self.wire.received(partition, values)
         assign_into(self.views(partition), values)
         for index, part in enumerate(values):
             rows = _NO_ROWS if part is None else part.rows

@@ -12,6 +12,7 @@ from time import perf_counter
 
 from agileml.errors import AgileMLError
 from agileml.params.declarations import Declarations
+from agileml.params.deltas import Delta
 from agileml.params.reads import MissingRows, RowsRead, Wanted
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.protocol.actions import Chunk, Evaluation, Work
@@ -102,7 +103,7 @@ class ChunkRunner:
     def _keep(self, chunk: Chunk) -> None:
         if self._ordered:
             clock = self._separate.setdefault(chunk.clock, {})
-            for partition, delta in self._view.take().items():
+            for partition, delta in self._sent(self._view.take(), chunk.clock).items():
                 clock.setdefault(partition, []).append(UpdateEntry(chunk.shard, chunk.chunk, delta))
         else:
             self._sums.collect(chunk.clock, self._view)
@@ -122,4 +123,12 @@ class ChunkRunner:
         """Removes and returns the updates of a clock so far, by partition."""
         if self._ordered:
             return {partition: tuple(entries) for partition, entries in self._separate.pop(clock, {}).items()}
-        return {partition: (UpdateEntry(-1, -1, delta),) for partition, delta in self._sums.take(clock).items()}
+        sums = self._sent(self._sums.take(clock), clock)
+        return {partition: (UpdateEntry(-1, -1, delta),) for partition, delta in sums.items()}
+
+    def _sent(self, deltas: dict[int, Delta], clock: int) -> dict[int, Delta]:
+        """Updates by partition, as they travel."""
+        wire = self.cache.wire
+        if wire is None:
+            return deltas
+        return {partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()}

@@ -13,6 +13,8 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
+from agileml.params.wire import wire_of
+from agileml.params.wire_names import WIRES
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
@@ -70,7 +72,11 @@ Handler = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are sent in buckets."""
+    """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are sent in buckets.
+
+    With `wire` `bf16` or `fp16`, the parameters that trainers read and the updates that they push are rounded to 16
+    bits; `fp32` leaves them as they are. None: as the trainer declares.
+    """
 
     seed: int = 0
     partitions: int = 8
@@ -80,6 +86,7 @@ class JobSettings:
     keeps: int = 8
     frame_bytes: int = FrameLimits().body_bytes
     stragglers: Stragglers = field(default_factory=Stragglers)
+    wire: str | None = None
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
@@ -92,6 +99,8 @@ class JobSettings:
         check_whole("frame_bytes", self.frame_bytes, LEAST_FRAME_BYTES)
         if not isinstance(self.stragglers, Stragglers):
             raise BadArgument(f"stragglers is {self.stragglers!r}; it must be a text such as 'reassign'")
+        if self.wire is not None and self.wire not in WIRES:
+            raise BadArgument(f"wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
 
 
 class Node:
@@ -109,6 +118,7 @@ class Node:
     ) -> None:
         declared = Declarations.of(trainer)
         rule = CommitRule(layout, declared)
+        wire = wire_of(settings.wire or declared.wire, layout, declared.name)
         self.name = name
         self._out: list[Action] = []
         self._table = Table(0, (), (), ())
@@ -122,7 +132,7 @@ class Node:
         self.chunk_runner = ChunkRunner(
             trainer,
             shards,
-            ParamCache(layout),
+            ParamCache(layout, wire),
             seed=settings.seed,
             ordered=settings.deterministic,
             sample=settings.loss_sample,
@@ -147,6 +157,7 @@ class Node:
             settings.slack != 0 and declared.apply is None,
             self._out,
             timer=timer if settings.stragglers.balance_servers else None,
+            wire=wire,
         )
         self._handlers = self._handlers_by_kind()
 

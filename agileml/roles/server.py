@@ -34,6 +34,7 @@ from agileml.protocol.messages import (
     Stable,
     Table,
     Taken,
+    UpdateEntry,
     Version,
     Waiting,
 )
@@ -60,7 +61,7 @@ class Server(ServerState):
             if served is None:
                 elsewhere.setdefault(self._new_owner(part.partition), []).append(part)
                 continue
-            served.contribute(message.clock, message.covers, part.entries)
+            served.contribute(message.clock, message.covers, self._received(part))
             if message.want >= 0:
                 served.wait(Waiting(message.worker, message.want, whole=False))
             self._advance(served)
@@ -142,7 +143,13 @@ class Server(ServerState):
             for clock in sorted(served.pending):
                 total = served.pending[clock].summed()
                 state = self.rule.advance(served.partition, state, total, clock)[0]
-        return self.rule.model(served.partition, state)
+        model = self.rule.model(served.partition, state)
+        return model if self.wire is None else self.wire.state(served.partition, model, served.clock)
+
+    def _received(self, part: PartitionUpdate) -> tuple[UpdateEntry, ...]:
+        if self.wire is None:
+            return part.entries
+        return tuple(replace(entry, delta=self.wire.received(part.partition, entry.delta)) for entry in part.entries)
 
     # -- the backup stream -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
+from agileml.params.wire import HalfWire
 from agileml.protocol.actions import CONTROLLER, Action, Send
 from agileml.protocol.messages import Handover, PartitionProgress, Pull, Push, Reads, Version
 from agileml.roles.partitions import BackupPartition, ServedPartition
@@ -31,6 +32,8 @@ class ServerState:
     out: list[Action]
     timer: Callable[[], float] | None = None
     """Of a server that says how long pushes waited for others."""
+    wire: HalfWire | None = None
+    """How parameters and updates travel; None: in the types of the parameters."""
     epoch: int = 0
     stable: int = 0
     served: dict[int, ServedPartition] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from agileml.errors import BadArgument, BadTrainer, NotFinite, TrainerFailed
 from agileml.extras import torch_module
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
+from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.batches import Batches, BatchPart, Numbers
 from agileml.torch.network import Objective, TorchNetwork, checked, sparse_names
 from agileml.torch.row_optimizers import RowOptimizers
@@ -49,6 +50,8 @@ class TorchModule:
     a part `microbatch` samples at a time (0: all). `state`, a state_dict or the file of one, replaces the initial
     weights. `device` is `auto` (a graphics card if there is one), `cpu`, or a device of PyTorch. `threads` are
     those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
+    With `wire` `bf16` or `fp16`, weights and gradients travel in 16 bits; the servers' weights and optimizers keep
+    theirs.
     """
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
@@ -65,11 +68,14 @@ class TorchModule:
     device: str = "auto"
     threads: int = 1
     name: str = "TorchModule"
+    wire: str = FULL
 
     def __post_init__(self) -> None:
         torch_module()
         for setting, least in (("batch_size", 1), ("parts", 1), ("microbatch", 0), ("threads", 0)):
             check_whole(f"{self.name}: {setting}", getattr(self, setting), least)
+        if self.wire not in WIRES:
+            raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
         if self.batch_size % self.parts:
             raise BadArgument(
                 f"{self.name}: batch_size is {self.batch_size} and parts is {self.parts}; batch_size must be a multiple"

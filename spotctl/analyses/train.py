@@ -86,6 +86,7 @@ class Request:
     hang_timeout: float = 30.0
     startup_timeout: float = 300.0
     stragglers: str = ""
+    wire: str | None = None
     address: str | None = None
 
     @property
@@ -113,6 +114,7 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
         "heartbeat_timeout": request.heartbeat_timeout,
         "hang_timeout": request.hang_timeout,
         "startup_timeout": request.startup_timeout,
+        "wire": request.wire,
     }
     if request.stragglers:
         options["stragglers"] = request.stragglers
@@ -147,7 +149,7 @@ def replayed(request: Request, log: Path) -> tuple[LoggedRun, Params]:
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
-        return logged, replay(source.load(), logged.accepted, request.seed, request.partitions)
+        return logged, replay(source.load(), logged.accepted, request.seed, request.partitions, request.wire)
 
 
 def finished(request: Request) -> None:

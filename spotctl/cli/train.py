@@ -43,6 +43,13 @@ def train(
             " slowest; =auto: only while that pays, =2: always 2), balance (partitions leave slow servers)."
         ),
     ] = "",
+    wire: Annotated[
+        str | None,
+        typer.Option(
+            help="What parameters and updates are rounded to on their way: bf16 or fp16 (half the bytes), fp32."
+            " If left out, as the trainer declares."
+        ),
+    ] = None,
     clocks: Annotated[
         int | None, typer.Option(help="Stop after N clocks (default 100 if there is no other limit).")
     ] = None,
@@ -154,7 +161,7 @@ def train(
     request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
         heartbeat_timeout, chaos, listen, secret_file, state, hang_timeout, startup_timeout,
-        stragglers, address,
+        stragglers, wire, address,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)

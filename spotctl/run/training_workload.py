@@ -334,7 +334,7 @@ def training_job(spec: JobSpec) -> TrainingJob:
             stop.loss,
             None if stop.converged is None else Convergence(stop.converged),
         ),
-        JobSettings(deterministic=True, stragglers=Stragglers(**asdict(program.stragglers))),
+        JobSettings(deterministic=True, stragglers=Stragglers(**asdict(program.stragglers)), wire=program.wire),
         heartbeat_timeout=HEARTBEAT_SECONDS,
     )
 

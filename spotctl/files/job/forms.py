@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from agileml.params.wire_names import WIRES
 from agileml.pipeline.schemes import SCHEMES
 from bidbrain.strategies.names import NAMES, REGIONS
 from pricing_data.errors import BadInput
@@ -401,6 +402,7 @@ STRATEGY = Form(
 )
 APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")
 ENGINE = _choice((RAY,))
+WIRE = _choice(WIRES)
 RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
 TEXT = Form(_read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(lambda written: Path(_read_text(written)), "a folder", {"type": "string", "pattern": r"\S"}, str)

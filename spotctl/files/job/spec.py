@@ -95,6 +95,13 @@ class Training:
         {"reassign": True, "backup_workers": "auto"},
         default=SlowMachines(),
     )
+    wire: str | None = key(
+        forms.WIRE,
+        "For agileml: what parameters and updates are rounded to on their way between machines; bf16 and fp16 take half"
+        " the bytes. If left out, as the trainer declares.",
+        "bf16",
+        "fp16",
+    )
     engine: str | None = key(
         forms.ENGINE,
         "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If left out, machines"

@@ -112,6 +112,7 @@ TRAINED = {
     "stragglers.reassign": ("app: mf", "app: mf\nstragglers: {reassign: true}"),
     "stragglers.backup_workers": ("app: mf", "app: mf\nstragglers: {backup_workers: auto}"),
     "stragglers.balance_servers": ("app: mf", "app: mf\nstragglers: {balance_servers: true}"),
+    "wire": ("app: mf", "app: mf\nwire: bf16"),
     "stop.loss": ("clocks: 2000", "clocks: 2000, loss: 0.5"),
     "stop.converged": ("clocks: 2000", "clocks: 2000, converged: 0.02"),
 }

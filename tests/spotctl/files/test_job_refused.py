@@ -240,7 +240,8 @@ ADDED = [
     ("workdir: nowhere", "10: workdir: there is no folder "),
     (
         "1: x",
-        "10: 1: unknown key at the top level; expected one of name, kind, app, stop, args, stragglers, engine, address",
+        "10: 1: unknown key at the top level; expected one of name, kind, app, stop, args, stragglers, wire, engine,"
+        " address",
     ),
     (
         "  reliable: {machines: 0}",

@@ -1,0 +1,120 @@
+"""Parameters and updates that travel in 16 bits between workers and servers.
+
+What a trainer's code reads, and what it pushes, is rounded; all else keeps the type of its parameter: servers' states,
+optimizers, backups and checkpoints. Rounding depends on nothing but the number, so that a contribution has the same
+bits on every node, and when it is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from agileml.errors import NotFinite
+from agileml.params.deltas import Delta, RowDelta
+from agileml.params.layout import Array, Layout, State
+from agileml.params.wire_names import BF16, FP16, FULL
+
+_BF16_NAN = 0x7FC0
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A float of 16 bits, which travels as `dtype`. `narrow` need not care about NaN and the sign of 0."""
+
+    dtype: np.dtype
+    largest: float
+    narrow: Callable[[Array], Array]
+    widen: Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class HalfWire:
+    """Rounds the parameters of a trainer to 16 bits and back; integers and short floats stay what they are."""
+
+    name: str
+    half: Half
+    layout: Layout
+    types: Mapping[str, np.dtype]
+    app: str
+
+    def state(self, partition: int, state: State, clock: int) -> State:
+        """The model of a partition as it is sent to workers."""
+        return [self._narrowed(partition, index, array, clock) for index, array in enumerate(state)]
+
+    def delta(self, partition: int, delta: Delta, clock: int) -> Delta:
+        """Updates to a partition as they are sent to its server."""
+        return [
+            None if part is None else RowDelta(part.rows, self._narrowed(partition, index, part.values, clock))
+            for index, part in enumerate(delta)
+        ]
+
+    def received(self, partition: int, delta: Delta) -> Delta:
+        """Rows of a partition that were sent, in the types of its parameters."""
+        return [
+            None if part is None else RowDelta(part.rows, self._widened(partition, index, part.values))
+            for index, part in enumerate(delta)
+        ]
+
+    def _narrowed(self, partition: int, index: int, values: Array, clock: int) -> Array:
+        if not _is_long(values.dtype):
+            return values
+        with np.errstate(over="ignore", under="ignore"):
+            half = self.half.narrow(values)
+        # A row of -0.0 is one without an update (`Aggregation.identity`): only what was 0 may be -0.0.
+        minus = half.view(np.uint16) == 0x8000
+        if minus.any():
+            half[minus & (values != 0)] = 0
+        if not (np.isfinite(values).all() and np.isfinite(self.half.widen(half)).all()):
+            self._check(partition, index, values, half, clock)
+        return half
+
+    def _check(self, partition: int, index: int, values: Array, half: Array, clock: int) -> None:
+        """Keeps what was NaN or infinite before, and raises NotFinite for what rounding made so."""
+        lost = np.isfinite(values) & ~np.isfinite(self.half.widen(half))
+        if lost.any():
+            where = f"{self.app}, clock {clock}, parameter {self.layout.partitions[partition][index].name!r}"
+            raise NotFinite(
+                f"{where}: {values[lost][0]:g} does not fit into {self.name}, whose largest number is"
+                f" {self.half.largest:g}; use {BF16} or {FULL} on the wire, or scale the loss or the model down"
+            )
+        if half.dtype == np.uint16:
+            half[np.isnan(values)] = _BF16_NAN
+
+    def _widened(self, partition: int, index: int, values: Array) -> Array:
+        target = self.types[self.layout.partitions[partition][index].name]
+        if not _is_long(target) or values.dtype != self.half.dtype:
+            # It travelled as it is: the final model, for its loss, and integers.
+            return values
+        return self.half.widen(values).astype(target, copy=False)
+
+
+def _is_long(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" and dtype.itemsize > 2
+
+
+def _to_bf16(values: Array) -> Array:
+    """The upper halves of 32-bit floats, rounded to nearest, ties to even."""
+    bits: Array = values.astype("<f4", copy=False).view("<u4")
+    upper: Array = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
+    return upper
+
+
+def _of_bf16(half: Array) -> Array:
+    values: Array = (half.astype("<u4") << 16).view("<f4")
+    return values
+
+
+_HALVES = {
+    BF16: Half(np.dtype("<u2"), 3.38953e38, _to_bf16, _of_bf16),
+    FP16: Half(np.dtype("<f2"), 65504, lambda values: values.astype("<f2"), lambda half: half.astype("<f4")),
+}
+
+
+def wire_of(name: str, layout: Layout, app: str) -> HalfWire | None:
+    """What rounds the parameters of a layout; None if nothing is rounded."""
+    half = _HALVES.get(name)
+    types = {spec.name: np.dtype(spec.dtype) for spec in layout.specs}
+    return HalfWire(name, half, layout, types, app) if half else None

@@ -1,0 +1,9 @@
+"""What parameters and updates can be rounded to on their way; without numpy, for what only reads files."""
+
+from __future__ import annotations
+
+FULL = "fp32"
+"""Nothing is rounded: every number travels in the type of its parameter."""
+
+BF16, FP16 = "bf16", "fp16"
+WIRES = (FULL, BF16, FP16)
