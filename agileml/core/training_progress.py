@@ -108,7 +108,8 @@ class TrainingProgress(PlannedChanges):
     def _learn(self, iteration: Iteration, now: float) -> None:
         quiet = not (iteration.redone or iteration.events or self.assignment.moving)
         nodes = iteration.reliable, iteration.transient
-        self._observe(ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
+        seconds = iteration.seconds
+        self._observe(ClockFinished(iteration.stage, *nodes, seconds, iteration.sums, quiet, self.partitions))
         if self.stage != iteration.stage:
             self._replan()
         if self.settings.stragglers.balance_servers:

@@ -53,10 +53,16 @@ class JobLoop:
         """For each node that left because the job is over, whether it was reliable."""
         self._last_failure = ""
 
-    def run(self, reliable: int, transient: int) -> Result:
-        """Runs the job from its start to its end; raises an AgileMLError if it cannot go on."""
+    def run(self, reliable: int, transient: int, earlier: Sequence[str] = ()) -> Result:
+        """Runs the job from its start to its end; raises an AgileMLError if it cannot go on.
+
+        `earlier` are the nodes of a process that has begun the job; they are gone, and no other gets their names.
+        """
         self._crashes.nodes = reliable + transient
+        self._numbers = count(1 + max((int(name[1:]) for name in earlier), default=-1))
         self.start()
+        for name in earlier:
+            self._link.lose(name)
         self._add(Join(reliable, reliable=True))
         self._add(Join(transient))
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from agileml.errors import BadInput
 from agileml.roles.node import JobSettings
 from agileml.runtime.attach import PublishedJob, published
 from agileml.runtime.blob_store import FileBlobStore
+from agileml.runtime.controller_process import Memory
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.transport import BadAddress
 from agileml.transport.addresses import UnixAddress
@@ -23,6 +25,14 @@ _OWN = ("lock", "node.job", "checkpoints")
 def is_unfinished(folder: Path) -> bool:
     """Whether a job in this folder has begun and not ended."""
     return (folder / CONTROLLER_MEMORY).is_file()
+
+
+def nodes_so_far(folder: Path) -> tuple[str, ...]:
+    """The names of all nodes that have joined a job in this folder."""
+    if not is_unfinished(folder):
+        return ()
+    with closing(Memory(folder / CONTROLLER_MEMORY)) as memory:
+        return tuple(memory.instances)
 
 
 def prepare(folder: Path, plan: PreparedJob) -> None:

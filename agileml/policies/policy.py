@@ -45,7 +45,10 @@ class NodesChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClockFinished:
-    """A finished clock: its stage, nodes, seconds and sums. `quiet`: nothing moved, failed or joined during it."""
+    """A finished clock: its stage, nodes, seconds and sums. `quiet`: nothing moved, failed or joined during it.
+
+    `partitions` are those of the parameters: as many machines serve at most.
+    """
 
     stage: int
     reliable: int
@@ -53,6 +56,7 @@ class ClockFinished:
     seconds: float
     sums: ClockSums
     quiet: bool = True
+    partitions: int = 1
 
     @property
     def reliable_share(self) -> float:
@@ -66,6 +70,30 @@ class ClockFinished:
         working = served * self.reliable / max(1, self.reliable + self.transient)
         through = {1: served, 2: working + self.sums.backup, 3: self.sums.backup}[self.stage]
         return through / (served + (self.sums.backup if self.stage > 1 else 0))
+
+    def seconds_in(self, stage: int) -> float:
+        """What this clock would take in another stage, if what is not computing grows with the bytes that the busiest
+        machine sends and receives.
+
+        Where little travels this says too much: but there no stage is much faster than another.
+        """
+        workers = self._workers(self.stage)
+        waiting = max(0.0, self.seconds - self.sums.seconds / workers)
+        here = self._busiest(self.stage)
+        return self.seconds if not here else self.seconds + waiting * (self._busiest(stage) / here - 1)
+
+    def _busiest(self, stage: int) -> float:
+        """Bytes that the machine with most of them sends and receives in a clock."""
+        served = self.sums.pushed + self.sums.pulled
+        worked = served / self._workers(stage)
+        if stage == 1:
+            return worked + served / max(1, min(self.reliable, self.partitions))
+        backup = self.sums.backup
+        keeping = backup / max(1, self.reliable) + (worked if stage == 2 else 0)
+        return max(keeping, worked + (served + backup) / max(1, min(self.transient, self.partitions)))
+
+    def _workers(self, stage: int) -> int:
+        return max(1, self.transient + (0 if stage == 3 else self.reliable))
 
 
 Report = NodesChanged | ClockFinished

@@ -110,9 +110,10 @@ class LearnedStage:
 
     The thresholds give the first stage. The first `skipped` clocks after a change measure the change rather than the
     stage; the median of the next `needed` quiet clocks, in machine-seconds, is then the time of the stage for this mix.
-    A lower stage is always tried; a higher stage only while reliable nodes carry more than the fraction `relief` of
-    the traffic, which it would take off them. A stage counts as faster if it is faster by more than the fraction
-    `gain`. A trial ends at once if a clock, except the first, takes `hopeless` times as long as in the best stage.
+    A lower stage is not tried if by the measured traffic it would take `hopeless` times as long as the best; a higher
+    stage only while reliable nodes carry more than the fraction `relief` of the traffic, which it would take off them.
+    A stage counts as faster if it is faster by more than the fraction `gain`. A trial ends at once if a clock, except
+    the first, takes `hopeless` times as long as in the best stage.
     `why` is the reason of the latest decision.
     """
 
@@ -187,7 +188,7 @@ class LearnedStage:
         waits = self.skipped if chosen != self.chosen else 0
         why = self.why
         if chosen != self.chosen or self.chosen not in before:
-            why = self._reason_to_try(chosen, clock) if chosen not in times else self._reason_to_keep(times)
+            why = self._reason_to_try(chosen, clock) if chosen not in times else self._reason_to_keep(times, clock)
         return replace(self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits, why=why)
 
     def _reason_to_try(self, stage: int, clock: ClockFinished) -> str:
@@ -196,14 +197,18 @@ class LearnedStage:
             return f"{share} of the traffic goes through reliable nodes, which stage {stage} may relieve"
         return f"stage {stage} has not been tried with {clock.reliable}+{clock.transient} nodes"
 
-    def _reason_to_keep(self, times: Mapping[int, float]) -> str:
+    def _reason_to_keep(self, times: Mapping[int, float], clock: ClockFinished) -> str:
         measured = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
+        lower = clock.stage - 1
+        if self._best(times) == clock.stage and lower not in (0, *times):
+            measured.append(f"and would take {clock.seconds_in(lower):.3g} s in stage {lower} by its traffic")
         return f"an iteration takes {', '.join(measured)}"
 
     def _neighbors(self, best: int, clock: ClockFinished) -> list[int]:
         """Stages next to the best one that could be faster."""
         higher = [best + 1] if best < 3 and clock.reliable_share > self.relief else []
-        return higher + ([best - 1] if best > 1 else [])
+        lower = best > 1 and clock.seconds_in(best - 1) < self.hopeless * clock.seconds
+        return higher + ([best - 1] if lower else [])
 
     def _best(self, times: Mapping[int, float]) -> int:
         """The fastest stage; among stages that differ by less than `gain`, the one that was measured first."""

@@ -13,6 +13,7 @@ from agileml.engines.attached import AttachEngine
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.engines.job_state import forget, is_unfinished
+from agileml.engines.ray import RayEngine
 from agileml.errors import TrainerFailed
 from agileml.iteration_log import LoggedRun
 from agileml.job import Listener, Trained
@@ -104,7 +105,6 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     chaos = Chaos.parse(request.chaos, request.seed)
     options: TrainOptions = {
-        "address": request.address,
         "seed": request.seed,
         "partitions": request.partitions,
         "deterministic": request.deterministic,
@@ -174,17 +174,21 @@ def _engine(request: Request) -> str | Engine:
     if request.address is not None and request.engine != "ray":
         raise BadRequest("--address is only for --engine ray: it is that of a Ray cluster")
     given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
+    state = None if request.state is None else request.state.absolute()
     if request.engine != "attach":
-        for option, value in {**given, "--state DIR": request.state}.items():
+        for option, value in given.items():
             if value is not None:
                 raise BadRequest(f"{option.split()[0]} is only for --engine attach, whose nodes join from elsewhere")
+        if request.engine == "ray":
+            return RayEngine(request.address, state=state)
+        if state is not None:
+            raise BadRequest("--state is only for --engine attach and ray, whose nodes run on other machines")
         return request.engine
     for option, value in given.items():
         if value is None:
             raise BadRequest(f"--engine attach also needs {option}: nodes join there, and prove that they may")
     assert request.listen is not None
     assert request.secret_file is not None
-    state = None if request.state is None else request.state.absolute()
     return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file), state)
 
 

@@ -100,7 +100,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="With --engine attach: folder for the job's state. If this command is killed, run it again to resume.",
+            help="With --engine attach or ray: folder for the job's state. If this command is killed, run it again to"
+            " resume.",
         ),
     ] = None,
     log: Annotated[

@@ -1,8 +1,8 @@
-"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray_process RESULTS`.
+"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray_process RESULTS STATE`.
 
 Ray changes the process that it runs in, and a job must not change the one that launches it. The job is read from the
 folder RESULTS, and not from the arguments, which all users of a computer can see. The iteration log and the model go
-there too. SIGINT ends the training and its nodes.
+there too, and to STATE what another process needs to continue the training. SIGINT ends the training and its nodes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agileml.engines.chaos import Chaos
+from agileml.engines.job_state import is_unfinished
 from agileml.engines.ray import RayEngine
 from agileml.errors import AgileMLError
 from agileml.iteration_log import IterationLog, last_line_of
@@ -27,7 +28,7 @@ from spotctl.run.ray_training import JOB_FILE
 from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, training_job
 
 
-def main(folder: str) -> int:
+def main(folder: str, state: str) -> int:
     """Trains to the end; the exit code is 1 if the training failed, and then the last line printed says why."""
     results = Path(folder)
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
@@ -35,8 +36,8 @@ def main(folder: str) -> int:
     sys.path.append(str(spec.workdir))
     job = replace(training_job(spec), transient=spec.resources.machines.least)
     try:
-        with IterationLog(results / LOG_FILE) as log:
-            trained = RayEngine(spec.program.address).run(job, Chaos(), log.write)
+        with IterationLog(results / LOG_FILE, resumes=is_unfinished(Path(state))) as log:
+            trained = RayEngine(spec.program.address, state=Path(state)).run(job, Chaos(), log.write)
             check_nothing_lost(trained.counters)
             save_model(trained.model, results / MODEL_FILE)
             log.end(last_line_of(trained))

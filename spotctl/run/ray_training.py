@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agileml.engines.job_state import is_unfinished
 from spotctl.agent.command import exit_code_of, signal_group, start_group
 from spotctl.files.job.spec import JobSpec, Training
+from spotctl.run import rendezvous
 from spotctl.run.kept_output import CLUSTER
 from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, REPORT_EVERY
 from spotctl.runlog import events as ev
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from spotctl.run.execute import Journal
 
 JOB_FILE = "job.json"
+_STATE = "job"
+"""The folder of the training's state, in that of the run."""
 _TURN_SECONDS = 0.2
 _END_SECONDS = 30.0
 """How long nodes, and a cluster that was started for the run, may take to end."""
@@ -41,15 +45,19 @@ def cluster_of(spec: JobSpec) -> dict[str, Any]:
 
 
 class RayTraining:
-    """The training's process. It is started when the run is: a run that is resumed trains from the beginning."""
+    """The training's process. That of a run that is resumed goes on from the newest checkpoint."""
 
     def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
         self._environment, self._results = environment, environment.results
         self._results.mkdir(parents=True, exist_ok=True)
-        for name in (LOG_FILE, MODEL_FILE):
-            (self._results / name).unlink(missing_ok=True)
+        rendezvous.make(environment.rendezvous)
+        state = environment.rendezvous / _STATE
+        if not is_unfinished(state):
+            # The files of an earlier run of the job.
+            for name in (LOG_FILE, MODEL_FILE):
+                (self._results / name).unlink(missing_ok=True)
         (self._results / JOB_FILE).write_text(json.dumps(content))
-        command = [sys.executable, "-m", "spotctl.run.ray_process", str(self._results)]
+        command = [sys.executable, "-m", "spotctl.run.ray_process", str(self._results), str(state)]
         assert environment.output is not None
         environment.output.mkdir(parents=True, exist_ok=True)
         self._output = environment.output / CLUSTER

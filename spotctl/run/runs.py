@@ -240,6 +240,8 @@ def _conduct(
     if spec.on_ray:
         ended = ray_training.train(spec, journal, environment, lambda: observer.on_turn(journal.state), wall_us)
         observer.on_turn(journal.state)
+        if began.folder:
+            shutil.rmtree(began.folder, ignore_errors=True)
         observer.on_end(spec, journal.state, ended)
         return journal.state, ended
     if not journal.state.orders and journal.state.stopping is None:

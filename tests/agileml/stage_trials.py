@@ -1,6 +1,7 @@
 """The best stage for each mix of nodes in the simulated network of the paper, and the one `LearnedStage` chooses.
 
-`python -m tests.agileml.stage_trials [CLOCKS]` prints seconds per iteration by stage, the final stage, and why.
+`python -m tests.agileml.stage_trials [CLOCKS [MEGABYTES]]` prints seconds per iteration by stage, the final stage, and
+why, for a model of that size.
 It fails if a job that learns takes more than 5% longer than the same job in the best stage from its start on.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -32,7 +34,7 @@ COMPUTE_SECONDS = 256.0
 """Per iteration, over all machines."""
 
 MEASURED = 5
-MIXES = ((8, 8), (4, 12), (2, 14), (1, 15), (2, 62), (1, 63))
+MIXES = ((8, 8), (4, 8), (4, 12), (2, 10), (2, 14), (1, 12), (1, 15), (1, 24), (2, 62), (1, 48), (1, 63))
 """From 1:1 to 63:1."""
 
 MOST_BEHIND = 0.05
@@ -56,9 +58,9 @@ class Dense:
         return 0.0
 
 
-def weighed(message: object) -> int:
+def weighed(message: object, model_bytes: float = MODEL_BYTES) -> int:
     """Bytes of a message, scaled to rows of the modeled size."""
-    return HEADER_BYTES + round(_array_bytes(message) * MODEL_BYTES / (4 * ROWS))
+    return HEADER_BYTES + round(_array_bytes(message) * model_bytes / (4 * ROWS))
 
 
 def _array_bytes(message: object) -> int:
@@ -76,10 +78,13 @@ def _array_bytes(message: object) -> int:
     return 0
 
 
-def trained(policy: TrainingPolicy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
+def trained(
+    policy: TrainingPolicy, nodes: tuple[int, int], clocks: int, model_bytes: float = MODEL_BYTES
+) -> list[Iteration]:
     """The iterations of a job."""
     settings = ControllerSettings(*nodes, clocks, policy)
-    machines = Machines(COMPUTE_SECONDS / SHARDS, network=Network(GIGABIT, weigh=weighed))
+    network = Network(GIGABIT, weigh=partial(weighed, model_bytes=model_bytes))
+    machines = Machines(COMPUTE_SECONDS / SHARDS, network=network)
     simulation = Simulation(Dense(), settings, JobSettings(partitions=8, loss_sample=0), machines)
     for number in range(sum(nodes)):
         simulation.join(reliable=number < nodes[0])
@@ -95,13 +100,15 @@ class Trial:
     log: list[Iteration]
 
     @classmethod
-    def of(cls, nodes: tuple[int, int], clocks: int = 30) -> Trial:
+    def of(cls, nodes: tuple[int, int], clocks: int = 30, model_bytes: float = MODEL_BYTES) -> Trial:
         """Runs each stage by itself, and a job that learns."""
         steady = {
-            stage: median(one.seconds for one in trained(FixedStage(stage), nodes, 3 + MEASURED)[-MEASURED:])
+            stage: median(
+                one.seconds for one in trained(FixedStage(stage), nodes, 3 + MEASURED, model_bytes)[-MEASURED:]
+            )
             for stage in (1, 2, 3)
         }
-        return cls(nodes, steady, trained(LearnedStage(), nodes, clocks))
+        return cls(nodes, steady, trained(LearnedStage(), nodes, clocks, model_bytes))
 
     @property
     def best(self) -> int:
@@ -137,14 +144,14 @@ class Trial:
 CLOCKS = 200
 
 
-def main(clocks: int) -> int:
+def main(clocks: int = CLOCKS, megabytes: float = MODEL_BYTES / 1e6) -> int:
     """Prints the comparison and the decisions."""
     _print(
         f"iteration in stage           1          2          3   best{clocks:5} of them  learning  behind  final  tried"
     )
     trials = list[Trial]()
     for nodes in MIXES:
-        trials.append(trial := Trial.of(nodes, clocks))
+        trials.append(trial := Trial.of(nodes, clocks, megabytes * 1e6))
         times = "".join(f"{trial.seconds[stage]:9.2f} s" for stage in (1, 2, 3))
         label = f"{trial.nodes[0]} + {trial.nodes[1]}"
         alone, learning = clocks * trial.seconds[trial.best], sum(one.seconds for one in trial.log)
@@ -163,4 +170,4 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else CLOCKS))
+    sys.exit(main(*map(int, sys.argv[1:3])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from contextlib import closing
 
 from agileml.engines.base import Fleet
@@ -53,9 +54,10 @@ def run_job(
     script: Script,
     listener: Listener,
     output: Output,
+    earlier: Sequence[str] = (),
 ) -> Trained:
-    """Runs a job from its start to its end on a fleet."""
+    """Runs a job to its end on a fleet; `earlier` are the nodes of a process that has begun it."""
     job = plan.job
     with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
-        result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient)
+        result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient, earlier)
     return plan.trained(result)

@@ -7,7 +7,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from agileml.engines import job_state
 from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local.engine import SECRET_BYTES, prepared, run_job
 from agileml.engines.local.processes import Processes
@@ -27,11 +29,13 @@ class RayEngine:
     """Runs jobs on the Ray cluster at `address` (HOST:PORT, or `auto` on one of its machines).
 
     Without an address it uses the cluster to which this process is connected, or that of RAY_ADDRESS; without these,
-    it starts one on this computer, which ends with the job.
+    it starts one on this computer, which ends with the job. `state` is a folder for the job's state: if this process is
+    killed, or the cluster's head is lost, another run with the same folder continues from the newest checkpoint.
     """
 
     address: str | None = None
     share: NodeShare = NODE_SHARE
+    state: Path | None = None
 
     def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
@@ -39,14 +43,19 @@ class RayEngine:
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """The same, with faults from a script."""
-        plan = prepared(job)
+        plan, earlier = prepared(job), tuple[str, ...]()
+        if self.state is not None:
+            job_state.prepare(self.state, plan)
         with connected(self.address) as cluster, _free_port(cluster.host) as listen:
-            processes = Processes()
+            processes = Processes(self.state)
+            if self.state is not None:
+                # Only now: those of a killed process may take a moment to end.
+                earlier = job_state.nodes_so_far(self.state)
             secret = secrets.token_bytes(SECRET_BYTES)
             rendezvous = FolderRendezvous(processes.folder, secret, listen, code_version())
             with closing(RayFleet(plan, processes, rendezvous, cluster, self.share, output)) as fleet:
                 publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
-                return run_job(fleet, rendezvous, plan, script, listener, output)
+                return run_job(fleet, rendezvous, plan, script, listener, output, earlier)
 
 
 @contextmanager

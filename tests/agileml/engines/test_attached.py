@@ -206,7 +206,7 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
     assert "write an IPv6 address in brackets" in refusal(*attach, "--listen", "::1:7000", *secret)
     assert "--listen is only for --engine attach" in refusal(*here)
     assert "--secret-file is only for --engine attach" in refusal("--engine", "sim", *secret)
-    assert "--state is only for --engine attach" in refusal("--state", tmp_path)
+    assert "--state is only for --engine attach and ray" in refusal("--state", tmp_path)
     assert "send SIGTERM to a node" in refusal(*attach, *here, *secret, "--chaos", "at clock 1 kill 1")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
 from agileml.engines.base import Gone
@@ -10,7 +12,16 @@ from agileml.engines.script import Quiet
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.node_process import REFUSED
+from agileml.runtime.results import Result
 from tests.agileml.trials import FailingFleet, RedoingLink
+
+
+@dataclass
+class ResumedLink(RedoingLink):
+    lost: list[str] = field(default_factory=list)
+
+    def lose(self, name: str) -> None:
+        self.lost.append(name)
 
 
 def loop_of(fleet: FailingFleet) -> JobLoop:
@@ -35,6 +46,13 @@ def test_they_are_replaced_if_the_controller_is_lost_with_the_model() -> None:
     fleet.happened += [Gone("first", 0), Gone(CONTROLLER, -9)]
     loop.turn(0.0)
     assert fleet.started == ["first", "r0"]
+
+
+def test_nodes_of_an_earlier_process_are_lost_and_keep_their_names() -> None:
+    fleet, link = FailingFleet(), ResumedLink(result=Result(3, (), 0, 0))
+    JobLoop(fleet, link, Quiet(), lambda _: None).run(1, 2, ("r0", "t9", "t10"))
+    assert link.lost == ["r0", "t9", "t10"]
+    assert fleet.started == ["r11", "t12", "t13"]
 
 
 def test_without_machines_a_job_has_failed() -> None:

@@ -1,13 +1,16 @@
 """The `ray` engine on a cluster of several Ray nodes on this computer, one of them killed.
 
-SPOTCTL_TEST_RAY=all (make ray) also drains one, starts a cluster from the command line and from a job file, and runs
-the suite that every fleet passes.
+SPOTCTL_TEST_RAY=all (make ray) also drains one, starts a cluster from the command line and from a job file, kills these
+commands, and runs the suite that every fleet passes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +27,7 @@ from agileml.engines.script import Act, Join, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.stopping import Stopping
 from spotctl.agent.processes import kill
+from spotctl.run.training_workload import LOG_FILE
 from tests.agileml.engines.attached_jobs import PACE, write_trainer
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite
 from tests.agileml.engines.jobs import processes
@@ -201,6 +205,40 @@ def test_a_command_starts_a_cluster_of_its_own_and_ends_it(how: str, tmp_path: P
         assert processes(name) == []
     expected = spotctl("train", "mf", "--engine", "sim", *options).json
     assert {key: answer[key] for key in expected} == expected
+
+
+@ALL
+@pytest.mark.parametrize("how", ["train", "launch"])
+def test_what_a_killed_command_has_trained_is_not_lost(how: str, tmp_path: Path) -> None:
+    slow = "tests.agileml.toys:Slow"
+    (tmp_path / "job.yaml").write_text(JOB_FILE.replace("app: mf", f"app: {slow}").replace("clocks: 4", "clocks: 12"))
+    trained = ("train", slow, "--nodes", "1+2", "--clocks", "12", "--deterministic", "--json")
+    state = ("--engine", "ray", "--state", str(tmp_path / "s"), "--log", str(tmp_path / LOG_FILE))
+    words, again = {
+        "train": ((*trained, *state), (*trained, *state)),
+        "launch": (("launch", str(tmp_path / "job.yaml")), ("resume", "job", "--json")),
+    }[how]
+
+    def lines() -> list[dict[str, Any]]:
+        """Of the iteration log, wherever the command writes it."""
+        texts = [text for log in tmp_path.rglob(LOG_FILE) for text in log.read_text().splitlines(keepends=True)]
+        return [json.loads(text) for text in texts if text.endswith("\n")]
+
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
+        for variable, value in {"TMPDIR": name, "PYTHONPATH": str(Path.cwd())}.items():
+            patch.setenv(variable, value)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        begun = subprocess.Popen([sys.executable, "-m", "spotctl", *words], stdout=subprocess.DEVNULL)
+        while len(lines()) < 4:
+            time.sleep(0.2)
+            assert begun.poll() is None
+        begun.kill()
+        begun.wait()
+        assert spotctl(*again).code == 0
+    *clocks, ending = lines()
+    assert [line["clock"] for line in clocks] == list(range(1, 13))
+    assert "controller restarted" in [event for line in clocks[4:] for event in line["events"]]
+    assert ending["model_sha256"] == spotctl(*trained, "--engine", "sim").json["model_sha256"]
 
 
 if os.environ.get("SPOTCTL_TEST_RAY"):

@@ -84,6 +84,28 @@ def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_little_traffic() -> 
     assert ClockFinished(3, 1, 3, 1.0, ClockSums()).reliable_share == 0.0
 
 
+def finished(stage: int, seconds: float, computing: float) -> ClockFinished:
+    """A clock of one reliable and 63 transient machines, each of which sends and receives as much in any stage."""
+    sums = ClockSums(pushed=4096, pulled=4096, backup=64, seconds=computing)
+    return ClockFinished(stage, 1, 63, seconds, sums, partitions=8)
+
+
+def test_a_lower_stage_is_not_tried_where_its_traffic_would_take_far_longer() -> None:
+    # Eight servers carry 1024 each beside their own work, and one would carry 8192.
+    assert finished(2, 9.0, 256.0).seconds_in(1) == pytest.approx(4 + 5 * (8192 + 128) / (1024 + 8 + 128))
+    assert finished(3, 9.0, 252.0).seconds_in(2) == pytest.approx(9.0, rel=1e-3)
+    for computing, expected in ((256.0, {3, 2}), (8.9 * 64, {3, 2, 1})):
+        policy: TrainingPolicy = LearnedStage()
+        reasons, stages = list[str](), list[int]()
+        for _ in range(40):
+            stages.append(stage_for(policy, 1, 63))
+            policy, (proposal,) = policy.observe(finished(stages[-1], {1: 9.0, 2: 9.0, 3: 12.0}[stages[-1]], computing))
+            reasons.append(proposal.reason)
+        assert set(stages) == expected
+        assert stages[-1] == 2
+        assert ("and would take 39.9 s in stage 1 by its traffic" in " ".join(reasons)) == (1 not in expected)
+
+
 def test_times_of_a_mix_are_remembered() -> None:
     policy = policy_after(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
     assert stage_for(policy, 1, 4) == 1
