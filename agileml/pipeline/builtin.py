@@ -1,18 +1,20 @@
-"""Models to try pipelines with: `mlp` in numpy, `transformer` in PyTorch. Their data is generated."""
+"""Models to try pipelines with: `mlp` in numpy, two transformers in PyTorch. Their data is generated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from agileml.extras import torch_module
 from agileml.pipeline.layers import Dense, Dropout, cross_entropy
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
-from agileml.pipeline.torch_layers import torch_layers
+from agileml.pipeline.tensor_parts import split_layer
+from agileml.pipeline.torch_layers import TorchLayer, torch_layers
 
 CLASSES, FEATURES, WIDTH = 10, 64, 128
-TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS = 32, 16, 64, 4, 4
+TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS, PARTS = 32, 16, 64, 4, 4, 2
 
 
 @dataclass(frozen=True)
@@ -62,4 +64,18 @@ def _small_transformer():  # type: ignore[no-untyped-def]  # noqa: ANN202  # PyT
     return small_transformer(TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS)
 
 
-BUILT_IN = {"mlp": mlp, "transformer": transformer}
+def split_transformer(microbatch: int) -> PipelineModel:
+    """A small language model whose attention and feed-forward layers come in two parts."""
+    torch_module()
+    from torch.nn import Linear
+
+    from agileml.pipeline.torch_blocks import AttentionPart, FeedForwardPart, TokenEmbedding
+
+    layers: list[PipelineLayer] = [TorchLayer(partial(TokenEmbedding, TOKENS, SEQUENCE, HIDDEN))]
+    for _ in range(BLOCKS):
+        for kind in (partial(AttentionPart, HIDDEN, HEADS), partial(FeedForwardPart, HIDDEN, 4 * HIDDEN)):
+            layers += split_layer([TorchLayer(partial(kind, part, PARTS)) for part in range(PARTS)], residual=True)
+    return PipelineModel([*layers, TorchLayer(partial(Linear, HIDDEN, TOKENS))], cross_entropy, _Sentences(microbatch))
+
+
+BUILT_IN = {"mlp": mlp, "transformer": transformer, "split-transformer": split_transformer}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
+from agileml.errors import BadArgument
 from agileml.pipeline.balance import Spans, balanced
 from agileml.pipeline.costs import SpanTables
 from agileml.pipeline.profile import LayerCost, ModelProfile
 from agileml.pipeline.schemes import STASHING
-from agileml.pipeline.seats import PipelineLayout
+from agileml.pipeline.seats import ALL_LANES, PipelineLayout
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,36 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
         if options:
             found[nodes] = min(options, key=lambda one: one[0])
     return {nodes: layout for nodes, (_, layout) in found.items()}
+
+
+def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) -> PipelineLayout:
+    """A layout of pieces as one of layers; with `tensor` above 1, each part of a piece has a lane."""
+    pipelines = tuple(tuple((pieces[a][0], pieces[b][-1]) for a, b in spans) for spans in layout.pipelines)
+    lanes = tuple(i if len(piece) > 1 else ALL_LANES for piece in pieces for i in range(len(piece)))
+    return replace(layout, pipelines=pipelines, lanes=lanes if tensor > 1 else ())
+
+
+def check_cuts(layout: PipelineLayout, pieces: Sequence[range]) -> None:
+    """Raises BadArgument for a stage that begins or ends between the parts of a layer."""
+    firsts, lasts = {piece[0] for piece in pieces}, {piece[-1] for piece in pieces}
+    for span in (span for spans in layout.pipelines for span in spans):
+        if span[0] not in firsts or span[1] not in lasts:
+            raise BadArgument(
+                f"a pipeline stage has layers {span[0]} to {span[1]}, and one of them is a part of a layer whose other"
+                " parts are elsewhere: keep the parts of a layer in one stage"
+            )
+
+
+def layouts_of_pieces(
+    seconds: Sequence[float], pieces: Sequence[range], rules: LayoutRules, most: int, tensor: int
+) -> dict[int, PipelineLayout]:
+    """As `layouts`, with `tensor` nodes for each device; where that is too many, without tensor parallelism."""
+    found = {nodes: over_layers(one, pieces, 1) for nodes, one in layouts(seconds, rules, most).items()}
+    if tensor > 1:
+        wide = layouts(seconds, rules, most // tensor)
+        usable = {nodes: wide[nodes // tensor] for nodes in found if nodes // tensor in wide}
+        found |= {nodes: over_layers(one, pieces, tensor) for nodes, one in usable.items()}
+    return found
 
 
 def _layout(

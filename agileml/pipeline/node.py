@@ -19,8 +19,9 @@ from agileml.pipeline.elastic_messages import (
 )
 from agileml.pipeline.model import Array, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.stage_program import FrameKey, Program, StageProgram
+from agileml.pipeline.stage_program import Program, StageProgram
 from agileml.pipeline.stage_state import LayerState, StageState, initial_state
+from agileml.pipeline.tensor_parts import FrameKey, Lanes
 
 STATE = "state"
 """A frame with a layer: its versions and its optimizer's state."""
@@ -112,11 +113,12 @@ class PipelineNode:
         held = self._snapshots[order.first]
         base = {layer: held[layer] for span in order.work.spans for layer in span}
         self._snapshots = {order.first: base}
-        state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute)
 
         def send(node: str, key: FrameKey, arrays: tuple[Array, ...]) -> None:
             self.send(node, PipelineFrame(order.epoch, key, arrays))
 
+        lanes = Lanes(order.work.others, send)
+        state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes)
         program = StageProgram(self.name, order.work, state, send, 1 if self.task.scheme == "2bw" else 0)
         self._run = _Running(order, program, program.run())
         self._advance(self._run)

@@ -64,10 +64,12 @@ class ParallelPlan:
     unpipelined_samples_per_second: float
     """With one stage at work at a time."""
     rejected: tuple[tuple[str, str], ...] = ()
+    tensor: int = 1
+    """Devices of each replica of a stage, which share its split layers."""
 
     @property
     def devices(self) -> int:
-        return sum(stage.replicas for stage in self.stages[: self.depth])
+        return self.tensor * sum(stage.replicas for stage in self.stages[: self.depth])
 
     @property
     def depth(self) -> int:
@@ -90,6 +92,8 @@ def plan_from_json(content: object) -> ParallelPlan:
         fields["interval"] = tuple(fields["interval"])
         fields["rejected"] = tuple((one["plan"], one["reason"]) for one in fields["rejected"])
         found = ParallelPlan(**fields)
+        if found.tensor < 1:
+            raise ValueError(f"tensor is {found.tensor}")
         if not 0 < found.chunks <= len(found.stages) or len(found.stages) % found.chunks:
             raise ValueError(f"{len(found.stages)} stages in {found.chunks} chunks")
     except (TypeError, KeyError, AttributeError, ValueError) as error:

@@ -11,7 +11,7 @@ from agileml.pipeline.candidates import planned_stage, straight_plans
 from agileml.pipeline.costs import SpanTables, sync_factor
 from agileml.pipeline.partition import check_layers_fit, noam, partition, split_bytes
 from agileml.pipeline.plan import Basis, ParallelPlan, PlannedStage, around
-from agileml.pipeline.profile import BadProfile, ModelProfile
+from agileml.pipeline.profile import BadProfile, ModelProfile, on_lanes
 from agileml.pipeline.requests import SplitRequest
 from agileml.pipeline.splits import ModelSplit
 
@@ -21,6 +21,10 @@ SHOWN = 8
 
 def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis = "profiled") -> ParallelPlan:
     """The fastest plan that fits; raises BadProfile if none does."""
+    if request.tensor > 1:
+        lanes = [on_lanes(one, request.tensor, request.topology.bandwidths[0]) for one in profiles]
+        grouped = replace(request, topology=request.topology.grouped(request.tensor), tensor=1)
+        return replace(plan(lanes, grouped, basis), tensor=request.tensor)
     fitting: list[ParallelPlan] = []
     refused: list[ParallelPlan] = []
     for profile in profiles:
@@ -57,6 +61,7 @@ def summary(one: ParallelPlan) -> str:
     parts = [one.scheme, "-".join(str(stage.replicas) for stage in one.stages[: one.depth])]
     parts += [f"microbatch {one.microbatch}"]
     parts += [f"{one.chunks} chunks"] * (one.chunks > 1) + ["recomputing"] * one.recompute
+    parts += [f"tensor {one.tensor}"] * (one.tensor > 1)
     return ", ".join(parts)
 
 

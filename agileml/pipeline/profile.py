@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
+from agileml.checks import check_whole
 from agileml.errors import BadInput
 
 FORMAT = "spotctl-profile-1"
@@ -28,8 +29,11 @@ class LayerCost:
     stash_bytes: float
     """What the backward pass needs and the forward pass keeps."""
     weight_bytes: float
+    parts: int = 1
+    """Equal parts, which devices may compute at the same time."""
 
     def __post_init__(self) -> None:
+        check_whole(f"layer {self.name!r}: parts", self.parts, 1)
         for key in _FIGURES:
             value = getattr(self, key)
             if not isfinite(value) or value < 0:
@@ -70,6 +74,33 @@ class ModelProfile:
         return sum(layer.weight_bytes for layer in self.layers)
 
 
+def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfile:
+    """The profile for one of `tensor` devices that share all split layers, with the time to exchange their parts.
+
+    A device sends its part of an output to each of the others, and its part of an input's gradient. Raises BadProfile
+    if no layer has as many parts.
+    """
+    if not any(layer.parts == tensor for layer in profile.layers):
+        raise BadProfile(
+            f"tensor is {tensor}, and no layer of {profile.model} has {tensor} parts: profile a model with split layers"
+        )
+    inputs = [profile.input_bytes, *(layer.output_bytes for layer in profile.layers)]
+    found = []
+    for layer, entering in zip(profile.layers, inputs, strict=False):
+        sent = (tensor - 1) / bandwidth
+        if layer.parts not in (1, tensor):
+            raise BadProfile(f"layer {layer.name!r} has {layer.parts} parts, and tensor is {tensor}: use the same")
+        one_of = replace(
+            layer,
+            forward_seconds=layer.forward_seconds / tensor + layer.output_bytes * sent,
+            backward_seconds=layer.backward_seconds / tensor + entering * sent,
+            stash_bytes=layer.stash_bytes / tensor,
+            weight_bytes=layer.weight_bytes / tensor,
+        )
+        found.append(one_of if layer.parts > 1 else layer)
+    return replace(profile, layers=tuple(found))
+
+
 def profiles_from_json(content: object) -> tuple[ModelProfile, ...]:
     """The profiles of a model in a file of `spotctl parallel profile`, one for each microbatch size."""
     if not isinstance(content, Mapping) or content.get("format") != FORMAT:
@@ -96,7 +127,8 @@ def _profile(model: str, run: object, where: str) -> ModelProfile:
 def _layer(one: object, where: str) -> LayerCost:
     if not isinstance(one, Mapping):
         raise BadProfile(f"{where}: expected an object with {', '.join(_FIGURES)}")
-    return LayerCost(str(one.get("name", where)), *(_figure(one, key, where) for key in _FIGURES))
+    figures = {key: _figure(one, key, where) for key in _FIGURES}
+    return LayerCost(name=str(one.get("name", where)), **figures, parts=one.get("parts", 1))
 
 
 def _figure(one: Mapping[Any, Any], key: str, where: str) -> float:

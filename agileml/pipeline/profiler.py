@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from agileml.checks import check_whole
 from agileml.extras import torch_module
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights
 from agileml.pipeline.profile import FORMAT, LayerCost, ModelProfile
+from agileml.pipeline.tensor_parts import TensorPart, added, pieces
 from agileml.pipeline.torch_layers import TorchLayer
 from agileml.pipeline.user_model import ModelFactory
 
@@ -63,23 +65,50 @@ def _profile(name: str, model: PipelineModel, size: int, repeats: int) -> ModelP
     weights = [model.initial(i) for i in range(len(model.layers))]
     values, targets = model.data(0)
     input_bytes = values.nbytes
-    inputs, forward = [], []
-    for i, layer in enumerate(model.layers):
+    cuts, inputs = pieces(model.layers), []
+    for piece in cuts:
         inputs.append(values)
-        forward.append(_median(_forward(layer, weights[i], values, i), repeats))
-        values, _ = layer.forward(weights[i], values, (0, 0, i))
+        outputs = [model.layers[i].forward(weights[i], values, (0, 0, i))[0] for i in piece]
+        values = _joined(model, piece, outputs, values)
     costs: list[LayerCost] = []
     _, gradient = model.loss(values, targets)
-    for i in reversed(range(len(model.layers))):
-        layer = model.layers[i]
-        both = _median(_both(layer, weights[i], inputs[i], gradient, i), repeats)
-        output, stash = layer.forward(weights[i], inputs[i], (0, 0, i))
-        held = _stash_bytes(layer, weights[i], inputs[i], stash)
-        gradient, _ = layer.backward(weights[i], stash, gradient)
-        size_of = float(sum(one.nbytes for one in weights[i]))
-        label = f"{i}:{type(layer).__name__}"
-        costs.append(LayerCost(label, forward[i], max(both - forward[i], 0.0), float(output.nbytes), held, size_of))
+    for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
+        found = [_cost(model.layers[i], i, weights[i], given, gradient, repeats) for i in piece]
+        costs.append(_sum([cost for cost, _ in found]))
+        gradient = _joined(model, piece, [inner for _, inner in found], gradient)
     return ModelProfile(name, size, tuple(reversed(costs)), float(input_bytes))
+
+
+def _joined(model: PipelineModel, piece: range, parts: Sequence[Array], whole: Array) -> Array:
+    first = model.layers[piece[0]]
+    return added(parts, whole, residual=isinstance(first, TensorPart) and first.residual)
+
+
+def _cost(
+    layer: PipelineLayer, i: int, weights: Weights, inputs: Array, gradient: Array, repeats: int
+) -> tuple[LayerCost, Array]:
+    """The cost of a layer, and the gradient of its inputs."""
+    inner = layer.layer if isinstance(layer, TensorPart) else layer
+    forward = _median(_forward(inner, weights, inputs, i), repeats)
+    both = _median(_both(inner, weights, inputs, gradient, i), repeats)
+    output, stash = inner.forward(weights, inputs, (0, 0, i))
+    held = _stash_bytes(inner, weights, inputs, stash)
+    size_of = float(sum(one.nbytes for one in weights))
+    label = f"{i}:{type(inner).__name__}"
+    cost = LayerCost(label, forward, max(both - forward, 0.0), float(output.nbytes), held, size_of)
+    return cost, inner.backward(weights, stash, gradient)[0]
+
+
+def _sum(parts: Sequence[LayerCost]) -> LayerCost:
+    """The cost of a layer from those of its parts; each has the whole layer's output."""
+    return replace(
+        parts[0],
+        forward_seconds=sum(one.forward_seconds for one in parts),
+        backward_seconds=sum(one.backward_seconds for one in parts),
+        stash_bytes=sum(one.stash_bytes for one in parts),
+        weight_bytes=sum(one.weight_bytes for one in parts),
+        parts=len(parts),
+    )
 
 
 def _forward(layer: PipelineLayer, weights: Weights, inputs: Array, i: int) -> Callable[[], object]:

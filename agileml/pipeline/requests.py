@@ -25,10 +25,13 @@ class SplitRequest:
     pipelines: int | None = None
     chunks: int | None = None
     recompute: bool | None = None
+    tensor: int = 1
+    """Devices of a server that share each split layer."""
 
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, 1)
         check_whole("allow_delay", self.allow_delay, 0)
+        check_whole("tensor", self.tensor, 1)
         for name in ("stages", "pipelines", "chunks"):
             if (wanted := getattr(self, name)) is not None:
                 check_whole("replicas" if name == "pipelines" else name, wanted, 1)
@@ -36,11 +39,12 @@ class SplitRequest:
             raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schemes.SCHEMES)}")
         if self.rules.optimizer not in OPTIMIZER_STATE:
             raise BadArgument(f"optimizer is {self.rules.optimizer!r}; choose from {', '.join(OPTIMIZER_STATE)}")
-        needed = (self.stages or 1) * (self.pipelines or 1)
+        needed = (self.stages or 1) * (self.pipelines or 1) * self.tensor
         if needed > self.topology.devices:
+            each = f" of {self.tensor} devices each" if self.tensor > 1 else ""
             raise BadArgument(
-                f"{self.stages or 1} stages in {self.pipelines or 1} pipelines need {needed} devices, and there are"
-                f" {self.topology.devices}: use fewer stages or more devices"
+                f"{self.stages or 1} stages{each} in {self.pipelines or 1} pipelines need {needed} devices, and there"
+                f" are {self.topology.devices}: use fewer stages or more devices"
             )
 
     def allows(self, scheme: str, stages: int) -> bool:

@@ -11,6 +11,10 @@ from agileml.pipeline.balance import Spans
 from agileml.pipeline.schedules import Order, Pass, PipelineStep, ScheduleShape, orders, replicated_orders
 from agileml.pipeline.weight_versions import versions_used
 
+Seat = tuple[int, int, int]
+"""Pipeline (or replica), stage and lane."""
+ALL_LANES = -1
+
 
 @dataclass(frozen=True)
 class PipelineLayout:
@@ -24,10 +28,14 @@ class PipelineLayout:
     """Of each stage of a single pipeline under PipeDream; empty where pipelines are replicated as a whole."""
     extra: int = 0
     """With replicas: inputs in flight beyond the depth."""
+    lanes: tuple[int, ...] = ()
+    """With tensor parallelism the lane of each layer: one that computes it, or `ALL_LANES`."""
 
     def __post_init__(self) -> None:
         if self.replicas and (len(self.pipelines) > 1 or len(self.replicas) != len(self.pipelines[0])):
             raise BadArgument(f"replicas are {self.replicas}: give one number for each stage of a single pipeline")
+        if self.replicas and self.tensor > 1:
+            raise BadArgument("stages with different numbers of replicas have no tensor parallelism: set tensor to 1")
         if len(self.pipelines) != len(self.shares) or min(self.shares) < 1:
             raise BadArgument(f"shares are {self.shares}: every pipeline needs at least one microbatch of a batch")
 
@@ -39,17 +47,30 @@ class PipelineLayout:
     def depth(self, pipeline: int) -> int:
         return len(self.pipelines[pipeline]) // self.chunks
 
-    def seats(self) -> list[tuple[int, int]]:
-        """Pipeline (or replica) and stage of every seat."""
-        if self.replicas:
-            return [(r, s) for s, count in enumerate(self.replicas) for r in range(count)]
-        return [(q, s) for q in range(len(self.pipelines)) for s in range(self.depth(q))]
+    @property
+    def tensor(self) -> int:
+        """Nodes of a stage, each with other parts of its split layers."""
+        return max(self.lanes, default=0) + 1
 
-    def held(self, seat: tuple[int, int]) -> list[int]:
+    def seats(self) -> list[Seat]:
+        """All seats, in the order in which nodes take them."""
+        if self.replicas:
+            return [(r, s, 0) for s, count in enumerate(self.replicas) for r in range(count)]
+        stages = [(q, s) for q in range(len(self.pipelines)) for s in range(self.depth(q))]
+        return [(q, s, lane) for q, s in stages for lane in range(self.tensor)]
+
+    def chunks_of(self, seat: Seat) -> tuple[tuple[int, ...], ...]:
+        """The layers of each chunk of a seat."""
+        pipeline, stage, lane = (0 if self.replicas else seat[0]), *seat[1:]
+        spans = self.pipelines[pipeline][stage :: self.depth(pipeline)]
+        return tuple(
+            tuple(one for one in range(a, b + 1) if not self.lanes or self.lanes[one] in (ALL_LANES, lane))
+            for a, b in spans
+        )
+
+    def held(self, seat: Seat) -> list[int]:
         """The layers of a seat."""
-        pipeline = 0 if self.replicas else seat[0]
-        spans = self.pipelines[pipeline][seat[1] :: self.depth(pipeline)]
-        return [layer for first, last in spans for layer in range(first, last + 1)]
+        return [layer for chunk in self.chunks_of(seat) for layer in chunk]
 
 
 @dataclass(frozen=True)
@@ -70,6 +91,8 @@ class WorkOrder:
     """For each layer the nodes whose gradients are added up, in this order."""
     divisor: int
     """Microbatches whose mean gradient makes an update."""
+    others: tuple[str, ...] = ()
+    """The nodes of the stage's other lanes."""
 
 
 def work_orders(
@@ -79,28 +102,32 @@ def work_orders(
     seats = dict(zip(layout.seats(), nodes, strict=True))
     if layout.replicas:
         return _replicated(layout, seats, first, last)
-    holders: dict[int, list[str]] = {}
+    holders: dict[tuple[int, int], list[str]] = {}
     for seat, node in seats.items():
         for layer in layout.held(seat):
-            holders.setdefault(layer, []).append(node)
+            # Every lane adds up gradients on its own: of layers that all lanes have, they are the same.
+            holders.setdefault((layer, seat[2]), []).append(node)
     starts = [0, *accumulate(layout.shares)]
     found = {}
-    for q, spans in enumerate(layout.pipelines):
+    for q in range(len(layout.pipelines)):
         p, share = layout.depth(q), layout.shares[q]
         shape = ScheduleShape(scheme, p, share, last - first, layout.chunks)
         for s, local in enumerate(orders(shape)):
             order = tuple(_global(step, first, starts[q], share, layout.batch) for step in local)
-            found[seats[q, s]] = WorkOrder(
-                tuple(tuple(range(a, b + 1)) for a, b in spans[s::p]),
-                p,
-                s,
-                order,
-                versions_used(scheme, order, p, layout.batch, first),
-                (seats[q, (s - 1) % p],),
-                (seats[q, (s + 1) % p],),
-                {layer: tuple(holders[layer]) for layer in layout.held((q, s))},
-                layout.batch,
-            )
+            versions = versions_used(scheme, order, p, layout.batch, first)
+            for lane in range(layout.tensor):
+                found[seats[q, s, lane]] = WorkOrder(
+                    layout.chunks_of((q, s, lane)),
+                    p,
+                    s,
+                    order,
+                    versions,
+                    (seats[q, (s - 1) % p, lane],),
+                    (seats[q, (s + 1) % p, lane],),
+                    {layer: tuple(holders[layer, lane]) for layer in layout.held((q, s, lane))},
+                    layout.batch,
+                    tuple(seats[q, s, other] for other in range(layout.tensor) if other != lane),
+                )
     return found
 
 
@@ -110,18 +137,16 @@ def _global(step: PipelineStep, first: int, start: int, share: int, batch: int) 
     return PipelineStep(step.kind, (first + t) * batch + start + i, step.chunk)
 
 
-def _replicated(
-    layout: PipelineLayout, seats: Mapping[tuple[int, int], str], first: int, last: int
-) -> dict[str, WorkOrder]:
+def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, last: int) -> dict[str, WorkOrder]:
     """PipeDream with stages of different numbers of replicas: input k goes to replica k mod r of each stage."""
     (spans,) = layout.pipelines
     for count in layout.replicas:
         if first % count or last % count:
             raise BadArgument(f"inputs {first} to {last} are no whole rounds of {count} replicas: use a multiple of it")
-    stages = [[seats[r, s] for r in range(count)] for s, count in enumerate(layout.replicas)]
+    stages = [[seats[r, s, 0] for r in range(count)] for s, count in enumerate(layout.replicas)]
     found = {}
     for s, lines in enumerate(replicated_orders(layout.replicas, last - first, layout.extra)):
-        layers, count = tuple(layout.held((0, s))), layout.replicas[s]
+        layers, count = tuple(layout.held((0, s, 0))), layout.replicas[s]
         for node, line in zip(stages[s], lines, strict=True):
             order = tuple(PipelineStep(step.kind, step.microbatch + first) for step in line)
             found[node] = WorkOrder(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from agileml.errors import NotFinite
@@ -10,11 +9,9 @@ from agileml.pipeline.model import Array, Weights
 from agileml.pipeline.schedules import Pass, PipelineStep
 from agileml.pipeline.seats import WorkOrder, oldest_needed
 from agileml.pipeline.stage_state import StageState
+from agileml.pipeline.tensor_parts import Awaiting, Send
 
-FrameKey = tuple[str, int, int]
-"""Kind, virtual stage or layer, and microbatch or update."""
-Send = Callable[[str, FrameKey, tuple[Array, ...]], None]
-Program = Generator[FrameKey, tuple[Array, ...], None]
+Program = Awaiting[None]
 
 ACTIVATION, GRADIENT, SUM, MEAN = "activation", "gradient", "sum", "mean"
 
@@ -52,7 +49,7 @@ class StageProgram:
             (inputs,) = yield (ACTIVATION, virtual, k)
         else:
             inputs = self.state.model.data(k)[0]
-        outputs = self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
+        outputs = yield from self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
         if virtual < self._virtual - 1:
             self.send(self.work.after[k % len(self.work.after)], (ACTIVATION, virtual + 1, k), (outputs,))
             return
@@ -67,7 +64,7 @@ class StageProgram:
             (gradient,) = yield (GRADIENT, virtual, k)
         else:
             gradient = self._turned.pop(k)
-        gradient = self.state.backward(self.work.spans[step.chunk], k, gradient)
+        gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
         if virtual:
             self.send(self.work.before[k % len(self.work.before)], (GRADIENT, virtual - 1, k), (gradient,))
 

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from agileml.pipeline.model import Array, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.tensor_parts import Awaiting, Lanes, TensorPart, added, pieces
+
+PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
+"""Frames with what a part of a split layer gives: in the forward pass, when that is repeated, in the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -34,31 +38,39 @@ def initial_state(model: PipelineModel, optimizer: Optimizer, layer: int) -> Lay
 
 @dataclass
 class StageState:
-    """Runs passes and updates of its layers. `kept` is how many versions older than the newest stay."""
+    """Runs passes and updates of its layers. Passes ask for frames where other nodes have parts of a layer."""
 
     model: PipelineModel
     optimizer: Optimizer
     layers: dict[int, LayerState]
     recompute: bool = False
-    _stashes: dict[tuple[int, int], tuple[int, Array, list[Stash]]] = field(default_factory=dict)
+    lanes: Lanes = field(default_factory=Lanes)
+    _stashes: dict[tuple[int, int], tuple[int, Array, dict[int, Stash]]] = field(default_factory=dict)
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
 
-    def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Array) -> Array:
+    def __post_init__(self) -> None:
+        self._piece = {layer: piece for piece in pieces(self.model.layers) for layer in piece}
+
+    def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Array) -> Awaiting[Array]:
         """The output of layers `span` with one weight version, which the backward pass will use too."""
-        outputs, stashes = self._pass(span, microbatch, version, inputs)
+        outputs, stashes = yield from self._pass(PARTIAL, span, microbatch, version, inputs)
         # Recomputing keeps the inputs only.
-        self._stashes[span[0], microbatch] = (version, inputs, [] if self.recompute else stashes)
+        self._stashes[span[0], microbatch] = (version, inputs, {} if self.recompute else stashes)
         return outputs
 
-    def backward(self, span: Sequence[int], microbatch: int, gradient: Array) -> Array:
+    def backward(self, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Array]:
         """The gradient of the inputs; gradients of the weights are kept until `update`."""
         version, inputs, stashes = self._stashes.pop((span[0], microbatch))
         if self.recompute:
-            _, stashes = self._pass(span, microbatch, version, inputs)
-        for layer, stash in zip(reversed(span), reversed(stashes), strict=True):
-            weights = self.weights(layer, version)
-            gradient, found = self.model.layers[layer].backward(weights, stash, gradient)
-            self._gradients.setdefault(layer, []).append((microbatch, found))
+            _, stashes = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, inputs)
+        for piece in reversed(self._pieces(span)):
+            own: dict[int, Array] = {}
+            for layer in piece:
+                if layer in stashes:
+                    weights = self.weights(layer, version)
+                    own[layer], found = self.model.layers[layer].backward(weights, stashes[layer], gradient)
+                    self._gradients.setdefault(layer, []).append((microbatch, found))
+            gradient = yield from self._joined(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
 
     def weights(self, layer: int, version: int) -> Weights:
@@ -76,10 +88,27 @@ class StageState:
         kept = {version: one for version, one in state.versions.items() if version >= oldest}
         self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments)
 
-    def _pass(self, span: Sequence[int], microbatch: int, version: int, inputs: Array) -> tuple[Array, list[Stash]]:
-        stashes = []
-        for layer in span:
-            key = (self.model.seed, microbatch, layer)
-            inputs, stash = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
-            stashes.append(stash)
+    def _pass(
+        self, kind: str, span: Sequence[int], microbatch: int, version: int, inputs: Array
+    ) -> Awaiting[tuple[Array, dict[int, Stash]]]:
+        stashes: dict[int, Stash] = {}
+        for piece in self._pieces(span):
+            own: dict[int, Array] = {}
+            for layer in piece:
+                if layer in self.layers:
+                    key = (self.model.seed, microbatch, layer)
+                    given = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
+                    own[layer], stashes[layer] = given
+            inputs = yield from self._joined(kind, piece, microbatch, own, inputs)
         return inputs, stashes
+
+    def _pieces(self, span: Sequence[int]) -> list[range]:
+        return list(dict.fromkeys(self._piece[layer] for layer in span))
+
+    def _joined(self, kind: str, piece: range, microbatch: int, own: dict[int, Array], whole: Array) -> Awaiting[Array]:
+        """What all parts of a layer give together; `whole` went into each."""
+        first = self.model.layers[piece[0]]
+        if not isinstance(first, TensorPart):
+            return own[piece[0]]
+        parts = yield from self.lanes.all_parts(kind, piece, microbatch, own)
+        return added(parts, whole, residual=first.residual)

@@ -31,6 +31,14 @@ class Topology:
         """Devices of one component of each level."""
         return tuple(prod(self.counts[: k + 1]) for k in range(len(self.counts)))
 
+    def grouped(self, tensor: int) -> Topology:
+        """Groups of `tensor` devices of one server as devices."""
+        if self.counts[0] % tensor:
+            raise BadProfile(
+                f"tensor is {tensor}, and a server has {self.counts[0]} devices: use servers with a multiple of it"
+            )
+        return Topology((self.counts[0] // tensor, *self.counts[1:]), self.bandwidths)
+
     def slowest(self, first: int, last: int) -> float:
         """The bandwidth between devices `first` to `last`, counted from the end of the pipeline."""
         crossed = (size for size in self.sizes()[:-1] if first // size != last // size)

@@ -39,6 +39,39 @@ class CausalBlock(nn.Module):
         return attended + narrowed
 
 
+class AttentionPart(nn.Module):
+    """Some heads of an attention layer on normalized inputs. The first part has the bias of the sum."""
+
+    def __init__(self, hidden: int, heads: int, part: int, parts: int) -> None:
+        super().__init__()
+        self.heads, self.size = heads // parts, hidden // heads
+        inner = self.heads * self.size
+        self.mixed, self.joined = nn.Linear(hidden, 3 * inner), nn.Linear(inner, hidden, bias=part == 0)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        samples, length, hidden = inputs.shape
+        normal = nn.functional.layer_norm(inputs, (hidden,))
+        mixed = self.mixed(normal).view(samples, length, 3, self.heads, self.size)
+        query, key, value = (mixed[:, :, i].transpose(1, 2) for i in range(3))
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        joined: torch.Tensor = self.joined(seen.transpose(1, 2).reshape(samples, length, -1))
+        return joined
+
+
+class FeedForwardPart(nn.Module):
+    """Some hidden units of a feed-forward layer on normalized inputs. The first part has the bias of the sum."""
+
+    def __init__(self, hidden: int, inner: int, part: int, parts: int) -> None:
+        super().__init__()
+        own = inner // parts
+        self.wide, self.narrow = nn.Linear(hidden, own), nn.Linear(own, hidden, bias=part == 0)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        normal = nn.functional.layer_norm(inputs, inputs.shape[-1:])
+        narrowed: torch.Tensor = self.narrow(nn.functional.gelu(self.wide(normal)))
+        return narrowed
+
+
 def small_transformer(tokens: int, sequence: int, hidden: int, heads: int, blocks: int) -> nn.Sequential:
     """Embedding, blocks, and a projection."""
     inner = [CausalBlock(hidden, heads) for _ in range(blocks)]

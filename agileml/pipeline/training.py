@@ -11,7 +11,7 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic import ElasticController, ElasticSettings, EpochRecord
-from agileml.pipeline.layouts import LayoutRules, layouts
+from agileml.pipeline.layouts import LayoutRules, check_cuts, layouts_of_pieces, over_layers
 from agileml.pipeline.local import HANG_SECONDS, AfterBatch, LocalPipeline
 from agileml.pipeline.model import PipelineModel, Weights
 from agileml.pipeline.node import PipelineTask
@@ -20,6 +20,7 @@ from agileml.pipeline.plan import ParallelPlan
 from agileml.pipeline.schemes import STASHING, check_scheme
 from agileml.pipeline.seats import PipelineLayout
 from agileml.pipeline.sim import PipelineFault, SimulatedPipeline
+from agileml.pipeline.tensor_parts import pieces
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class PipelinePlan:
     least_stages: int = 1
     most_nodes: int = 8
     layouts: dict[int, PipelineLayout] | None = None
+    tensor: int = 1
+    """Nodes that compute a layer of as many parts together."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +51,53 @@ class TrainedPipeline:
     redone: int
 
 
-def controller_for(
-    model: PipelineModel, plan: PipelinePlan, layer_seconds: Sequence[float] | None = None
-) -> ElasticController:
-    """The controller of a plan; without seconds, layers count by their weights."""
-    for name in ("batches", "batch", "every", "most_nodes", "least_stages", "chunks"):
+def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticController:
+    """The controller of a plan; without layouts of its own, layers count by their weights."""
+    for name in ("batches", "batch", "every", "most_nodes", "least_stages", "chunks", "tensor"):
         check_whole(name, getattr(plan, name), 1)
     check_scheme(plan.scheme, 1, plan.batch, plan.chunks)
     if plan.scheme in STASHING and plan.batch != 1:
         raise BadArgument(f"batch is {plan.batch}: {plan.scheme} updates after every microbatch; set it to 1")
-    sizes = [float(sum(one.nbytes for one in model.initial(layer))) for layer in range(len(model.layers))]
-    if plan.least_stages * plan.chunks > len(sizes):
+    cuts = pieces_for(model, plan.tensor)
+    if plan.least_stages * plan.chunks > len(cuts):
         raise BadArgument(
-            f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(sizes)} layers"
+            f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(cuts)} layers"
         )
     rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages)
-    found = plan.layouts or layouts(layer_seconds or [1.0 + size for size in sizes], rules, plan.most_nodes)
+    found = plan.layouts or _layouts_by_weight(model, cuts, rules, plan.most_nodes, plan.tensor)
     if not found:
         raise BadArgument(
             f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes can process it;"
             " use more microbatches or fewer stages"
         )
-    return ElasticController(ElasticSettings(plan.scheme, plan.batches, found, sizes, plan.every))
+    for layout in found.values():
+        check_cuts(layout, cuts)
+    return ElasticController(ElasticSettings(plan.scheme, plan.batches, found, _weight_bytes(model), plan.every))
+
+
+def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
+    """The pieces of a model. Raises BadArgument if `tensor` nodes cannot compute its split layers together."""
+    found = pieces(model.layers)
+    split = {len(piece) for piece in found} - {1}
+    if tensor > 1 and split != {tensor}:
+        has = f"its split layers have {', '.join(map(str, sorted(split)))}" if split else "it has no split layers"
+        raise BadArgument(
+            f"tensor is {tensor}: the model needs layers of {tensor} parts, and {has}; use split-transformer, or make"
+            " them with agileml.pipeline.tensor_parts.split_layer"
+        )
+    return found
+
+
+def _weight_bytes(model: PipelineModel) -> list[float]:
+    return [float(sum(one.nbytes for one in model.initial(layer))) for layer in range(len(model.layers))]
+
+
+def _layouts_by_weight(
+    model: PipelineModel, cuts: Sequence[range], rules: LayoutRules, most: int, tensor: int
+) -> dict[int, PipelineLayout]:
+    sizes = _weight_bytes(model)
+    costs = [1.0 + sum(sizes[layer] for layer in piece) for piece in cuts]
+    return layouts_of_pieces(costs, cuts, rules, most, tensor)
 
 
 def _controller_on(nodes: int, model: PipelineModel, plan: PipelinePlan) -> ElasticController:
@@ -81,11 +109,12 @@ def _controller_on(nodes: int, model: PipelineModel, plan: PipelinePlan) -> Elas
 
 
 def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int = 1) -> PipelinePlan:
-    """Trains a model as `plan` splits it; with other numbers of nodes, as `layouts` does."""
+    """Trains a model as `plan` splits it; with other numbers of nodes, by the weights of its layers."""
+    cuts = pieces_for(model, plan.tensor)
     covered = [layer for stage in plan.stages for layer in range(stage.layers[0], stage.layers[1] + 1)]
-    if covered != list(range(len(model.layers))):
+    if covered != list(range(len(cuts))):
         raise BadArgument(
-            f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has {len(model.layers)}:"
+            f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has {len(cuts)}:"
             " profile this model, and plan again"
         )
     spans, replicas = tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
@@ -94,8 +123,7 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
     else:
         layout = PipelineLayout((spans,) * replicas[0], (plan.microbatches,) * replicas[0], plan.chunks)
     rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth)
-    sizes = [float(sum(one.nbytes for one in model.initial(layer))) for layer in covered]
-    others = layouts([1.0 + size for size in sizes], rules, plan.devices)
+    others = _layouts_by_weight(model, cuts, rules, plan.devices, plan.tensor)
     return PipelinePlan(
         batches,
         layout.batch,
@@ -105,7 +133,8 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
         every,
         plan.depth,
         plan.devices,
-        {**others, plan.devices: layout},
+        {**others, plan.devices: over_layers(layout, cuts, plan.tensor)},
+        plan.tensor,
     )
 
 

@@ -37,6 +37,7 @@ def plan(
     stages: Annotated[int | None, typer.Option(help="Exactly this many pipeline stages.")] = None,
     replicas: Annotated[int | None, typer.Option(help="Exactly this many pipelines.")] = None,
     chunks: Annotated[int | None, typer.Option(help="Chunks per device of the interleaved scheme.")] = None,
+    tensor: Annotated[int, typer.Option(help="Devices of a server that share each layer of as many parts.")] = 1,
     recompute: Annotated[
         bool | None, typer.Option("--recompute/--no-recompute", help="Recompute activations.", show_default="auto")
     ] = None,
@@ -69,7 +70,7 @@ def plan(
     kind, counts = parse_devices(devices)
     topology = Topology(counts, parse_bandwidths(bandwidth, len(counts)))
     rules = cost_rules(sync, overlap, parse_bytes(memory) if memory else float("inf"), optimizer)
-    request = SplitRequest(topology, batch, rules, scheme, allow_delay, stages, replicas, chunks, recompute)
+    request = SplitRequest(topology, batch, rules, scheme, allow_delay, stages, replicas, chunks, recompute, tensor)
     profiles = load_profiles(file, microbatch, tensors)
     chosen = best_plan(profiles, request)
     if gavel:

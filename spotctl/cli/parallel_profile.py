@@ -13,7 +13,7 @@ from spotctl.cli.session import JsonOption, Session
 
 def profile(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="mlp, transformer, or FILE.py:FUNCTION.")],
+    model: Annotated[str, typer.Argument(help="mlp, transformer, split-transformer, or FILE.py:FUNCTION.")],
     microbatch: Annotated[str, typer.Option(help="Microbatch sizes to measure.")] = "1,2,4",
     repeats: Annotated[int, typer.Option(help="Passes per layer; the median counts.")] = 20,
     out: Annotated[Path | None, typer.Option(help="File for the profile; the input of spotctl parallel plan.")] = None,
@@ -22,7 +22,7 @@ def profile(
     """Measure forward and backward seconds and bytes of every layer on this machine.
 
     FUNCTION takes the number of samples in a microbatch and returns an agileml.pipeline.model.PipelineModel. `mlp`
-    is built in, and so is `transformer`, which needs PyTorch.
+    is built in. So are `transformer` and `split-transformer`, which need PyTorch; layers of the latter have two parts.
 
     Example: spotctl parallel profile mlp --microbatch 8,16 --out profile.json
     """

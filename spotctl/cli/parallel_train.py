@@ -15,12 +15,12 @@ from spotctl.cli.session import JsonOption, Session
 
 def train(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="mlp, transformer, or FILE.py:FUNCTION.")],
+    model: Annotated[str, typer.Argument(help="mlp, transformer, split-transformer, or FILE.py:FUNCTION.")],
     plan: Annotated[
         str,
         typer.Option(
             help="A plan of `spotctl parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find in"
-            " $SPOTCTL_PARALLEL. It overrides nodes, stages, scheme, chunks, recomputation and microbatch options."
+            " $SPOTCTL_PARALLEL. It overrides the options for nodes, stages, tensor, scheme, chunks and microbatches."
         ),
     ] = "",
     nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
@@ -30,6 +30,9 @@ def train(
     scheme: Annotated[str, typer.Option(help="gpipe, flush, interleaved, 2bw, pipedream or vertical-sync.")] = "flush",
     chunks: Annotated[int, typer.Option(help="Chunks per node of the interleaved scheme.")] = 1,
     stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
+    tensor: Annotated[
+        int, typer.Option(help="Nodes of each stage; every one computes a part of the layers that have as many parts.")
+    ] = 1,
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
@@ -70,7 +73,8 @@ def train(
     check_whole("microbatch", microbatch, 1)
     for file in (out, checkpoint):
         check_folder(file)
-    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most_nodes=max(nodes, 8))
+    most = max(nodes, 8)
+    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most, tensor=tensor)
     script, rule = parse_faults(faults), Optimizer(optimizer, rate)
     if plan:
         _check_one_machine(os.environ)

@@ -89,6 +89,7 @@ def _planned(
             pipelines=parallel.replicas,
             chunks=parallel.chunks,
             recompute=parallel.recompute,
+            tensor=parallel.tensor,
         )
         return plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
     except BadInput as error:

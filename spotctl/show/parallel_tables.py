@@ -45,6 +45,7 @@ def table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
     figures = [
         ("scheme", plan.scheme + (f", {plan.chunks} chunks" if plan.chunks > 1 else "")),
         ("microbatch", f"{plan.microbatch} samples; {plan.microbatches} per batch and pipeline"),
+        *([("tensor", f"{plan.tensor} devices share each split layer")] if plan.tensor > 1 else []),
         ("recompute", "yes" if plan.recompute else "no"),
         ("samples/s", f"{plan.samples_per_second:.4g} ({low:.4g} to {high:.4g}, {plan.basis})"),
         ("unpipelined", f"{plan.unpipelined_samples_per_second:.4g} samples/s"),
@@ -137,6 +138,7 @@ def trained_answer(found: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]
                 "nodes": list(one.nodes),
                 "pipelines": [[list(span) for span in spans] for spans in one.layout.pipelines],
                 "microbatches": list(one.layout.shares),
+                "tensor": one.layout.tensor,
                 "pause_seconds": None if one.running is None else one.running - one.began,
             }
             for one in found.history

@@ -9,13 +9,15 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.sim import PipelineFault
 from agileml.pipeline.training import PipelinePlan, TrainedPipeline, train_simulated
-from tests.agileml.pipeline.oracle import same, small_model, trained
+from tests.agileml.pipeline.oracle import same, small_model, split_model, trained
 
-MODEL = small_model()
+MODELS = {1: small_model(), 2: split_model()}
+"""By the number of nodes that compute a layer together."""
 BATCHES = 6
 
 
@@ -49,6 +51,8 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
                 faults.append(PipelineFault(at + draw.randrange(60), "kill", faults[-1].node))
     # If all are gone, new ones come.
     faults += [PipelineFault(10**6 + i, "join", f"m{i}") for i in range(3)]
+    if draw.random() < 0.3:
+        plan = replace(plan, tensor=2)
     return plan, optimizer, nodes, faults
 
 
@@ -66,10 +70,12 @@ def version_in(found: TrainedPipeline, plan: PipelinePlan, layer: int, t: int) -
 
 def problem(seed: int, met: Counter[str] | None = None) -> str | None:
     plan, optimizer, nodes, faults = drawn(seed)
-    found = train_simulated(MODEL, optimizer, plan, nodes, faults=faults, seed=seed)
-    weights, losses = trained(MODEL, optimizer, plan.batches, plan.batch, lambda i, t: version_in(found, plan, i, t))
+    model = MODELS[plan.tensor]
+    found = train_simulated(model, optimizer, plan, nodes, faults=faults, seed=seed)
+    weights, losses = trained(model, optimizer, plan.batches, plan.batch, lambda i, t: version_in(found, plan, i, t))
     if met is not None:
-        met.update([plan.scheme, f"{len(found.history)} plans" if len(found.history) < 4 else "4 or more plans"])
+        plans = f"{len(found.history)} plans" if len(found.history) < 4 else "4 or more plans"
+        met.update([plan.scheme, f"tensor {plan.tensor}", plans])
         met.update(["rolled back to a backup"] * (found.redone > 0))
     if found.losses != losses:
         return (

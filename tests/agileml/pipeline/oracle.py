@@ -10,6 +10,7 @@ import numpy as np
 from agileml.pipeline.layers import Dense, Dropout, squared_error
 from agileml.pipeline.model import Array, PipelineModel, Weights
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
 
 WIDTH, SAMPLES = 5, 3
 
@@ -30,6 +31,17 @@ def small_model(layers: int = 6) -> PipelineModel:
     return PipelineModel((*inner, Dropout(0.2), Dense(WIDTH, 1, squash=False)), squared_error, Waves(), seed=3)
 
 
+def split_model() -> PipelineModel:
+    """Some of the layers have two parts each."""
+    split = [split_layer([Dense(WIDTH, WIDTH), Dense(WIDTH, WIDTH)], residual=residual) for residual in (True, False)]
+    return PipelineModel(
+        (Dense(WIDTH, WIDTH), *split[0], Dropout(0.2), *split[1], Dense(WIDTH, 1, squash=False)),
+        squared_error,
+        Waves(),
+        seed=3,
+    )
+
+
 def trained(
     model: PipelineModel, optimizer: Optimizer, batches: int, batch: int, version: Callable[[int, int], int]
 ) -> tuple[dict[int, Weights], dict[int, float]]:
@@ -42,15 +54,22 @@ def trained(
         sums: list[Weights | None] = [None] * count
         for k in range(t * batch, (t + 1) * batch):
             values, targets = model.data(k)
-            stashes = []
-            for i, layer in enumerate(model.layers):
-                values, stash = layer.forward(history[i][version(i, t)], values, (model.seed, k, i))
-                stashes.append(stash)
+            stashes = {}
+            for piece in pieces(model.layers):
+                parts = []
+                for i in piece:
+                    part, stashes[i] = model.layers[i].forward(history[i][version(i, t)], values, (model.seed, k, i))
+                    parts.append(part)
+                values = added_up(model, piece, parts, values)
             losses[k], gradient = model.loss(values, targets)
-            for i in reversed(range(count)):
-                gradient, found = model.layers[i].backward(history[i][version(i, t)], stashes[i], gradient)
-                before = sums[i]
-                sums[i] = found if before is None else tuple(a + b for a, b in zip(before, found, strict=True))
+            for piece in reversed(pieces(model.layers)):
+                parts = []
+                for i in piece:
+                    part, found = model.layers[i].backward(history[i][version(i, t)], stashes[i], gradient)
+                    parts.append(part)
+                    before = sums[i]
+                    sums[i] = found if before is None else tuple(a + b for a, b in zip(before, found, strict=True))
+                gradient = added_up(model, piece, parts, gradient)
         for i in range(count):
             total = sums[i]
             assert total is not None
@@ -58,6 +77,15 @@ def trained(
             weights, states[i] = optimizer.step(history[i][-1], states[i], mean, t + 1)
             history[i].append(weights)
     return {i: history[i][-1] for i in range(count)}, losses
+
+
+def added_up(model: PipelineModel, piece: range, parts: list[Array], whole: Array) -> Array:
+    """What the parts of a split layer give together."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    first = model.layers[piece[0]]
+    return total + whole if isinstance(first, TensorPart) and first.residual else total
 
 
 def same(one: dict[int, Weights], other: dict[int, Weights]) -> bool:

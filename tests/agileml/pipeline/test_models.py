@@ -119,8 +119,8 @@ def test_a_model_of_the_user_travels_to_the_workers(tmp_path: Path) -> None:
         ("{}:missing", "has no function 'missing'"),
         ("{}:broken", "ZeroDivisionError"),
         ("{}:other", "returned int; it must return a PipelineModel"),
-        ("nothing", "name mlp, transformer, or a function in a file"),
-        ("{}x:build", "name mlp, transformer, or a function in a file"),
+        ("nothing", "name mlp, transformer, split-transformer, or a function in a file"),
+        ("{}x:build", "name mlp, transformer, split-transformer, or a function in a file"),
     ],
 )
 def test_models_that_cannot_be_made(tmp_path: Path, target: str, message: str) -> None:

@@ -18,9 +18,16 @@ from agileml.pipeline.topology import Topology
 from tests.agileml.pipeline.networks import vgg16
 
 
-def blocks(count: int = 8, microbatch: int = 1, **changes: float) -> ModelProfile:
-    figures = {"output_bytes": 1.0, "stash_bytes": 10.0, "weight_bytes": 100.0, **changes}
-    layers = tuple(LayerCost(f"block{i}", 1.0 * microbatch, 2.0 * microbatch, **figures) for i in range(count))
+def blocks(
+    count: int = 8,
+    microbatch: int = 1,
+    *,
+    output_bytes: float = 1.0,
+    stash_bytes: float = 10.0,
+    weight_bytes: float = 100.0,
+) -> ModelProfile:
+    held = output_bytes, stash_bytes, weight_bytes
+    layers = tuple(LayerCost(f"block{i}", 1.0 * microbatch, 2.0 * microbatch, *held) for i in range(count))
     return ModelProfile("blocks", microbatch, layers)
 
 

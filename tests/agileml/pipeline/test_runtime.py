@@ -14,6 +14,7 @@ from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.seats import PipelineLayout
 from agileml.pipeline.sim import SimulatedPipeline
 from agileml.pipeline.stage_state import StageState
+from agileml.pipeline.tensor_parts import Awaiting
 from tests.agileml.pipeline.oracle import same, small_model, trained
 
 OPTIMIZERS = [Optimizer("sgd", 0.1), Optimizer("momentum", 0.05), Optimizer("adam", 0.01)]
@@ -114,10 +115,10 @@ def test_without_stashing_the_result_differs(scheme: str, recompute: bool, monke
     assert same(stashed, expected)
     right, real = StageState.weights, StageState.backward
 
-    def with_the_newest(self: StageState, span: Sequence[int], microbatch: int, gradient: Array) -> Array:
+    def with_the_newest(self: StageState, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Array]:
         with monkeypatch.context() as patch:
             patch.setattr(StageState, "weights", lambda one, layer, _: right(one, layer, one.layers[layer].updates))
-            return real(self, span, microbatch, gradient)
+            return (yield from real(self, span, microbatch, gradient))
 
     monkeypatch.setattr(StageState, "backward", with_the_newest)
     assert not same(piped(model, optimizer, scheme, layout, 6, recompute=recompute)[0], expected)
