@@ -39,6 +39,8 @@ def solve(
     36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
     "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Required are workers, and
     each job's id and throughputs (steps per second). The allocation is the share of time each job gets on each type.
+    A job's "estimates": {"v100": {"basis": "profile", "interval": [35, 46]}} says where a throughput is from (profile,
+    formula or measured) and how exact it is; the answer then has an interval too.
 
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """
@@ -48,15 +50,15 @@ def solve(
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
-    allocation_problem = gavel_problem.load(problem)
+    allocation_problem, estimates = gavel_problem.load(problem)
     started = time.perf_counter()
     allocation = chosen.allocate(allocation_problem)
     seconds = time.perf_counter() - started
     if json_:
-        session.answer_json(gavel_solution_tables.answer(allocation_problem, allocation, seconds))
+        session.answer_json(gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates))
     else:
         session.out.print(gavel_solution_tables.table(allocation_problem, allocation))
-        session.remark(*gavel_solution_tables.remarks(allocation_problem, allocation, seconds))
+        session.remark(*gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates))
 
 
 app.command()(simulate)

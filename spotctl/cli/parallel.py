@@ -46,7 +46,8 @@ def plan(
     overlap: Annotated[float, typer.Option(help="Part of synchronization hidden behind compute, 0 to 1.")] = 1.0,
     tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut of a graph text.")] = 1,
     gavel: Annotated[
-        Path | None, typer.Option(help="Also write the speed into this Gavel problem, in updates per second.")
+        Path | None,
+        typer.Option(help="Also write updates per second, with an interval, into this Gavel problem."),
     ] = None,
     job: Annotated[str, typer.Option(help="With --gavel: the id of the job.")] = "",
     json_: JsonOption = False,
@@ -76,7 +77,7 @@ def plan(
     if gavel:
         from spotctl.files.gavel_throughput import write_throughput
 
-        write_throughput(gavel, job, kind, chosen.devices, chosen.samples_per_second / batch)
+        write_throughput(gavel, job, kind, chosen, batch)
     if json_:
         session.answer_json(parallel_tables.answer(chosen, kind))
         return

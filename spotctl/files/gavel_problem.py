@@ -45,11 +45,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class EstimatePart(_Part):
+    """What a throughput was estimated from, and the interval in which the real one is expected."""
+
+    basis: Literal["profile", "formula", "measured"]
+    interval: tuple[NotNegative, NotNegative]
+
+
 class JobPart(_Part):
-    """A job in the file."""
+    """A job in the file. `estimates` describe throughputs by type; those that it leaves out count as exact."""
 
     id: Name
     throughputs: dict[str, NotNegative]
+    estimates: dict[str, EstimatePart] = {}
     weight: Positive = 1.0
     scale: Annotated[Workers, Field(ge=1)] = 1
     steps: NotNegative | None = None
@@ -85,11 +93,16 @@ class ProblemFile(_Part):
     budget_usd: Positive | None = None
 
 
-def load(path: Path) -> AllocationProblem:
+Estimates = dict[str, dict[str, EstimatePart]]
+"""By job and worker type."""
+
+
+def load(path: Path) -> tuple[AllocationProblem, Estimates]:
     """Reads a problem; raises BadRequest that names the first mistake and its place in the file."""
     try:
         content = json.loads(path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused)
-        return problem(ProblemFile.model_validate(content))
+        file = ProblemFile.model_validate(content)
+        return problem(file), {part.id: part.estimates for part in file.jobs if part.estimates}
     except OSError as error:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -166,6 +179,7 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
         raise _Misfit(f"jobs: id {repeated!r} is used twice: each job needs its own id")
     for i, part in enumerate(parts):
         _known(f"jobs.{i}.throughputs", part.throughputs, types)
+        _check_estimates(f"jobs.{i}", part)
         if part.entity is not None and part.entity not in file.entities:
             raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
     isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
@@ -181,6 +195,18 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
         entity=tuple(part.entity for part in parts),
         isolated_seconds=_column(isolated),
     )
+
+
+def _check_estimates(where: str, part: JobPart) -> None:
+    for name, estimate in part.estimates.items():
+        if name not in part.throughputs:
+            raise _Misfit(f"{where}.estimates.{name}: the job has no throughput on {name}: add it, or remove this")
+        (low, high), given = estimate.interval, part.throughputs[name]
+        if not low <= given <= high:
+            raise _Misfit(
+                f"{where}.estimates.{name}.interval: {low:g} to {high:g} does not contain the throughput {given:g}:"
+                " correct one of them"
+            )
 
 
 def _throughput(part: JobPart, name: str) -> float:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spotctl.errors import BadRequest
 from spotctl.files import gavel_problem
 
+if TYPE_CHECKING:
+    from agileml.pipeline.plan import ParallelPlan
 
-def write_throughput(path: Path, job: str, kind: str, workers: int, steps_per_second: float) -> None:
-    """Sets a job's throughput on a worker type, and the workers that it takes. The rest of the file stays as it is."""
-    problem = gavel_problem.load(path)
+
+_BASES = {"profiled": "profile", "scaled": "formula"}
+
+
+def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch: int) -> None:
+    """Sets a job's throughput on a worker type in updates per second, its interval, and the workers that it takes.
+
+    The rest of the file stays as it is.
+    """
+    problem, _ = gavel_problem.load(path)
+    workers = plan.devices
     if kind not in problem.cluster.types:
         raise BadRequest(
             f"{path}: no worker type {kind!r} (--devices names it): expected {', '.join(problem.cluster.types)}"
@@ -27,7 +38,9 @@ def write_throughput(path: Path, job: str, kind: str, workers: int, steps_per_se
             f"{path}: job {job!r} has scale {scale} for {', '.join(others)}, and the plan takes {workers} workers:"
             f" plan {scale} devices, or remove the other throughputs"
         )
-    found["throughputs"][kind], found["scale"] = steps_per_second, workers
+    found["throughputs"][kind], found["scale"] = plan.samples_per_second / batch, workers
+    interval = [speed / batch for speed in plan.interval]
+    found.setdefault("estimates", {})[kind] = {"basis": _BASES[plan.basis], "interval": interval}
     new = path.with_name(f"{path.name}.new")
     new.write_text(json.dumps(content, indent=2) + "\n")
     new.replace(path)

@@ -14,12 +14,17 @@ from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
     from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
+    from spotctl.files.gavel_problem import Estimates
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
 _NOTHING = 1e-12
 
+_BASES = {"profile": "from a profile", "formula": "by formula", "measured": "measured"}
 
-def answer(problem: AllocationProblem, allocation: ClusterAllocation, seconds: float) -> dict[str, Any]:
+
+def answer(
+    problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
+) -> dict[str, Any]:
     """The JSON of `--json`."""
     answer_: dict[str, Any] = {
         "status": "relaxed" if allocation.infeasible else "optimal",
@@ -30,6 +35,11 @@ def answer(problem: AllocationProblem, allocation: ClusterAllocation, seconds: f
         "infeasible": list(allocation.infeasible),
         "solve_seconds": seconds,
     }
+    if estimates:
+        answer_["estimates"] = {
+            job: {kind: one.model_dump(mode="json") for kind, one in of.items()} for job, of in estimates.items()
+        }
+        answer_["effective_throughput_interval"] = _intervals(problem, allocation, estimates)
     if allocation.hours is not None:
         answer_["hours"] = _by_row(problem, allocation.hours)
     if allocation.cost_usd is not None:
@@ -55,6 +65,24 @@ def _by_row(problem: AllocationProblem, matrix: FloatArray) -> dict[str, dict[st
     return rows
 
 
+def _intervals(
+    problem: AllocationProblem, allocation: ClusterAllocation, estimates: Estimates
+) -> dict[str, tuple[float, float]]:
+    """Between which throughputs each job with estimates is expected to be with these shares."""
+    found = {}
+    for job, of in estimates.items():
+        m = problem.jobs.ids.index(job)
+        low = high = float(allocation.effective_throughput[m])
+        for kind, one in of.items():
+            if kind not in problem.cluster.types:
+                continue
+            j = problem.cluster.types.index(kind)
+            share, given = float(allocation.shares[m, j]), float(problem.jobs.throughputs[m, j])
+            low, high = low + share * (one.interval[0] - given), high + share * (one.interval[1] - given)
+        found[job] = (low, high)
+    return found
+
+
 def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
     """A row for each job, and each pair that gets time: its share of each type and the resulting throughput."""
     hours = () if allocation.hours is None else ("hours",)
@@ -76,7 +104,9 @@ def _progress(throughput: float, best: float) -> list[str]:
     return [f"{throughput:.4g}", f"{throughput / best:.0%}" if best > 0 else "-"]
 
 
-def remarks(problem: AllocationProblem, allocation: ClusterAllocation, seconds: float) -> list[str]:
+def remarks(
+    problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
+) -> list[str]:
     """The lines below the table."""
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     hourly = usd_per_hour(problem, allocation.shares)
@@ -85,4 +115,10 @@ def remarks(problem: AllocationProblem, allocation: ClusterAllocation, seconds: 
     if allocation.cost_usd is not None:
         lines.append(f"costs ${allocation.cost_usd:.6g} in total")
     lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in allocation.notes.items()]
+    for job, (low, high) in _intervals(problem, allocation, estimates).items():
+        given = ", ".join(
+            f"{kind} {one.interval[0]:.4g} to {one.interval[1]:.4g} ({_BASES[one.basis]})"
+            for kind, one in estimates[job].items()
+        )
+        lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {given}")
     return [*lines, *allocation.infeasible]

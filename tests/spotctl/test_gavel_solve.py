@@ -154,6 +154,18 @@ def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
             changed(jobs=[job(throughputs={"tpu": 1})]),
             "jobs.0.throughputs.tpu: unknown worker type (expected one of v100,",
         ),
+        (
+            changed(jobs=[job(estimates={"k80": {"basis": "profile", "interval": [1, 2]}})]),
+            "jobs.0.estimates.k80: the job has no throughput on k80",
+        ),
+        (
+            changed(jobs=[job(estimates={"v100": {"basis": "measured", "interval": [2, 3]}})]),
+            "jobs.0.estimates.v100.interval: 2 to 3 does not contain the throughput 1",
+        ),
+        (
+            changed(jobs=[job(estimates={"v100": {"basis": "guess", "interval": [0, 3]}})]),
+            "jobs.0.estimates.v100.basis: Input should be 'profile', 'formula' or 'measured'",
+        ),
         (changed(jobs=[job(scale=0)]), "jobs.0.scale: Input should be greater than or equal to 1, not 0"),
         (changed(jobs=[job(weight=0)]), "jobs.0.weight: Input should be greater than 0, not 0"),
         (changed(jobs=[job(steps=-5)]), "jobs.0.steps: "),

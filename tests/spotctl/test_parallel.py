@@ -179,8 +179,14 @@ def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path) -> None:
     problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [{"id": "a", "throughputs": {}}]}))
     answer = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--json").json
     (job,) = json.loads(problem.read_text())["jobs"]
-    assert job == {"id": "a", "throughputs": {"v100": answer["samples_per_second"] / 64}, "scale": 4}
-    assert spotctl("gavel", "solve", problem, "--policy", "max-min-fairness").code == 0
+    interval = [one / 64 for one in answer["interval"]]
+    estimate = {"v100": {"basis": "profile", "interval": interval}}
+    speed = {"v100": answer["samples_per_second"] / 64}
+    assert job == {"id": "a", "throughputs": speed, "scale": 4, "estimates": estimate}
+    assert "from a profile" in spotctl("gavel", "solve", problem, "--policy", "max-min-fairness").err
+    solved = spotctl("gavel", "solve", problem, "--policy", "max-min-fairness", "--json").json
+    assert solved["estimates"] == {"a": estimate}
+    assert solved["effective_throughput_interval"]["a"] == pytest.approx(interval)
     for words, message in (
         (["--job", "b"], "no job 'b': expected one of a"),
         (["--job", "a", "--devices", "t4:2x2"], "no worker type 't4'"),
