@@ -18,6 +18,9 @@ from spotctl.agent.processes import kill_marked
 CANNOT_START = 127
 """The exit code of a command that could not be started; a shell uses the same."""
 
+_WITH_SETUP = '(eval "$1") && shift && exec "$@"'
+"""Runs the setup in a subshell, then replaces this shell by the rest of the command."""
+
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.01
 
@@ -67,6 +70,11 @@ class RunningCommand:
             while self.exit_code() is None and time.monotonic() < give_up:
                 time.sleep(_POLL_SECONDS)
         self.finish()
+
+
+def after_setup(setup: str, command: Sequence[str]) -> list[str]:
+    """The command, behind its setup if there is one."""
+    return ["/bin/sh", "-c", _WITH_SETUP, "setup", setup, *command] if setup else list(command)
 
 
 def start_group(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 PROCESSES_VARIABLE = "SPOTCTL_NPROC_PER_NODE"
 """Processes of a distributed program on a machine: one for each graphics card, or one."""
+
+_CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
+"""Where NVIDIA's toolkit describes what a container needs of its driver."""
 
 _NVIDIA, _AMD = re.compile(r"nvidia\d+"), re.compile(r"renderD\d+")
 
@@ -16,3 +20,13 @@ def cards(devices: Path = Path("/dev")) -> int:
     nvidia = sum(1 for one in devices.glob("nvidia*") if _NVIDIA.fullmatch(one.name))
     amd = sum(1 for one in devices.glob("dri/*") if _AMD.fullmatch(one.name)) if (devices / "kfd").exists() else 0
     return nvidia or amd
+
+
+def container_options(devices: Path = Path("/dev"), described: Sequence[Path] = _CDI) -> list[str]:
+    """podman's options that give a container the cards: as NVIDIA's toolkit describes them, or their devices alone."""
+    if not cards(devices):
+        return []
+    if (devices / "nvidiactl").exists() and any(list(one.glob("nvidia*")) for one in described):
+        return ["--device=nvidia.com/gpu=all"]
+    found = [*devices.glob("nvidia*"), *devices.glob("kfd"), *devices.glob("dri/renderD*")]
+    return ["--group-add=keep-groups", *(f"--device={one}" for one in sorted(found) if not one.is_dir())]

@@ -19,6 +19,10 @@ class TransferFailed(AgentError):
     """Data cannot be copied to the machine, or outputs cannot be copied from it."""
 
 
+class ContainerRefused(AgentError):
+    """The payload's container image cannot be pulled, or cannot run on this machine."""
+
+
 class BrokenFrame(AgentError):
     """A frame of a link is too long, is not JSON, or is not signed by the other side."""
 

@@ -16,13 +16,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
-from spotctl.agent.command import RunningCommand
+from spotctl.agent.command import RunningCommand, after_setup
+from spotctl.agent.container import NO_CONTAINER, ensure_image
 from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.devices import PROCESSES_VARIABLE, cards
-from spotctl.agent.errors import AgentError
+from spotctl.agent.errors import AgentError, ContainerRefused
 from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
@@ -40,8 +42,11 @@ _STABLE_SECONDS = 0.5
 
 
 def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
-    """Copies data and runs the setup; returns the setup's exit code."""
+    """Copies data, and pulls the image or runs the setup; returns the setup's exit code."""
     full = {**environment, **task.environment, **_data(task)}
+    if task.container is not None:
+        ensure_image(task.container, environment)
+        return 0
     return subprocess.run(["/bin/sh", "-c", task.setup], env=full, check=False).returncode if task.setup else 0
 
 
@@ -69,9 +74,7 @@ class CommandNode:
             _say(f"resuming from checkpoint {restored.number}")
         if self._told_to_end.is_set():
             return SAVED_AND_ENDED
-        self._command = RunningCommand(
-            ["/bin/sh", "-c", self._task.run], Path.cwd(), self._variables(), None, self._machine
-        )
+        self._command = RunningCommand(self._words(), Path.cwd(), self._variables(), None, self._machine)
         if self._told_to_end.is_set():
             self._command.terminate()
         code = self._until_end(self._command, sync)
@@ -122,6 +125,15 @@ class CommandNode:
     def _plan(self) -> Path:
         return self._scratch / "plan.json"
 
+    def _words(self) -> list[str]:
+        """The program, perhaps in its container."""
+        task, words = self._task, ["/bin/sh", "-c", self._task.run]
+        if task.container is None:
+            return words
+        words = after_setup(task.setup, words)
+        variables = (*task.container.variables, *task.environment, *task.data, *task.outputs)
+        return replace(task.container, variables=variables, folders=(task.cache,)).runs(sys.executable, words)
+
     def _variables(self) -> dict[str, str]:
         """The program's environment."""
         processes = str(max(cards(), 1))
@@ -169,7 +181,7 @@ def main(arguments: list[str]) -> int:
         return prepare(task, os.environ) if what == "prepare" else CommandNode(task, os.environ).run()
     except AgentError as error:
         _say(str(error))
-        return CANNOT_TRANSFER
+        return NO_CONTAINER if isinstance(error, ContainerRefused) else CANNOT_TRANSFER
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from spotctl.agent.container import Container
 from spotctl.agent.errors import BrokenProtocol
 
 OTHER_NODE = "node-{rank}"
@@ -31,7 +32,8 @@ class CheckpointPolicy:
 class NodeTask:
     """A node's task. `data` and `outputs` map environment variables of the program to locations.
 
-    `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data.
+    `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data. In a
+    `container`, the setup runs before each start of the program: what it changes lasts no longer than the container.
     """
 
     name: str
@@ -43,6 +45,7 @@ class NodeTask:
     data: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     checkpoint: CheckpointPolicy | None = None
+    container: Container | None = None
 
     def to_json(self) -> str:
         """The command-line argument."""
@@ -53,7 +56,11 @@ class NodeTask:
         """The inverse of `to_json`. BrokenProtocol: the text is not a task."""
         try:
             values = json.loads(text)
-            checkpoint = values.pop("checkpoint")
-            return cls(**values, checkpoint=None if checkpoint is None else CheckpointPolicy(**checkpoint))
+            checkpoint, container = values.pop("checkpoint"), values.pop("container", None)
+            return cls(
+                **values,
+                checkpoint=None if checkpoint is None else CheckpointPolicy(**checkpoint),
+                container=None if container is None else Container.from_json(json.dumps(container)),
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise BrokenProtocol(f"{text[:60]!r} is not a task: {error}") from error

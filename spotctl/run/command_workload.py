@@ -13,6 +13,7 @@ from typing import Any
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
+from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.errors import AgentError
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
@@ -20,6 +21,7 @@ from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
 from spotctl.machines.base import Machine, MachineSupplies, NotPermitted, Payload, ProviderError
 from spotctl.planning.market_history import CHECKPOINT
+from spotctl.run.containers import container_of
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.gang import PREPARE, GangShape, GangStep, next_step, rest_name, run_name
 from spotctl.run.launcher_identity import LAUNCHER
@@ -70,7 +72,8 @@ class CommandWorkload:
         self._mean_life, self._checkpoint_cost = mean_life, checkpoint_cost
         self._split_text = split_text
         pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
-        self._shape = GangShape(self._command.nodes, bool(spec.setup or spec.data), pause)
+        self._container = container_of(spec)
+        self._shape = GangShape(self._command.nodes, bool(spec.setup or spec.data or self._container), pause)
         self._failing_since: float | None = None
         self._looked_at = 0.0
         self._stored: dict[int, StoredCheckpoints] = {}
@@ -162,6 +165,7 @@ class CommandWorkload:
             f"{run}.{attempt.attempt}",
             rank=rank,
             run=self._command.run,
+            setup=(self._spec.setup or "") if self._container else "",
             environment={**variables, **self._environment.variables},
             checkpoint=self._checkpoint_policy(state, attempt),
             **self._files(),
@@ -178,6 +182,7 @@ class CommandWorkload:
         spec = self._spec
         return {
             "cache": self._environment.on_machine.cache,
+            "container": self._container,
             "data": {data_variable(name): path for name, path in spec.data.items()},
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
@@ -236,7 +241,7 @@ class CommandWorkload:
         self, state: RunState, step: GangStep, failed_setups: Sequence[ev.SetupFailed]
     ) -> tuple[str | None, str]:
         retries, failed = self._command.retries, state.work.setups_failed + len(failed_setups)
-        if failed_setups and failed > allowed(retries, SETUP):
+        if failed_setups and (failed > allowed(retries, SETUP) or failed_setups[-1].code == NO_CONTAINER):
             last = failed_setups[-1]
             return FAILED, f"setup failed on {counted(failed, 'machine')}, last with status {last.code}: {last.tail}"
         if step.done:

@@ -98,6 +98,7 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         settings.image.of(cloud),
         settings.identity.get(cloud),
         settings.image.disk_gib,
+        containers=settings.image.container is not None,
     )
 
 

@@ -26,6 +26,7 @@ from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.machines.base import Closes
 from spotctl.paths import Paths
 from spotctl.run import ray_training, rendezvous, resume_state
+from spotctl.run.containers import check_podman
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.execute import Journal
 from spotctl.run.fresh_prices import fresh_prices
@@ -196,6 +197,7 @@ def check_launchable(spec: JobSpec) -> None:
     """Refuses a job that cannot run where it asks for machines, before anything is rented."""
     check_clouds(spec)
     check_paths(spec)
+    check_podman(spec)
     secrets_of(spec)
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
+from spotctl.agent.command import after_setup
+from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.spec import JobSpec, Training
@@ -41,6 +43,7 @@ from spotctl.machines.base import (
     Unanswered,
 )
 from spotctl.run import rendezvous, resume_state
+from spotctl.run.containers import checked, container_of
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
@@ -65,9 +68,6 @@ LISTEN_SECONDS = 0.1
 HEARTBEAT_SECONDS = 5.0
 """Long, because machines share this computer's processors and start while others work."""
 
-_WITH_SETUP = '(eval "$1") && shift && exec "$@"'
-"""Runs the setup in a subshell, then replaces this shell by the rest of the command."""
-
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -80,6 +80,7 @@ class TrainingWorkload:
     def __init__(self, spec: JobSpec, environment: RunEnvironment) -> None:
         self._environment = environment
         self._setup = spec.setup or ""
+        self._container = container_of(spec)
         self._job = training_job(spec)
         self._secret, self._nodes = rendezvous.secret_of(environment.rendezvous), nodes_of(environment)
         self._earlier = resume_state.earlier(environment.rendezvous)
@@ -88,6 +89,7 @@ class TrainingWorkload:
         self._lost: set[str] = set()
         self._warned: dict[str, int] = {}
         self._crashes, self._given_up, self._last_exit = CrashGuard(), "", ""
+        self._no_container = ""
         self._exited_before: set[str] = set()
         self._latest: Progressed | None = None
         self._timesheet = Timesheet(self._speed)
@@ -101,12 +103,20 @@ class TrainingWorkload:
     def payload(self, order: RentIntended) -> Payload:
         """A process that joins the training as a node."""
         paths = self._environment.on_machine
-        command = [*self._nodes.command(paths.python), *(["--reliable"] if order.reliable else [])]
-        if self._setup:
-            command = ["/bin/sh", "-c", _WITH_SETUP, "setup", self._setup, *command]
+        python = paths.python if self._container is None else "python3"
+        command = [*self._nodes.command(python), *(["--reliable"] if order.reliable else [])]
+        command = self._wrapped(command)
         # Machines of this computer share its processors; rented ones have their own.
         variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
+
+    def _wrapped(self, node: Sequence[str]) -> list[str]:
+        """The node behind the job's setup, perhaps in the job's container."""
+        if self._container is None:
+            return after_setup(self._setup, node)
+        variables = (*self._container.variables, *self._environment.variables, SECRET_VARIABLE)
+        container = replace(self._container, variables=variables)
+        return container.runs(self._environment.on_machine.python, after_setup(self._setup, checked(node)))
 
     def supplies(self) -> MachineSupplies:
         """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
@@ -128,9 +138,9 @@ class TrainingWorkload:
         except OSError as error:
             path = error.filename or self._environment.results
             return WorkReport(self._latest, FAILED, f"{path}: {error.strerror or error}")
-        if self._given_up:
+        if self._given_up or self._no_container:
             message = f"{self._crashes.in_one_clock} nodes exited unexpectedly; the last was {self._last_exit}"
-            return WorkReport(outcome=FAILED, message=message)
+            return WorkReport(outcome=FAILED, message=self._no_container or message)
         return WorkReport(self._due_progress(), idle_machines=idle, share_done=self._share_done)
 
     def facts(self) -> Mapping[str, Any]:
@@ -226,6 +236,8 @@ class TrainingWorkload:
             self._last_exit = f"{machine.id} with status {machine.exit_code}: {output}"
             failure = ProcessFailure(machine.id, machine.exit_code, output, [held.id for held in state.alive])
             self._given_up = self._given_up or self._crashes.add(failure)
+            if machine.exit_code == NO_CONTAINER:
+                self._no_container = self._last_exit
         return True
 
     def _lose(self, controller: AttachedJob, name: str) -> None:

@@ -48,7 +48,12 @@ setsid sh -c 'sleep $(($0 * 60)); kill -s PWR 1' "${when#+}" </dev/null >/dev/nu
 echo $! >/run/shutdown.pid
 """
 
-_CONTAINERS = "[containers]\ncgroups = 'disabled'\n"
+_CONTAINERS = {
+    "containers.conf": "[containers]\ncgroups = 'disabled'\n",
+    # Not as an overlay on the overlay that the machine's root is.
+    "storage.conf": "[storage]\ndriver = 'vfs'\n",
+    "registries.conf.d/test.conf": "[[registry]]\nprefix = '*.test'\ninsecure = true\n",
+}
 
 _REBOOT = "#!/bin/sh\necho 'reboot: not simulated on this machine' >&2\nexit 1\n"
 
@@ -62,7 +67,8 @@ def build_image(layer: Path) -> None:
     for name, text in (("poweroff", _POWER_OFF), ("halt", _POWER_OFF), ("shutdown", _SHUT_DOWN), ("reboot", _REBOOT)):
         _write(layer / "usr/sbin" / name, text, 0o755)
     _write(layer / "etc/ssh/sshd_config", _SSHD, 0o644)
-    _write(layer / "etc/containers/containers.conf", _CONTAINERS, 0o644)
+    for name, text in _CONTAINERS.items():
+        _write(layer / "etc/containers" / name, text, 0o644)
 
 
 def _hide(layer: Path, name: str) -> None:

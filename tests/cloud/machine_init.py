@@ -25,6 +25,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STOP_SECONDS = 10.0
 """What processes get between SIGTERM and SIGKILL when the machine shuts down."""
 
+REGISTRY = "registry.test"
+"""What machines call this computer when they pull container images from it."""
+
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _OTHERS_DEVICES = {"fuse": (10, 229)}
 _POWER_OFF = (signal.SIGPWR, signal.SIGTERM, signal.SIGINT)
@@ -97,7 +100,7 @@ def _make_devices(folder: Path, console: str) -> None:
 
 def _fill_root(about: dict[str, Any]) -> None:
     kernel.set_host_name(about["name"])
-    names = f"127.0.0.1 localhost\n{about['address']} {about['name']}\n"
+    names = f"127.0.0.1 localhost\n{about['address']} {about['name']}\n{about['gateway']} {REGISTRY}\n"
     variables = "".join(f'{name}="{value}"\n' for name, value in about["environment"].items())
     for path, text in (("/etc/hostname", about["name"] + "\n"), ("/etc/hosts", names), ("/etc/environment", variables)):
         Path(path).write_text(text)
@@ -122,12 +125,20 @@ def _keep_away_from_the_computer() -> int:
     """Hides what acts on the computer under the machine, and returns the machine's own SysRq."""
     for number in _DROPPED:
         kernel.drop_capability(number)
+    _let_users_mount_proc()
     kernel.mount("/proc/sys", "/proc/sys", "", kernel.MS_BIND | kernel.MS_REC)
     kernel.mount("", "/proc/sys", "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
     os.mkfifo("/run/sysrq", 0o600)
     if Path("/proc/sysrq-trigger").exists():
         kernel.mount("/run/sysrq", "/proc/sysrq-trigger", "", kernel.MS_BIND)
     return os.open("/run/sysrq", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _let_users_mount_proc() -> None:
+    """A user's containers may have a /proc of their own only while one without hidden parts is mounted somewhere."""
+    whole = Path("/root/.proc")
+    whole.mkdir(mode=0o700)
+    kernel.mount("proc", str(whole), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
 
 
 def _start_sshd(environment: dict[str, str]) -> None:

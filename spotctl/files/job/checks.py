@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from spotctl.files.job.problems import Problem
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import (
     Command,
+    Image,
     JobSpec,
     Objective,
     ProgramKind,
@@ -26,8 +28,6 @@ from spotctl.files.job.spec import (
 )
 
 _LOCAL = "local"
-UNSUPPORTED = (Problem(("image", "container"), "cannot be set yet: jobs run outside of containers; remove it"),)
-"""Keys that nothing reads yet. Logs of earlier versions hold them."""
 
 
 def problems(spec: JobSpec, given: Given) -> list[Problem]:
@@ -127,12 +127,24 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
         yield Problem(("resources", "clouds"), message)
     if "local" in given and _LOCAL not in clouds:
         yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")
-    for name in ("image", "identity"):
-        if given.get(name) and _LOCAL in clouds:
-            yield Problem((name,), "applies to cloud machines, not to the local market; remove it")
+    rented = {name for name in ("image", "identity") if given.get(name)} if _LOCAL in clouds else set()
+    if replace(spec.image, container=None, login=None) == Image():
+        rented -= {"image"}
+    for name in sorted(rented):
+        yield Problem((name,), "applies to cloud machines, not to the local market; remove it")
     for cloud in spec.identity:
         if cloud not in clouds and _LOCAL not in clouds:
             yield Problem(("identity", cloud), f"is not one of clouds: [{', '.join(clouds)}]; remove it")
+
+
+def _of_container(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    image, loc = spec.image, ("image", "container")
+    if image.container and spec.is_local and isinstance(spec.program, Training):
+        yield Problem(loc, "is for commands and for trainings on clouds; on the local market, remove it")
+    if image.login and not image.container:
+        yield Problem(("image", "login"), "is for the registry of a container; add container, or remove it")
+    if image.login and image.login not in spec.secrets:
+        yield Problem(("image", "login"), f"{image.login} is not one of secrets; write secrets: [{image.login}], too")
 
 
 def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
@@ -226,6 +238,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_objective,
     _of_value_of_time,
     _of_clouds,
+    _of_container,
     _of_regions,
     _of_moves,
     _of_machines,

@@ -414,6 +414,10 @@ LOCATION = _text(_LOCATION, "a path, file:///PATH, s3://BUCKET/..., gs://BUCKET/
 PART_NAME = _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter")
 RENTED_CLOUD = _text("aws|gcp|azure", "a cloud: aws, gcp or azure")
 IMAGE = _text(r"[A-Za-z0-9/][-A-Za-z0-9._:/]*", "the name of an image as its cloud writes it, or auto")
+CONTAINER = _text(
+    r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
+    "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
+)
 TAG_NAME = _text(r"[a-z][-a-z0-9_]{0,62}", "up to 63 of a-z, 0-9, - and _, beginning with a letter")
 TAG_VALUE = _text(r"[-a-z0-9_]{1,63}", "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
 VARIABLE = _text(_VARIABLE, "the name of an environment variable", _read_variable)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pricing_data.market import api_region, is_region_of
 from spotctl.errors import BadRequest
 from spotctl.files.job import sections
-from spotctl.files.job.checks import UNSUPPORTED, code_problems, problems
+from spotctl.files.job.checks import code_problems, problems
 from spotctl.files.job.problems import refusal
 from spotctl.files.job.sections import Given, Reader
 from spotctl.files.job.spec import ANY, Command, JobSpec, ProgramKind, Range
@@ -54,7 +54,7 @@ def _field_text(value: object) -> object:
 
 def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
     """The job that `written` gave, also by an earlier version. Its code may be gone: ending a run needs none."""
-    return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, _supported(content), None))))
+    return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, dict(content), None))))
 
 
 def written(spec: JobSpec) -> dict[str, Any]:
@@ -81,29 +81,13 @@ def _checked(file: YamlFile) -> JobSpec:
 def _given(file: YamlFile) -> Given:
     reader, content = Reader(JobSpec), file.content
     if isinstance(content, dict):
-        reader.problems += [one for one in UNSUPPORTED if _value_at(content, one.loc) is not None]
-        content = _supported(content)
+        content = dict(content)
         if isinstance(env := content.get("env"), dict):
             content["env"] = env | {name: text for name, text in file.texts("env").items() if name in env}
     given = reader.section(JobSpec, content)
     if reader.problems:
         raise refusal(file, reader.problems)
     return given
-
-
-def _supported(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A job without the keys that nothing reads yet."""
-    supported = dict(content)
-    for section, key in (one.loc for one in UNSUPPORTED):
-        if isinstance(within := supported.get(str(section)), dict):
-            supported[str(section)] = {name: value for name, value in within.items() if name != key}
-    return supported
-
-
-def _value_at(content: Mapping[str, Any], loc: Sequence[str | int]) -> object:
-    section, key = loc
-    within = content.get(str(section))
-    return within.get(key) if isinstance(within, dict) else None
 
 
 def _with_counts(given: Given) -> Given:

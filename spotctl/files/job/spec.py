@@ -322,7 +322,10 @@ class LocalMarket:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image of cloud machines; `auto`, the default, is Ubuntu, with drivers on machines with GPUs."""
+    """The image of cloud machines; `auto`, the default, is Ubuntu, with drivers on machines with GPUs.
+
+    The job runs directly on the machine, or in a `container`.
+    """
 
     ami: str | None = key(forms.IMAGE, "On AWS: an image id, or auto.", "ami-0123456789abcdef0")
     gcp: str | None = key(
@@ -336,6 +339,12 @@ class Image:
         "canonical:ubuntu-24_04-lts:server:latest",
     )
     disk_gib: int | None = key(forms.DISK, "Size of a machine's disk.", 100)
+    container: str | None = key(forms.CONTAINER, "Container image in which the job runs.", "ghcr.io/me/train:1")
+    login: str | None = key(
+        forms.VARIABLE,
+        "One of secrets, with USER:PASSWORD for the container's registry; the container does not get it.",
+        "REGISTRY_LOGIN",
+    )
 
     def of(self, cloud: str) -> str | None:
         """The image on a cloud; None leaves the choice to its provider."""

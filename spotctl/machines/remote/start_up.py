@@ -24,6 +24,7 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     told = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
     values = {
         "@USER@": USER,
+        "@CONTAINERS@": "yes" if request.containers else "",
         "@CLOUD@": shlex.quote(cloud),
         "@LEASE_UNTIL@": str(request.lease_until // 1_000_000),
         "@LEASE_SECONDS@": str(max(request.lease_until - now, 0) // 1_000_000),

@@ -88,6 +88,21 @@ if [ -d /etc/ssh/sshd_config.d ]; then
   printf 'ClientAliveInterval 10\nClientAliveCountMax 3\n' >/etc/ssh/sshd_config.d/90-$user.conf
   systemctl reload ssh 2>/dev/null || kill -HUP "$(cat /run/sshd.pid 2>/dev/null)" 2>/dev/null || :
 fi
+if [ -n "@CONTAINERS@" ]; then
+  # The job says clearly that podman is missing, if it cannot be installed.
+  command -v podman >/dev/null || {
+    export DEBIAN_FRONTEND=noninteractive
+    apt="apt-get -o DPkg::Lock::Timeout=300 -qy"
+    if command -v apt-get >/dev/null; then $apt update && $apt install podman crun uidmap
+    else dnf install -qy podman crun shadow-utils; fi
+  }
+  if command -v newuidmap >/dev/null && ! grep -q "^$user:" /etc/subuid; then
+    usermod --add-subuids 1000000-1065535 --add-subgids 1000000-1065535 $user
+  fi
+  if command -v nvidia-ctk >/dev/null; then
+    mkdir -p /etc/cdi && nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
+  fi
+fi
 key=/etc/ssh/ssh_host_ed25519_key
 [ -s $key.pub ] || ssh-keygen -q -t ed25519 -N '' -f $key
 say "host key $(cut -d' ' -f1,2 $key.pub)"

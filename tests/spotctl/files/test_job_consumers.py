@@ -15,8 +15,6 @@ import pytest
 from pricing_data.market import Market
 from spotctl.config import Settings
 from spotctl.errors import BadRequest
-from spotctl.files.job.checks import UNSUPPORTED
-from spotctl.files.job.problems import Problem
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import Command, JobSpec, Parallel
@@ -212,6 +210,7 @@ ORDERED = {
     "image.ami": ("aws", "image: {ami: ami-1}"),
     "image.gcp": ("gcp", "image: {gcp: projects/mine/global/images/one}"),
     "image.azure": ("azure", "image: {azure: 'canonical:ubuntu:server:latest'}"),
+    "image.container": ("aws", "image: {container: app}"),
     "image.disk_gib": ("aws", "image: {disk_gib: 100}"),
     "identity": ("gcp", "identity: {gcp: trainer}"),
 }
@@ -275,6 +274,8 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
+    # tests/spotctl/machines/remote/test_container.py pulls an image with a login.
+    elsewhere += ["image.login"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel)]
     consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]
@@ -283,11 +284,13 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     assert sorted(keys(found, found)) == sorted(consumed)
 
 
-@pytest.mark.parametrize("problem", UNSUPPORTED)
-def test_a_key_that_nothing_reads_yet_is_refused(problem: Problem) -> None:
-    section, key = problem.loc
-    with pytest.raises(BadRequest, match=f"job.yaml:8: {section}.{key}: cannot be set yet: .*; remove it"):
-        loads(f"{TRAINING}{section}: {{{key}: x}}\n", Path("job.yaml"))
+def test_a_container_that_a_job_cannot_have_is_refused() -> None:
+    with pytest.raises(BadRequest, match=r"image\.container: is for commands and for trainings on clouds"):
+        loads(f"{TRAINING}image: {{container: app}}\n", Path("job.yaml"))
+    with pytest.raises(BadRequest, match=r"image\.login: A is not one of secrets"):
+        loads(f"{COMMAND}image: {{container: app, login: A}}\n", Path("job.yaml"))
+    with pytest.raises(BadRequest, match=r"image\.login: is for the registry of a container"):
+        loads(f"{COMMAND}secrets: [A]\nimage: {{login: A}}\n", Path("job.yaml"))
 
 
 @pytest.mark.parametrize("line", ["image: {disk_gib: 100}", "identity: {aws: trainer}"])
@@ -300,9 +303,3 @@ def test_an_identity_is_for_a_cloud_of_the_job() -> None:
     text = TRAINING.replace("clouds: [local]", "clouds: [aws]")
     with pytest.raises(BadRequest, match=r"job.yaml:8: identity.gcp: is not one of clouds: \[aws\]; remove it"):
         loads(f"{text}identity: {{gcp: trainer}}\n", Path("job.yaml"))
-
-
-def test_logs_of_earlier_versions_hold_keys_that_are_refused_now() -> None:
-    spec = loads(TRAINING, Path("job.yaml"))
-    before = {**written(spec), "image": {"container": "mine"}}
-    assert restored(before, Path("log")) == spec

@@ -223,8 +223,8 @@ ADDED = [
     ("data: {a: /x}\nenv: {DATA_A: /y}", "10: data.a: sets $DATA_A, as env or secrets do; choose another name"),
     ("image: {disk_gib: 2}", "10: image.disk_gib: 2 is too small; expected a whole number from 8 to 65536"),
     (
-        "image: {container: x}",
-        "10: image.container: cannot be set yet: jobs run outside of containers; remove it",
+        "image: {container: 'app --privileged'}",
+        "10: image.container: 'app --privileged' does not fit; expected a container image such as ghcr.io/me/train:1",
     ),
     ("identity: {azure: me}", "10: identity.azure: is not one of clouds: [aws, gcp]; remove it"),
     (

@@ -1,0 +1,200 @@
+"""Runs a payload in a container: `python -m spotctl.agent.container CONTAINER COMMAND...` becomes podman.
+
+podman runs without root's rights. Root in the container is the user that payloads have outside, so files have the same
+owner on both sides. The job's folders have the same paths as outside, and the network is the machine's. The payload's
+variables reach the container in a file without a name: they are in no argument, and in no file that podman keeps.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spotctl.agent import layout
+from spotctl.agent.devices import container_options
+from spotctl.agent.errors import AgentError, BrokenProtocol, ContainerRefused
+from spotctl.agent.processes import MARK
+
+NO_CONTAINER = 78
+"""The exit code if there can be no container: EX_CONFIG. Another machine would not help."""
+
+_PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
+_ENVIRONMENT = 3
+_OF_PODMAN = {"HOME", "LANG", "PATH", "TMPDIR", "USER", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
+_CODE = f"{layout.ROOT}/code"
+_MEMORY = Path("/dev/shm")  # noqa: S108 - shared memory, not a predictable file
+
+_ENTRY = f"""\
+. /proc/self/fd/{_ENVIRONMENT}
+exec {_ENVIRONMENT}<&-
+on='told=1; trap "" TERM; kill -s TERM 0; trap "$on" TERM' told=
+trap "$on" TERM
+"$@" &
+child=$!
+while :; do wait $child; code=$?; [ "$told" ] || exit $code; told=; done
+"""
+"""The container's first process. The kernel gives it no signal that it does not handle, and podman gives signals to no
+other process: it passes SIGTERM on to the whole group, as the payload's group gets it outside of a container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An image, and what the payload needs besides the variables `SPOTCTL_*`: names of variables, and folders.
+
+    `login` names the variable with USER:PASSWORD for the image's registry; the container does not get it.
+    """
+
+    image: str
+    login: str = ""
+    variables: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, text: str) -> Container:
+        """BrokenProtocol: the text is not a container."""
+        try:
+            values = json.loads(text)
+            return cls(values["image"], values["login"], tuple(values["variables"]), tuple(values["folders"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise BrokenProtocol(f"{text[:60]!r} is not a container: {error}") from error
+
+    def runs(self, python: str, command: Sequence[str]) -> list[str]:
+        """The command in the container, as a command outside of it. `-P`: the job's files replace no module of ours."""
+        return [python, "-P", "-m", "spotctl.agent.container", json.dumps(asdict(self)), *command]
+
+
+def full_name(image: str) -> str:
+    """The image's name with its registry: without one, Docker's."""
+    first, slash, _ = image.partition("/")
+    if slash and (first == "localhost" or "." in first or ":" in first):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
+    """Pulls the image unless it is here. ContainerRefused: it cannot be pulled, or does not run here."""
+    image = full_name(container.image)
+    if _podman(environment, "image", "exists", image).returncode != 0:
+        with _credentials(container, image, environment) as options:
+            pulled = _podman(environment, "pull", "--quiet", *options, image)
+        if pulled.returncode != 0:
+            reason = _last_line(pulled.stderr).removeprefix("Error: ")
+            cure = "correct the value of the login" if container.login else "correct the name, or add image.login"
+            raise ContainerRefused(f"image.container {image}: cannot be pulled: {reason}; {cure}")
+    built_for = _podman(environment, "image", "inspect", "--format", "{{.Architecture}}", image).stdout.strip()
+    here = _PROCESSORS.get(platform.machine(), platform.machine())
+    if built_for and built_for != here:
+        raise ContainerRefused(
+            f"image.container {image}: it is for {built_for} processors, and this machine has {here}; name an image for"
+            f" {here}, or other resources.types"
+        )
+
+
+def podman_words(
+    container: Container, command: Sequence[str], environment: Mapping[str, str], folder: str
+) -> list[str]:
+    """The command line that runs the command in `folder`. It holds no value of a variable except the mark's."""
+    own = Path(environment[MARK])
+    folders = [folder, str(own / "job"), str(own / "work"), str(_MEMORY), *container.folders]
+    code = Path(__file__).parents[2]
+    return [
+        *("podman", "--log-level=error", "run", "--rm", "--pull=never", "--user=0", "--entrypoint=/bin/sh"),
+        *("--network=host", "--cgroups=disabled", "--log-driver=none", "--security-opt=label=disable"),
+        *(f"--preserve-fds={_ENVIRONMENT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
+        *(f"--volume={one}:{one}" for one in dict.fromkeys(folders) if Path(one).exists()),
+        *(f"--volume={code / name}:{_CODE}/{name}:ro" for name in ("spotctl", "agileml")),
+        *(f"--volume={one}:{one}:ro" for one in _packages(environment)),
+        *container_options(),
+        *(full_name(container.image), "-c", _ENTRY, "spotctl", *command),
+    ]
+
+
+def exports(container: Container, environment: Mapping[str, str]) -> str:
+    """What the container's shell reads: the payload's variables, and where our code is."""
+    passed = {
+        name: value
+        for name, value in environment.items()
+        if (name.startswith("SPOTCTL_") or name in container.variables) and name != container.login
+    }
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(passed.items())]
+    code = shlex.quote(":".join((_CODE, *_packages(environment))))
+    return "".join([*lines, f'export PYTHONPATH={code}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'])
+
+
+def _packages(environment: Mapping[str, str]) -> list[str]:
+    """The folder of packages that the launcher copied for a training's nodes; it comes after that of our code."""
+    paths = environment.get("PYTHONPATH", "").split(":")[1:]
+    return [path for path in paths if path.startswith(f"{layout.BUNDLES}/")]
+
+
+@contextmanager
+def _credentials(container: Container, image: str, environment: Mapping[str, str]) -> Iterator[list[str]]:
+    """The options for a registry with a login. Its file is in memory, for its owner alone, until the pull has ended."""
+    if not container.login:
+        yield []
+        return
+    packed = base64.b64encode(environment.get(container.login, "").encode()).decode()
+    with tempfile.NamedTemporaryFile("w", dir=_MEMORY if _MEMORY.is_dir() else None) as file:
+        json.dump({"auths": {image.partition("/")[0]: {"auth": packed}}}, file)
+        file.flush()
+        yield [f"--authfile={file.name}"]
+
+
+def _podman(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """To files, because a process that podman leaves behind would hold pipes open. ContainerRefused: it is missing."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        try:
+            code = subprocess.run(
+                ["podman", "--log-level=error", *words],  # noqa: S607 - whichever the machine has
+                env=_environment(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                check=False,
+            ).returncode
+        except FileNotFoundError:
+            raise ContainerRefused(
+                "image.container: this machine has no podman, and it could not be installed; use an image of the cloud"
+                " that has podman and uidmap, or remove image.container"
+            ) from None
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """podman's own: without the payload's variables, which it would store, and without the mark of payloads."""
+    return {name: value for name, value in environment.items() if name in _OF_PODMAN or name.lower().endswith("_proxy")}
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
+
+
+def main(words: Sequence[str]) -> int:
+    """Becomes podman. Returns only if there can be no container."""
+    try:
+        container = Container.from_json(words[0])
+        ensure_image(container, os.environ)
+    except AgentError as error:
+        print(f"spotctl: {error}", file=sys.stderr)  # noqa: T201
+        return NO_CONTAINER
+    file = os.memfd_create("environment", 0)
+    os.write(file, exports(container, os.environ).encode())
+    os.dup2(file, _ENVIRONMENT)
+    line = podman_words(container, words[1:], os.environ, str(Path.cwd()))
+    return os.execvpe(line[0], line, _environment(os.environ))  # noqa: S606
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
