@@ -3,6 +3,9 @@
 Each row plans one job at random moments of a market with what was known then, and runs the plan's decision object on
 what really followed. Coverage is the share of outcomes between P10 and P90 (80% if the forecast is right); the pinball
 loss of P10, P50 and P90 is compared with that of the same quantiles of past runs of the job in that market.
+
+Runs that overlap have much in common, so `apart` says how many of them follow one after the other: with ten of these,
+the coverage of a correct forecast is 80% give or take 13 points.
 """
 
 from __future__ import annotations
@@ -108,7 +111,7 @@ def score(found: Sequence[Checked], spreads: Sequence[Spread], values: Floats, o
     """The score of one figure. A run counts as past once it has ended."""
     stated = np.array([[one.quantile(level) for level in (LOW, 0.5, HIGH)] for one in spreads])
     covered = float(np.mean((stated[:, 0] <= values) & (values <= stated[:, 2])))
-    ends = np.array([one.at + one.outcome.hours * HOUR for one in found])
+    ends = np.array([_end(one) for one in found])
     rows, past = [], []
     for i, one in enumerate(found):
         seen = of[ends <= one.at]
@@ -135,18 +138,37 @@ def _inside(spread: Spread, value: float) -> float:
     return max(min(upto, HIGH) - max(below, LOW), 0.0) / (upto - below)
 
 
+def apart(found: Sequence[Checked]) -> int:
+    """How many of the runs, at most, begin once the one before has ended."""
+    count, free = 0, 0.0
+    for one in sorted(found, key=_end):
+        if one.at >= free:
+            count, free = count + 1, _end(one)
+    return count
+
+
+def _end(one: Checked) -> float:
+    return one.at + one.outcome.hours * HOUR
+
+
+def _mean(spread: Spread) -> float:
+    return float(spread.values @ spread.weights)
+
+
 def row(world: World, hours: float, count: int) -> str:
     """One line of the table."""
     found = checked(world, hours, count)
     if len(found) < 2:
-        return f"{world.name:52} {hours:4g} h  no plan could be made"
+        return f"{world.name:57} {hours:4g} h  no plan could be made"
     usd, took = (np.array([getattr(one.outcome, name) for one in found]) for name in ("usd", "hours"))
     cost = score(found, [one.forecast.usd for one in found], usd, usd)
     time_ = score(found, [one.forecast.hours for one in found], took, took)
     expected = np.array([one.forecast.usd.median for one in found])
+    mean = usd.mean() / np.mean([_mean(one.forecast.usd) for one in found])
     return (
-        f"{world.name:52} {hours:4g} {len(found):5} {cost.covered:9.0%} {cost.pit:8.0%} {cost.gain:8.0%}"
-        f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} {np.median(usd / expected):8.2f}"
+        f"{world.name:57} {hours:4g} {len(found):5} {apart(found):5}"
+        f" {cost.covered:9.0%} {cost.pit:8.0%} {cost.gain:8.0%}"
+        f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} {np.median(usd / expected):8.2f} {mean:6.2f}"
         f" {np.mean([one.cpu_seconds for one in found]):6.2f}"
     )
 
@@ -194,8 +216,8 @@ def launches(count: int) -> str:
 
 
 HEADER = (
-    f"{'market':52} {'job h':>4} {'runs':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} {'hours in':>9} {'by rank':>8}"
-    f" {'loss':>8} {'paid/exp':>8} {'cpu s':>6}"
+    f"{'market':57} {'h':>4} {'runs':>5} {'apart':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} {'hours in':>9}"
+    f" {'by rank':>8} {'loss':>8} {'paid/exp':>8} {'means':>6} {'cpu s':>6}"
 )
 
 

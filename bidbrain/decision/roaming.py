@@ -8,8 +8,10 @@ of the new ones are granted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy
 from bidbrain.strategies.regions_knowledge import Floats, Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
+
+_ALIKE = 1e-9
 
 LOOK_AROUND = 30 * MINUTE
 """How often a gang that runs compares its market with the others."""
@@ -36,7 +40,29 @@ class GangNow:
     look: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """What does not change of the markets, by zone; `zones` has the number of each market, the first where there are
+    several."""
+
+    zones: Mapping[Market, int]
+    regions: tuple[str, ...]
+    names: tuple[str, ...]
+    nu: Floats
+    on_demand: Floats
+
+    @classmethod
+    def of(cls, offers: Sequence[Offer]) -> _Columns:
+        return cls(
+            {offer.market: zone for zone, offer in reversed([*enumerate(offers)])},
+            regions_of(offers),
+            tuple(_named(offer.market) for offer in offers),
+            np.array([offer.nu for offer in offers]),
+            np.array([offer.on_demand for offer in offers]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Roaming:
     """The markets of a gang, the price of sending a GB from one to another, and what their prices had shown."""
 
@@ -50,6 +76,10 @@ class Roaming:
         """The same for a job that begins later, or earlier, and then knows as much."""
         known = replace(self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR)
         return replace(self, known=known, strategy=RegionsStrategy(), _folded={})
+
+    @cached_property
+    def _columns(self) -> _Columns:
+        return _Columns.of(self.offers)
 
     def decide(self, situation: Situation, gang: GangNow) -> Decision:
         """Whether the gang stays, starts elsewhere, or waits; looked at again after a while."""
@@ -74,13 +104,14 @@ class Roaming:
     def last_resort(self, situation: Situation, planned: Rent) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""
         hours = situation.work_left / (planned.machines * planned.offer.nu) / HOUR
-        alike = [zone for zone, offer in enumerate(self.offers) if abs(offer.nu - planned.offer.nu) < 1e-9]
-
-        def usd(zone: int) -> float:
-            machines = self.offers[zone].on_demand / NANOS_PER_DOLLAR * planned.machines * hours
-            return machines + self.move_to_usd(situation, self.offers[zone])
-
-        return Rent(self.offers[min(alike, key=usd)], planned.machines, None) if alike else planned
+        columns = self._columns
+        usd = columns.on_demand / NANOS_PER_DOLLAR * planned.machines * hours
+        saved = situation.saved
+        if saved is not None and (home := self._zone(saved.market)) is not None:
+            usd += self.usd_per_gb[home] * saved.gigabytes
+        usd[np.abs(columns.nu - planned.offer.nu) >= _ALIKE] = inf
+        cheapest = int(usd.argmin())
+        return planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
 
     def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
         """What sending a checkpoint from one market to another costs."""
@@ -100,15 +131,16 @@ class Roaming:
         known = self._known(situation.looks())
         if running is not None and running.spot:
             known = known.observed(running.zone, now / HOUR, up=True)
-        slower = np.array([gang.nu / offer.nu for offer in self.offers])
+        columns = self._columns
+        slower = gang.nu / columns.nu
         saved = situation.saved
         # A checkpoint that is on its way counts as there: a gang that has just moved does not move back for it.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
         return RegionsSituation(
             now=now / HOUR,
-            regions=regions_of(self.offers),
+            regions=columns.regions,
             spot=np.array([situation.price(offer) for offer in self.offers]) * slower * per_hour,
-            on_demand=np.array([offer.on_demand for offer in self.offers]) * slower * per_hour,
+            on_demand=columns.on_demand * slower * per_hour,
             moving=self.usd_per_gb * (0.0 if saved is None else saved.gigabytes),
             known=known,
             work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
@@ -118,7 +150,7 @@ class Roaming:
             running=running,
             home=home,
             refused=frozenset(zone for zone, offer in enumerate(self.offers) if offer not in open_now),
-            names=tuple(_named(offer.market) for offer in self.offers),
+            names=columns.names,
         )
 
     def _running(self, holdings: Sequence[Holding], nodes: int, now: int) -> Running | None:
@@ -134,7 +166,7 @@ class Roaming:
         return None
 
     def _zone(self, market: Market) -> int | None:
-        return next((zone for zone, offer in enumerate(self.offers) if offer.market == market), None)
+        return self._columns.zones.get(market)
 
     def _known(self, looks: tuple[Look, ...]) -> Known:
         """What was known before, with the job's own looks; what it had seen at its last decision is not read again."""

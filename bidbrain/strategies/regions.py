@@ -234,15 +234,19 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
     """Dollars to the end of the job if it runs on spot in each zone."""
     # Progress at which the machine may be lost, in a few dozen steps that grow.
     work = np.append((1.0 + at.work) ** _GRID[:-1] - 1.0, at.work)
-    places = np.arange(int(by.place.max()) + 1)[:, None]
-    lost = by.plan.lost(places, at.work - work, at.left - at.work - at.delay)[by.place]
+    places, row = np.arange(int(by.place.max()) + 1), by.place
+    slack: Floats | float = at.left - at.work - at.delay
     delay, hours = np.full(len(at.regions), at.delay), np.tile(at.delay + work, (len(at.regions), 1))
     move, running = at.moves_usd.copy(), at.running
     if running is not None and running.spot:
         zone, longer = running.zone, 1 / at.share
-        slack = np.maximum(at.slack - work * (longer - 1), 0.0)
-        lost[zone] = by.plan.lost(int(by.place[zone]), at.work - work, slack)
         delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
+        # It has other slack, and therefore a row of its own.
+        row = np.where(np.arange(row.size) == zone, places.size, row)
+        places = np.append(places, by.place[zone])
+        slack = np.full((places.size, work.size), slack)
+        slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
+    lost = by.plan.lost(places[:, None], at.work - work, slack)[row]
     survives = at.known.survivals(at.now, hours)
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
     ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.forecast import checked, score
+from bench.forecast import Checked, apart, checked, score
 from bench.forecast_worlds import shipped
+from bidbrain.forecast.values import Forecast, Spread
+from bidbrain.forecast.windows import Played
+from pricing_data.units import HOUR
 
 
 @pytest.mark.slow
@@ -19,3 +22,12 @@ def test_most_outcomes_lie_in_the_stated_interval() -> None:
     expected = np.array([one.median for one in spreads])
     assert float(np.median(paid / expected)) == pytest.approx(1.0, abs=0.05)
     assert np.std(paid) > 0.05 * np.mean(paid), "the outcomes differ, so that an interval says something"
+
+
+def test_runs_that_overlap_are_not_counted_as_apart() -> None:
+    one = Spread.of(np.ones(1), np.ones(1))
+    forecast = Forecast(one, one, one, (), 0.0, 1, 1.0, "")
+    # From hour 0, 1, 3 and 5, for two hours; and one that lasts longer than all of these.
+    runs = [Checked(at * HOUR, forecast, Played(at * HOUR, (), hours, True), 0.1) for at, hours in
+            ((0, 2.0), (1, 2.0), (3, 2.0), (5, 2.0), (0, 9.0))]  # fmt: skip
+    assert apart(runs) == 3
