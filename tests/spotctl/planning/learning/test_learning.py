@@ -101,17 +101,40 @@ def test_a_run_is_observed_by_hand() -> None:
     assert [cell.hours["c4.xlarge"] for cell in one.cells] == pytest.approx([56 / 60, 100 / 60])
     assert one.machine_hours == pytest.approx(156 / 60)
     (evidence,) = one.evidence
-    assert (evidence.exposure.evictions, evidence.exposure.hours) == (1.0, 4.0)
+    # Two machines of one order for two hours, of which one was taken, count as one machine.
+    assert (evidence.exposure.evictions, evidence.exposure.hours) == (0.5, 2.0)
 
 
 @pytest.mark.parametrize(("price", "counts"), [(50, True), (100, True), (101, False)])
 def test_an_eviction_that_the_price_explains_is_no_hazard(price: int, counts: bool) -> None:
     one = observed(events(SMALL, "evicted", price), no_prices())
     assert one is not None
-    assert one.evidence[0].exposure.evictions == counts
+    assert bool(one.evidence[0].exposure.evictions) == counts
     replayed = observed(events(REPLAYED, "evicted", price), no_prices())
     assert replayed is not None
     assert bool(replayed.evidence) == counts
+
+
+def test_an_order_that_is_evicted_as_a_whole_says_as_much_as_one_machine() -> None:
+    """Large orders would otherwise make a rate look known after one bad hour."""
+
+    def rate(machines: int) -> tuple[float, float, float]:
+        names = [f"m{number}" for number in range(machines)]
+        told: list[Event] = [
+            ev.RunBegan("job", "aws", {"kind": "agileml"}, "", 0),
+            ev.RentIntended(1, SMALL, machines, 100, 400, 4.0, False, AT + HOUR),
+            ev.Rented(1, tuple(ev.Granted(name, AT) for name in names)),
+            *(ev.MachineEnded(name, AT + 2 * HOUR, "evicted") for name in names),
+            ev.Priced(SMALL, "per-second", (AT, AT + 2 * HOUR), (50, 50)),
+            ev.RunEnded("done", "", 77),
+        ]
+        one = observed([LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices())
+        assert one is not None
+        met = hazards((), AT, evidence_of({"job": learned_of(one)}))(SMALL)
+        assert met is not None
+        return met.rate
+
+    assert rate(8) == pytest.approx(rate(1))
 
 
 def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
