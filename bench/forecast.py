@@ -4,6 +4,8 @@ Each row plans one job at random moments of a market with what was known then, a
 what really followed. Coverage is the share of outcomes between P10 and P90 (80% if the forecast is right); the pinball
 loss of P10, P50 and P90 is compared with that of the same quantiles of past runs of the job in that market.
 
+Evictions in the runs before it are known to a forecast, as those of earlier launches are to a plan.
+
 Runs that overlap have much in common, so `apart` says how many of them follow one after the other: with ten of these,
 the coverage of a correct forecast is 80% give or take 13 points.
 """
@@ -18,19 +20,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
 from bench.forecast_worlds import World, availability_records, price_records, shipped
+from bidbrain.billing import End
+from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.path import Floats
+from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.calibrated import pinball
 from bidbrain.forecast.values import HIGH, LOW, Forecast, Spread
-from bidbrain.forecast.windows import Played, play, with_luck
+from bidbrain.forecast.windows import Played, played_of, run_from, with_luck
 from bidbrain.replay.market import DrawnLives, MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -51,12 +55,13 @@ LEAST_PAST = 10
 
 @dataclass(frozen=True)
 class Checked:
-    """A forecast and what happened."""
+    """A forecast and what happened; `evidence` of evictions is known to forecasts once the run has ended."""
 
     at: int
     forecast: Forecast
     outcome: Played
     cpu_seconds: float
+    evidence: tuple[Evidence, ...] = ()
 
 
 def checked(world: World, hours: float, count: int) -> list[Checked]:
@@ -65,31 +70,47 @@ def checked(world: World, hours: float, count: int) -> list[Checked]:
     future = dict(zip(world.table.markets, world.table, strict=True))
     latest = world.end - round(4 * hours * HOUR) - 8 * HOUR
     moments = np.sort(chance.integers(world.begin, max(latest, world.begin + 1), count)).tolist()
-    return list(chain.from_iterable(_checked(world, hours, at, future) for at in moments))
+    found, met = list[Checked](), list[tuple[float, Evidence]]()
+    for at in moments:
+        seen = tuple(evidence for end, evidence in met if end <= at)
+        one = _checked(replace(world, evidence=world.evidence + seen), hours, at, future)
+        if one is not None:
+            found.append(one)
+            met += ((_end(one), evidence) for evidence in one.evidence)
+    return found
 
 
-def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]) -> Iterator[Checked]:
+def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]) -> Checked | None:
+    """A forecast and what followed; None where no plan can be made."""
     known = PlanningInputs(MarketSnapshot.of(world.table, world.catalog, at), world.hazard)
     try:
         planned = plan([Job(world.spec, hours=hours)], known)[0]
     except SpotctlError:
-        return
+        return None
     before = time.process_time()
     forecast = forecast_of(planned, {market: one.until(at) for market, one in world.capacities.items()})
     spent = time.process_time() - before
-    outcome = realized(planned, world, future)
-    yield Checked(at, forecast, outcome, spent)
+    outcome, evidence = realized(planned, world, future)
+    return Checked(at, forecast, outcome, spent, evidence)
 
 
-def realized(planned: JobPlan, world: World, future: Mapping[Market, PriceSeries]) -> Played:
-    """The plan's decision object in what really followed."""
+def realized(
+    planned: JobPlan, world: World, future: Mapping[Market, PriceSeries]
+) -> tuple[Played, tuple[Evidence, ...]]:
+    """The plan's decision object in what really followed, and what that shows of evictions that no price explains."""
     at = planned.at
     luck = np.random.default_rng(at % 2**31).normal(size=2).tolist()
     job = with_luck(forecast_job(planned), *luck)
     end = min(future[offer.market].last for offer in job.offers)
     histories = {offer.market: future[offer.market].window(at, end) for offer in job.offers}
     lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None
-    return play(job, MarketReplay(histories.values(), world.capacities, lives), histories, at)[0]
+    run, _ = run_from(job, MarketReplay(histories.values(), world.capacities, lives), histories, at)
+    orders = (one for one in run.tenures if one.rent.bid is not None and one.rent.offer.market in world.mortality)
+    met = tuple(
+        Evidence(one.rent.offer.market, Exposure(float(one.ended is End.EVICTED), (one.end - one.start) / HOUR))
+        for one in orders
+    )
+    return played_of(run, job, histories, at), met
 
 
 @dataclass(frozen=True)

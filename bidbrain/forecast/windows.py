@@ -147,6 +147,14 @@ def play(
     job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int
 ) -> tuple[Played, int]:
     """The run of a job that is launched at a moment of a market, and the number of its decisions."""
+    run, decisions = run_from(job, market, histories, start)
+    return played_of(run, job, histories, start), decisions
+
+
+def run_from(
+    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int
+) -> tuple[Run, int]:
+    """What a job does that is launched at a moment of a market, and the number of its decisions."""
     decider = UnderLiveRules(job.decider(start))
     first = start + job.times.order
     budget = None
@@ -164,10 +172,14 @@ def play(
         scaling=job.scaling,
         saved_gb=job.saved_gb,
     )
-    run = run_job(replayed, decider, market, job.overheads, job.recovery)
+    return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions
+
+
+def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries], start: int) -> Played:
+    """The bill of a run, and how long it took."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     finished = run.end is not None or job.timed
-    return Played(start, bills_of(run, job, histories), (ended - start) / HOUR, finished), decider.decisions
+    return Played(start, bills_of(run, job, histories), (ended - start) / HOUR, finished)
 
 
 def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from bench.forecast import Checked, apart, checked, score
-from bench.forecast_worlds import shipped
+from bench.forecast_worlds import World, job, shipped
+from bidbrain.eviction.hazard import Evidence
+from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.values import Forecast, Spread
 from bidbrain.forecast.windows import Played
-from pricing_data.units import HOUR
+from bidbrain.replay.market import Mortality
+from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
+from pricing_data.market import Market
+from pricing_data.store.table import PriceTable
+from pricing_data.units import DAY, HOUR, parse_time
 
 
 @pytest.mark.slow
@@ -31,3 +37,20 @@ def test_runs_that_overlap_are_not_counted_as_apart() -> None:
     runs = [Checked(at * HOUR, forecast, Played(at * HOUR, (), hours, True), 0.1) for at, hours in
             ((0, 2.0), (1, 2.0), (3, 2.0), (5, 2.0), (0, 9.0))]  # fmt: skip
     assert apart(runs) == 3
+
+
+def test_evictions_of_earlier_runs_are_known_to_later_forecasts() -> None:
+    """One eviction in 20 hours was recorded; in truth a machine goes every half hour."""
+    market, begin = Market("aws", "us-west-2", "us-west-2a", "p3.2xlarge"), parse_time("2023-01-01")
+    table = PriceTable((market,), np.array([0, 2]), np.array([begin, begin + 20 * DAY]), np.array([10**9, 10**9]))
+    catalog = Catalog(
+        (InstanceType("aws", "p3.2xlarge", 8, 61.0, "V100", 1),),
+        (OnDemandPrice("aws", "us-west-2", "p3.2xlarge", "linux", begin, 3 * 10**9, "a list"),),
+    )
+    world = World(
+        "deadly", table, catalog, job("aws", ("p3.2xlarge",)), begin + 2 * DAY, begin + 20 * DAY,
+        {market: Mortality(2.0)}, (Evidence(market, Exposure(1.0, 20.0)),),
+    )  # fmt: skip
+    first, *_, last = checked(world, 2.0, 4)
+    assert "evictions drawn at 0.05 per" in first.forecast.basis
+    assert last.forecast.hours.likely[1] > first.forecast.hours.likely[1]
