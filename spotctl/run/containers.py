@@ -12,7 +12,7 @@ from spotctl.files.job.spec import JobSpec
 
 _NEEDED = "cloudpickle, cryptography, msgspec, numpy"
 _CHECK = f"""\
-if ! why=$(python3 -c "import sys; assert sys.version_info[:2] == ($1), sys.version; import {_NEEDED}" 2>&1); then
+if ! why=$(python3 -c "import sys; assert sys.version.startswith('$1.'), sys.version; import {_NEEDED}" 2>&1); then
   why=$(echo "$why" | tail -n 1)
   echo "spotctl: image.container: a training's nodes need Python $1 and glibc in the image: $why" >&2
   exit {NO_CONTAINER}
@@ -30,7 +30,7 @@ def container_of(spec: JobSpec) -> Container | None:
 
 def checked(node: Sequence[str]) -> list[str]:
     """A training's node, which needs the packages of this computer, and so the same Python."""
-    return ["/bin/sh", "-c", _CHECK, "check", f"{sys.version_info.major}, {sys.version_info.minor}", *node]
+    return ["/bin/sh", "-c", _CHECK, "check", f"{sys.version_info.major}.{sys.version_info.minor}", *node]
 
 
 def check_podman(spec: JobSpec) -> None:

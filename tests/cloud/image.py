@@ -51,7 +51,7 @@ echo $! >/run/shutdown.pid
 _CONTAINERS = {
     "containers.conf": "[containers]\ncgroups = 'disabled'\n",
     # Not as an overlay on the overlay that the machine's root is.
-    "storage.conf": "[storage]\ndriver = 'vfs'\n",
+    "storage.conf": "[storage]\ndriver = 'vfs'\nrunroot = '/run/containers'\ngraphroot = '/var/lib/containers'\n",
     "registries.conf.d/test.conf": "[[registry]]\nprefix = '*.test'\ninsecure = true\n",
 }
 
