@@ -99,7 +99,6 @@ class RunnerMachine:
 
     def start(self, start: RunnerStart) -> None:
         """Starts the service; the secrets go to its standard input. RunnerLost: it does not start."""
-        self.note("starting the runner")
         service = (
             f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
             f" {layout.PYTHON} -s -S -m spotctl.remote_runner.service"

@@ -209,6 +209,7 @@ class _Move:
             kept = self._given.settings.home / "machines" / "archives"
             target.install(RunnerArchives.packed(spec.workdir, self._environment.rendezvous, kept, cloud), home)
             LogCopier(self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0).copy()
+        self._given.note("starting the runner")
         target.start(RunnerStart(spec.name, run, self.place.location, machine, secrets_of(spec)))
 
 

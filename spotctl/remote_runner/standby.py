@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from spotctl.config import Settings
 
 LOOK_SECONDS = 15.0
+LOOKS_PER_CHECK = 4
+"""The standby's machine is asked less often whether the standby still runs there: each time is a connection."""
 
 
 def host_of(state: RunState, runner: str, now_on: str | None) -> str | None:
@@ -73,6 +75,8 @@ class StandbyKeeper:
     def __init__(self, start: RunnerStart, settings: Settings, note: Callable[[str], None]) -> None:
         self._start, self._settings, self._note = start, settings, note
         self._now_on: str | None = None
+        self._target: RunnerMachine | None = None
+        self._looks = 0
 
     def run(self, stop: threading.Event) -> None:
         """Looks after the standby until `stop` is set. A failure is noted, and the next look tries again."""
@@ -86,11 +90,27 @@ class StandbyKeeper:
         with EventLog(Paths(self._settings.home).log) as log:
             state = fold(log.of_run(self._start.run))
         wanted = None if state.stopping is not None else host_of(state, self._start.machine, self._now_on)
-        if wanted is not None and wanted != self._now_on:
-            self._install(state, wanted)
+        self._looks += 1
+        if wanted is not None and (wanted != self._now_on or self._target is None):
+            self._target = None
+            self._target = self._installed(state, wanted)
+        elif wanted is not None and self._looks % LOOKS_PER_CHECK == 0:
+            self._check(wanted)
         self._now_on = wanted
 
-    def _install(self, state: RunState, machine: str) -> None:
+    def _check(self, machine: str) -> None:
+        """Starts the standby again if it has died; one that runs ignores this. If that fails, it is installed again."""
+        target, self._target = self._target, None
+        assert target is not None
+        target.start(self._start_on(machine))
+        self._target = target
+
+    def _start_on(self, machine: str) -> RunnerStart:
+        return RunnerStart(
+            self._start.job, self._start.run, self._start.location, machine, self._start.secrets, standby=True
+        )
+
+    def _installed(self, state: RunState, machine: str) -> RunnerMachine:
         assert state.began is not None
         home, run = self._settings.home, self._start.run
         spec = restored(state.began.spec, home)
@@ -100,6 +120,6 @@ class StandbyKeeper:
             copy = Path(scratch) / "home"
             copied_home(self._settings, run, JOB, copy)
             target.install(RunnerArchives.received(), copy)
-        target.start(
-            RunnerStart(self._start.job, run, self._start.location, machine, self._start.secrets, standby=True)
-        )
+        self._note("starting the standby")
+        target.start(self._start_on(machine))
+        return target
