@@ -22,6 +22,7 @@ from spotctl.quotas import Quota, QuotaUnit
 from spotctl.wall_clock import wall_us
 
 _AUTHORIZATION_VERSION = "2022-04-01"
+_ON_DEMAND_QUOTA = "cores"
 _ANY_LOCATION = "eastus"
 
 
@@ -37,7 +38,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         )
     )
     yield from _permissions(session)
-    yield _quota(session, settings)
+    yield from _quotas(session, settings)
     yield _identity(session, settings.azure.identity)
 
 
@@ -60,7 +61,7 @@ def _matches(patterns: Sequence[str], action: str) -> bool:
     return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _quota(session: AzureSession, settings: Settings) -> Finding:
+def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
     location = os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_LOCATION
     call = ApiCall(f"Azure quotas in {location}", "Microsoft.Compute/locations/usages/read")
     pages = session.pages(call, lambda compute: compute.usage.list(location))
@@ -68,8 +69,9 @@ def _quota(session: AzureSession, settings: Settings) -> Finding:
     limit = limits.get(SPOT_QUOTA)
     if limit is not None:
         account_quotas.keep(settings, [Quota("azure", location, None, int(limit), QuotaUnit.VCPUS)], wall_us())
-    cure = "request more in the Azure portal under Quotas: Total Regional Spot vCPUs"
-    return quota("azure", f"spot quota in {location}", None if limit is None else float(limit), cure)
+    for what, value, title in (("spot", limit, "Spot vCPUs"), ("on-demand", limits.get(_ON_DEMAND_QUOTA), "vCPUs")):
+        cure = f"request more in the Azure portal under Quotas: Total Regional {title}"
+        yield quota("azure", f"{what} quota in {location}", value, cure)
 
 
 def _identity(session: AzureSession, identity: str | None) -> Finding:

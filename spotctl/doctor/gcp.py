@@ -12,7 +12,7 @@ from spotctl.config import Settings
 from spotctl.doctor import policies, verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
-from spotctl.machines.gcp.quotas import spot_quotas, spot_vcpus
+from spotctl.machines.gcp.quotas import on_demand_vcpus, spot_quotas, spot_vcpus
 from spotctl.wall_clock import wall_us
 
 
@@ -27,7 +27,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     )
     with GcpSession(access) as session:
         yield from _permissions(session)
-        yield _quota(session, settings)
+        yield from _quotas(session, settings)
 
 
 def _permissions(session: GcpSession) -> Iterator[Finding]:
@@ -38,12 +38,16 @@ def _permissions(session: GcpSession) -> Iterator[Finding]:
     yield permissions("gcp", [one for one in policies.GCP if one not in granted], len(policies.GCP))
 
 
-def _quota(session: GcpSession, settings: Settings) -> Finding:
+def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
+    """Of the region with the highest quota of spot machines."""
     call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
     pages = session.pages(call, "Regions", {"project": session.project})
     regions = [region for page in pages for region in page]
     account_quotas.keep(settings, [one for region in regions for one in spot_quotas(region)], wall_us())
-    vcpus = {region.name: float(spot_vcpus(region)) for region in regions}
-    best = max(vcpus, key=lambda name: vcpus[name], default="")
+    best = max(regions, key=spot_vcpus, default=None)
     cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
-    return quota("gcp", f"spot quota in {best or 'no region'}", vcpus.get(best, 0.0), cure)
+    if best is None:
+        yield quota("gcp", "spot quota in no region", 0.0, cure)
+        return
+    yield quota("gcp", f"spot quota in {best.name}", spot_vcpus(best), cure)
+    yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)

@@ -26,6 +26,11 @@ def spot_vcpus(region: Any) -> int:  # noqa: ANN401  # the SDK's messages are no
     return _limit(region, _VCPUS) or 0
 
 
+def on_demand_vcpus(region: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    """How many vCPUs machines on demand may have in a region; None if that is not stated."""
+    return next((int(one.limit) for one in region.quotas if one.metric == _VCPUS), None)
+
+
 def spot_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
     """All that are stated for a region."""
     vcpus = Quota(CLOUD, region.name, None, spot_vcpus(region), QuotaUnit.VCPUS)

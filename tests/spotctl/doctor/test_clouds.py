@@ -169,6 +169,7 @@ def test_gcp(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (ended.code, ended.err) == (0, "")
     one = found(ended, "gcp")
     assert one["spot quota in us-west1"]["told"] == "72 vCPUs"
+    assert one["on-demand quota in us-west1"]["told"] == "24 vCPUs"
     assert {each["level"] for each in one.values()} == {"good"}
 
 
@@ -223,8 +224,10 @@ class AzureSubscription:
         if request.path == f"{root}/Microsoft.Authorization/permissions":
             return Reply.of_json({"value": [{"actions": self.actions, "notActions": self.not_actions}]})
         if request.path == f"{root}/Microsoft.Compute/locations/eastus/usages":
-            name = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
-            return Reply.of_json({"value": [{"name": name, "limit": self.cores, "currentValue": 0, "unit": "Count"}]})
+            limits = {"lowPriorityCores": self.cores, "cores": 350}
+            return Reply.of_json(
+                {"value": [{"name": {"value": name}, "limit": limit} for name, limit in limits.items()]}
+            )
         if request.path == self.identity:
             return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
         return azure_error("NotFound", status=404)
@@ -246,6 +249,7 @@ def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     one = found(ended, "azure")
     assert {each["level"] for each in one.values()} == {"good"}
     assert one["spot quota in eastus"]["told"] == "100 vCPUs"
+    assert one["on-demand quota in eastus"]["told"] == "350 vCPUs"
 
 
 def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
