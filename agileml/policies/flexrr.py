@@ -6,9 +6,9 @@ synchronized: the smallest difference between a message's timer and that of its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Reassignment:
     """The settings of FlexRR, as fractions of a worker's work in a clock (Table 3.1 of the dissertation).
 
     A worker reports its progress at `report_at` of its clock. One that is more than `trigger` behind lends `first`,
-    and `follow_up` times as much whenever that has been begun.
+    and `follow_up` times as much whenever that has been begun. Workers compare themselves with others after each chunk.
+    If they have fewer than `checks` chunks in a clock that is too rarely, and the ends of clocks are reported too.
     """
 
     helpers: int = 4
@@ -24,6 +25,7 @@ class Reassignment:
     trigger: float = 0.2
     first: float = 0.025
     follow_up: float = 2.0
+    checks: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,26 @@ class OtherReported:
     own_progress: float
     own_timer: float
     busy: bool = False
+    pace: float = 0.0
+    """Seconds of a clock at the speed of the other worker's last chunk; 0: it reports the end of its clock."""
+    own_pace: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProgress:
+    """How far this worker is now, and those to which it has lent work that is not finished."""
+
+    progress: float
+    timer: float
+    pace: float
+    busy: Set[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherDeclined:
+    """Another worker has given work back: it is not ahead after all."""
+
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +86,35 @@ class Lend:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """How far another worker was at a time of this worker's timer, and its seconds of a clock."""
+
+    progress: float
+    at: float
+    pace: float
+
+    def ahead(self, own: OwnProgress) -> float:
+        """By how much it is expected to be ahead at the end of its clock, or now if that has passed."""
+        end = ceil(self.progress)
+        until = max(0.0, self.at + (end - self.progress) * self.pace - own.timer)
+        return end - own.progress - (until / own.pace if own.pace else inf)
+
+
+@dataclass(frozen=True, slots=True)
 class FlexRR:
-    """The decisions of one worker; an immutable value. `usual` is its weighted mean time of a clock; 0: unknown."""
+    """The decisions of one worker; an immutable value. `usual` is its weighted mean time of a clock; 0: unknown.
+
+    What others do after a report is expected, until the next one: `heard` has their last reports.
+    """
 
     settings: Reassignment = field(default_factory=Reassignment)
     usual: float = 0.0
     offsets: Mapping[str, float] = field(default_factory=dict)
+    heard: Mapping[str, Heard] = field(default_factory=dict)
 
-    def observe(self, report: ClockTook | OtherReported | OtherBegan) -> tuple[FlexRR, tuple[Lend, ...]]:
+    def observe(
+        self, report: ClockTook | OtherReported | OtherBegan | OtherDeclined | OwnProgress
+    ) -> tuple[FlexRR, tuple[Lend, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         match report:
             case ClockTook():
@@ -79,15 +122,33 @@ class FlexRR:
                 return replace(self, usual=usual), ()
             case OtherBegan():
                 return self, (Lend(report.worker, self.settings.first * self.settings.follow_up),)
+            case OtherDeclined():
+                return self.without(report.worker), ()
+            case OwnProgress():
+                idle = {name: one for name, one in self.heard.items() if name not in report.busy}
+                wanted = [name for name, one in idle.items() if one.ahead(report) > self.settings.trigger]
+                return self, tuple(Lend(name, self.settings.first) for name in wanted)
             case OtherReported():
-                apart = report.own_timer - report.timer
-                offset = min(apart, self.offsets.get(report.worker, inf))
-                behind = report.progress - report.own_progress
-                if self.usual:
-                    behind += (apart - offset) / self.usual
-                asks = behind > self.settings.trigger and not report.busy
-                lends = (Lend(report.worker, self.settings.first),) if asks else ()
-                return replace(self, offsets={**self.offsets, report.worker: offset}), lends
+                return self._compared(report)
+
+    def _compared(self, report: OtherReported) -> tuple[FlexRR, tuple[Lend, ...]]:
+        apart = report.own_timer - report.timer
+        offset = min(apart, self.offsets.get(report.worker, inf))
+        progress = report.progress + ((apart - offset) / self.usual if self.usual else 0.0)
+        ahead = progress - report.own_progress
+        found = replace(self.without(report.worker), offsets={**self.offsets, report.worker: offset})
+        if report.pace:
+            heard = Heard(report.progress, report.own_timer - (apart - offset), report.pace)
+            found = replace(found, heard={**found.heard, report.worker: heard})
+            ahead = max(ahead, heard.ahead(OwnProgress(report.own_progress, report.own_timer, report.own_pace)))
+        asks = ahead > self.settings.trigger and not report.busy
+        return found, (Lend(report.worker, self.settings.first),) if asks else ()
+
+    def without(self, worker: str) -> FlexRR:
+        """Expects nothing of a worker until it reports again."""
+        if worker not in self.heard:
+            return self
+        return replace(self, heard={name: one for name, one in self.heard.items() if name != worker})
 
 
 def help_groups(workers: Sequence[str], helpers: int) -> dict[str, tuple[str, ...]]:

@@ -1,18 +1,8 @@
-"""Messages by which workers measure servers, in jobs that balance the load of their servers."""
+"""How workers report what they measure of servers, in jobs that balance the load of their servers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """To a worker, before a snapshot: the server had its push for `waited` seconds, until the version was complete."""
-
-    epoch: int
-    partition: int
-    version: int
-    waited: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,16 @@ class HelpGroup:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """A worker has done `progress` clocks, counting the part of the current one, when its timer showed `timer`."""
+    """A worker has done `progress` clocks, counting the part of the current one, when its timer showed `timer`.
+
+    At the speed of its last chunk a clock takes it `pace` seconds of work; 0: another report follows at its end.
+    """
 
     epoch: int
     worker: str
     progress: float
     timer: float
+    pace: float
 
 
 @dataclass(frozen=True, slots=True)

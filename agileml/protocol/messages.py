@@ -8,7 +8,7 @@ Version c of a partition is its state after clock c; version 0 is the initial mo
 
 from __future__ import annotations
 
-from agileml.protocol.balancing import Answering, ServerTimed
+from agileml.protocol.balancing import ServerTimed
 from agileml.protocol.deciding import Accept, Contributed, GradientSums
 from agileml.protocol.helping import (
     BegunHelping,
@@ -77,7 +77,6 @@ __all__ = [
     "UNKNOWN_STEP",
     "Accept",
     "Adopted",
-    "Answering",
     "BegunHelping",
     "Broken",
     "CancelHelp",

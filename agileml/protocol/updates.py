@@ -81,6 +81,8 @@ class Snapshot:
     stable: int
     values: Delta
     exact: bool = False
+    waited: float | None = None
+    """Where servers are timed: how long the server had the worker's push, until the version was complete."""
 
 
 @dataclass(frozen=True, slots=True)

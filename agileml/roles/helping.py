@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherReported
+from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherDeclined, OtherReported, OwnProgress
 from agileml.protocol.actions import CONTROLLER, Action, Chunk, Send
 from agileml.protocol.helping import (
     BegunHelping,
@@ -64,6 +64,8 @@ class WorkPace:
     left: int = 0
     seconds: float = 0.0
     computed: int = 0
+    latest: float = 0.0
+    """Seconds of the clock at the speed of the last chunk; 0: unknown."""
     reported: bool = False
 
     @property
@@ -99,6 +101,7 @@ class Helping:
         self.errands.clear()
         self.kept_back.clear()
         self.group, self.pace, self.running = (), WorkPace(), None
+        self.policy = replace(self.policy, heard={})
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -121,13 +124,18 @@ class Helping:
     def forget(self, node: str) -> None:
         """A node leaves: nothing is sent to it any more."""
         self.group = tuple(name for name in self.group if name != node)
+        self.policy = self.policy.without(node)
 
     def _compare(self, report: ProgressReport) -> None:
         if not self.pace.total:
             return
         busy = any(loan.to == report.worker for loan in self.loans.values())
-        seen = OtherReported(report.worker, report.progress, report.timer, self.pace.progress, self.timer(), busy)
-        self.policy, proposals = self.policy.observe(seen)
+        own = self.pace.progress, self.timer()
+        seen = OtherReported(report.worker, report.progress, report.timer, *own, busy, report.pace, self.pace.latest)
+        self._observe(seen)
+
+    def _observe(self, report: OtherReported | OtherBegan | OwnProgress) -> None:
+        self.policy, proposals = self.policy.observe(report)
         self._lend(proposals)
 
     def _go_on(self, message: BegunHelping) -> None:
@@ -137,8 +145,7 @@ class Helping:
             return
         loan.begun = True
         if not loan.cancelled and loan.clock == self.pace.clock:
-            self.policy, proposals = self.policy.observe(OtherBegan(message.worker))
-            self._lend(proposals)
+            self._observe(OtherBegan(message.worker))
 
     def _lend(self, proposals: Iterable[Lend]) -> None:
         for proposal in proposals:
@@ -191,6 +198,8 @@ class Helping:
         loan = self.loans.pop(message.number, None)
         if loan is None:
             return
+        if message.left:
+            self.policy = self.policy.observe(OtherDeclined(message.worker))[0]
         late: deque[tuple[int, int]] = deque()
         for shard, first, last in message.left:
             left = self.shards.get(shard)
@@ -258,12 +267,22 @@ class Helping:
         if chunk.clock != pace.clock:
             return
         pace.left, pace.seconds, pace.computed = pace.left - 1, pace.seconds + seconds, pace.computed + 1
+        pace.latest = seconds * pace.total
         if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:
             pace.reported = True
             self._report()
+        if self.policy.heard:
+            busy = {loan.to for loan in self.loans.values()}
+            self._observe(OwnProgress(pace.progress, self.timer(), pace.latest, busy))
+
+    @property
+    def _is_coarse(self) -> bool:
+        """Whether workers look too rarely at how far others should be: then the ends of clocks are reported."""
+        return self.pace.total < self.policy.settings.checks
 
     def _report(self) -> None:
-        report = ProgressReport(self.epoch, self.node, self.pace.progress, self.timer())
+        pace = 0.0 if self._is_coarse else self.pace.latest
+        report = ProgressReport(self.epoch, self.node, self.pace.progress, self.timer(), pace)
         self.out.extend(Send(name, report) for name in self.group)
 
     def settle(self) -> None:
@@ -298,13 +317,14 @@ class Helping:
             self.out.append(Send(loan.to, CancelHelp(self.epoch, self.node, number)))
 
     def _turn_to(self, clock: int) -> None:
-        """Starts to measure a clock, and says that the last one is done: who waits is free to help."""
+        """Starts to measure a clock. Others expect the end of the last one from the report before it."""
         pace = self.pace
         if pace.computed and pace.clock == clock - 1:
             took = ClockTook(pace.seconds / pace.computed * pace.total)
             self.policy = self.policy.observe(took)[0]
-            pace.left = 0
-            self._report()
+            if self._is_coarse:
+                pace.left = 0
+                self._report()
         current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
         total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
         self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))

@@ -19,7 +19,6 @@ from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
     Accept,
-    Answering,
     Collect,
     Drain,
     Drained,
@@ -186,17 +185,12 @@ class Node:
             GiveShard: worker.receive,
             Limit: worker.receive,
             Evaluate: worker.receive,
-            Answering: self._time,
             **dict.fromkeys(get_args(HelpMessage), worker.receive),
         }
 
     def _accept(self, message: Accept) -> None:
         self.server.accept(message)
         self.worker.receive(message)
-
-    def _time(self, message: Answering) -> None:
-        if self.worker.times is not None:
-            self.worker.times.answering(message)
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""

@@ -16,7 +16,6 @@ from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Fetch, Save, Send
 from agileml.protocol.messages import (
     Accept,
-    Answering,
     Collect,
     Collected,
     Handover,
@@ -129,10 +128,9 @@ class Server(ServerState):
         for worker, wanted in ready:
             values = picked(state, wanted) if wanted else whole
             pulled += nbytes(values)
-            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values)
-            if self.timer is not None and worker in self._pushed:
-                waited = self.timer() - self._pushed[worker]
-                self.out.append(Send(worker, Answering(self.epoch, served.partition, served.clock, waited)))
+            pushed = self._pushed.get(worker)
+            waited = self.timer() - pushed if self.timer is not None and pushed is not None else None
+            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values, waited=waited)
             self.out.append(Send(worker, snapshot))
         self._pulled[served.partition] = pulled
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agileml.params.deltas import nbytes
 from agileml.protocol.actions import CONTROLLER, Action, Send
-from agileml.protocol.balancing import Answering, ServerTimed
+from agileml.protocol.balancing import ServerTimed
 from agileml.protocol.messages import PartitionUpdate, Snapshot
 
 
@@ -32,12 +32,10 @@ class ServerTimes:
     out: list[Action]
     timer: Callable[[], float]
     _open: dict[str, Exchange] = field(default_factory=dict)
-    _waited: dict[int, float] = field(default_factory=dict)
 
     def reset(self) -> None:
         """An epoch begins: what was asked for will not come."""
         self._open.clear()
-        self._waited.clear()
 
     def pushed(self, owner: str, parts: Sequence[PartitionUpdate]) -> None:
         """A push is on its way that requests values of its partitions."""
@@ -47,19 +45,14 @@ class ServerTimes:
         size = sum(nbytes(entry.delta) for part in parts for entry in part.entries)
         self._open[owner] = Exchange(self.timer(), size, {part.partition for part in parts})
 
-    def answering(self, message: Answering) -> None:
-        """Values of a partition follow on the same link."""
-        self._waited[message.partition] = message.waited
-
     def received(self, owner: str, epoch: int, snapshot: Snapshot) -> None:
         """Values of a partition have arrived; reports the exchange if they were the last."""
         exchange = self._open.get(owner)
-        waited = self._waited.pop(snapshot.partition, None)
-        if exchange is None or waited is None or snapshot.partition not in exchange.missing:
+        if exchange is None or snapshot.waited is None or snapshot.partition not in exchange.missing:
             return
         exchange.missing.discard(snapshot.partition)
         exchange.sent_bytes += nbytes(snapshot.values)
-        exchange.seconds = max(exchange.seconds, self.timer() - exchange.began - waited)
+        exchange.seconds = max(exchange.seconds, self.timer() - exchange.began - snapshot.waited)
         if not exchange.missing:
             del self._open[owner]
             timed = ServerTimed(self.node, epoch, owner, exchange.sent_bytes, max(0.0, exchange.seconds))

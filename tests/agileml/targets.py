@@ -67,7 +67,6 @@ STRAGGLERS = {
     for kind in (
         *get_args(HelpMessage),
         messages.Helped,
-        messages.Answering,
         messages.ServerTimed,
         messages.Accept,
         messages.Contributed,

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherReported, help_groups
+from agileml.policies.flexrr import (
+    ClockTook,
+    FlexRR,
+    Lend,
+    OtherBegan,
+    OtherDeclined,
+    OtherReported,
+    OwnProgress,
+    help_groups,
+)
 
 
 def test_a_worker_that_is_more_than_a_fifth_behind_lends_a_fortieth() -> None:
@@ -22,6 +31,25 @@ def test_a_late_report_counts_with_the_time_it_took() -> None:
     assert lends == ()
     _, lends = policy.observe(OtherReported("a", 1.75, 50.0, 1.70, 152.0))
     assert lends == (Lend("a", 0.025),)
+
+
+def test_others_are_expected_to_go_on_to_the_end_of_their_clock() -> None:
+    """Worker a reports 1.75 at 100 s, and takes 8 s for a clock: it will be at 2 at 102 s."""
+    policy, lends = FlexRR().observe(OtherReported("a", 1.75, 0.0, 1.7, 100.0, pace=8.0))
+    lend = (Lend("a", 0.025),)
+    assert lends == ()
+    # At 10 s for a clock this worker will be 0.19 or 0.21 behind by then, and at 100 s much more.
+    assert policy.observe(OwnProgress(1.71, 101.0, 10.0))[1] == ()
+    assert policy.observe(OwnProgress(1.69, 101.0, 10.0))[1] == lend
+    assert policy.observe(OwnProgress(1.71, 101.0, 100.0))[1] == lend
+    assert policy.observe(OwnProgress(1.69, 101.0, 10.0, {"a"}))[1] == ()
+    # After that, a may wait for others.
+    assert policy.observe(OwnProgress(1.81, 200.0, 10.0))[1] == ()
+    assert policy.observe(OwnProgress(1.79, 200.0, 10.0))[1] == lend
+    assert policy.observe(OtherDeclined("a"))[0].observe(OwnProgress(1.5, 200.0, 10.0))[1] == ()
+    # A worker that has become slow lends at once.
+    assert FlexRR().observe(OtherReported("a", 1.75, 0.0, 1.7, 100.0, pace=8.0, own_pace=40.0))[1] == lend
+    assert FlexRR().observe(OtherReported("a", 1.75, 0.0, 1.7, 100.0, pace=8.0, own_pace=8.0))[1] == ()
 
 
 def test_the_usual_time_follows_the_latest_clocks() -> None:

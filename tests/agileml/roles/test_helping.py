@@ -114,7 +114,14 @@ class Pair:
         for worker in self.workers.values():
             helping = worker.helping
             assert helping is not None
-            parts += [sorted(worker.shards.items()), helping.loans, helping.errands, helping.pace, worker._due]
+            parts += [
+                sorted(worker.shards.items()),
+                helping.loans,
+                helping.errands,
+                helping.pace,
+                helping.policy.heard,
+                worker._due,
+            ]
         return repr(parts)
 
     def check_end(self) -> None:
