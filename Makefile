@@ -44,8 +44,9 @@ cloud: ## The tests that need machines made of namespaces (root, openssh-server)
 cloud-all: ## The longest of these on all three clouds: trainings, remote runners, spotctl try, refused launches
 	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest $(addprefix tests/cloud/test_,launch.py remote_runner.py try.py bad_input.py)
 
-ray: ## What every fleet must do, on a Ray cluster of this computer
-	SPOTCTL_TEST_RAY=all $(PYTHON) -m pytest tests/agileml/engines/test_ray.py
+ray: ## What every fleet must do, and random faults, on Ray clusters of this computer (as root: one of three hosts)
+	SPOTCTL_TEST_RAY=all $(PYTHON) -m pytest tests/agileml/engines/test_ray.py tests/agileml/engines/test_ray_hosts.py
+	$(PYTHON) -m tests.agileml.ray_schedules 0 5
 
 trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '.[lightning,transformers]')
 	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations

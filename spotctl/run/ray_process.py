@@ -15,6 +15,7 @@ from pathlib import Path
 from agileml.engines.chaos import Chaos
 from agileml.engines.job_state import is_unfinished
 from agileml.engines.ray import RayEngine
+from agileml.engines.ray.cluster_view import HeadLost
 from agileml.errors import AgileMLError
 from agileml.iteration_log import IterationLog, last_line_of
 from pricing_data.errors import PricingDataError
@@ -24,12 +25,12 @@ from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import Training
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.ray_training import JOB_FILE
+from spotctl.run.ray_training import HEAD_LOST, JOB_FILE
 from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, training_job
 
 
 def main(folder: str, state: str) -> int:
-    """Trains to the end; the exit code is 1 if the training failed, and then the last line printed says why."""
+    """Trains to the end; with exit code 1 it failed, as the last line printed says; with `HEAD_LOST` it can go on."""
     results = Path(folder)
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
     assert isinstance(spec.program, Training)
@@ -43,6 +44,9 @@ def main(folder: str, state: str) -> int:
             log.end(last_line_of(trained))
         if "://" in (published := spec.outputs.get("model", "")):
             deliver(results, published, LAUNCHER)
+    except HeadLost as error:
+        sys.stderr.write(f"{error}\n")
+        return HEAD_LOST
     except (AgentError, AgileMLError, PricingDataError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

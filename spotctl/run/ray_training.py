@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agileml.engines.job_state import is_unfinished
 from spotctl.agent.command import exit_code_of, signal_group, start_group
+from spotctl.errors import SpotctlError
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.run import rendezvous
 from spotctl.run.kept_output import CLUSTER
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from spotctl.run.execute import Journal
 
 JOB_FILE = "job.json"
+HEAD_LOST = 3
+"""The exit code of a training that can go on once there is a cluster again."""
+
 _STATE = "job"
 """The folder of the training's state, in that of the run."""
 _TURN_SECONDS = 0.2
@@ -48,7 +52,7 @@ class RayTraining:
     """The training's process. That of a run that is resumed goes on from the newest checkpoint."""
 
     def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
-        self._environment, self._results = environment, environment.results
+        self._job, self._environment, self._results = spec.name, environment, environment.results
         self._results.mkdir(parents=True, exist_ok=True)
         rendezvous.make(environment.rendezvous)
         state = environment.rendezvous / _STATE
@@ -74,10 +78,15 @@ class RayTraining:
         return latest
 
     def ending(self) -> ev.StopRequested | None:
-        """How the training ended; None while it goes on."""
+        """How the training ended; None while it goes on. Raises SpotctlError if the run is to be resumed."""
         code = exit_code_of(self._process)
         if code is None:
             return None
+        if code == HEAD_LOST:
+            raise SpotctlError(
+                f"job {self._job}: the head of the Ray cluster does not answer; once there is a cluster,"
+                f" 'spotctl resume {self._job}' goes on from the newest checkpoint"
+            )
         self._read_log()
         if code or self._last is None:
             return ev.StopRequested(FAILED, self._last_words() or f"its process ended with status {code}")

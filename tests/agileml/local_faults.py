@@ -18,7 +18,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.local import LocalEngine
-from agileml.job import TrainingJob
+from agileml.job import Trained, TrainingJob
 from agileml.policies.stage import Thresholds
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
@@ -86,12 +86,16 @@ class LocalSchedule:
     def run(self) -> list[Iteration]:
         """Runs the job to its end and compares its model with the reference."""
         log: list[Iteration] = []
-        trained = LocalEngine().run(self.job, Chaos.parse(self.chaos, self.seed), log.append, lambda _: None)
-        assert [one.clock for one in log] == list(range(1, CLOCKS + 1)), "a clock is missing or reported twice"
-        assert model_digest(trained.model) == undisturbed(), "the model is not that of the undisturbed run"
-        counters = trained.counters
-        assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent), counters
+        check(LocalEngine().run(self.job, Chaos.parse(self.chaos, self.seed), log.append, lambda _: None), log)
         return log
+
+
+def check(trained: Trained, log: list[Iteration]) -> None:
+    """Raises AssertionError unless every clock was reported once, and nothing lost."""
+    assert [one.clock for one in log] == list(range(1, CLOCKS + 1)), "a clock is missing or reported twice"
+    assert model_digest(trained.model) == undisturbed(), "the model is not that of the undisturbed run"
+    counters = trained.counters
+    assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent), counters
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Any
 from agileml.engines.base import Gone
 from agileml.engines.local.processes import end_of
 from agileml.engines.ray import role_task
+from agileml.engines.ray.cluster_view import ClusterView, HeadLost
 from agileml.engines.ray.placement import RayMachine
 from agileml.errors import AgileMLError, BadInput
 from agileml.runtime.own_folder import own_folder
@@ -41,6 +42,7 @@ class RayCluster:
     def __init__(self, ray: Any, *, own: bool) -> None:  # noqa: ANN401 - a module, which may be missing
         self._ray = ray
         self.own = own
+        self._view = ClusterView(ray)
         self._tasks: dict[str, RayTask] = {}
         self._stopped: set[str] = set()
         ray.cloudpickle.register_pickle_by_value(role_task)
@@ -54,7 +56,7 @@ class RayCluster:
     @property
     def machines(self) -> list[RayMachine]:
         """The machines that are alive."""
-        return [RayMachine(one["Resources"], one["Labels"]) for one in self._ray.nodes() if one["Alive"]]
+        return self._view.newest.machines
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -86,12 +88,16 @@ class RayCluster:
 
     def draining(self) -> dict[str, float]:
         """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is not known."""
-        # Ray Train finds out in this way; there is no public one.
-        machines: Mapping[str, int] = self._ray._private.state.state.get_draining_nodes()
+        machines = self._view.newest.draining
         return {name: machines[task.machine] / 1000 for name, task in self._tasks.items() if task.machine in machines}
 
     def close(self) -> None:
-        """Kills all nodes."""
+        """Kills all nodes, unless the head is lost: then they end without this process, which Ray would wait for."""
+        self._view.close()
+        try:
+            _ = self._view.newest
+        except HeadLost:
+            return
         for name in list(self._tasks):
             self.stop(name)
         if self._tasks:
@@ -169,7 +175,13 @@ def _session(ray: Any, where: str, **options: Any) -> Iterator[None]:  # noqa: A
             # Ray has replaced what the caller wants SIGTERM to do.
             signal.signal(signal.SIGTERM, before)
         yield
-    finally:
+    except HeadLost:
+        # To shut down takes the head.
+        raise
+    except BaseException:
+        ray.shutdown()
+        raise
+    else:
         ray.shutdown()
 
 

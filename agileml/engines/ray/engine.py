@@ -14,6 +14,7 @@ from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local.engine import SECRET_BYTES, prepared, run_job
 from agileml.engines.local.processes import Processes
 from agileml.engines.ray.cluster import connected
+from agileml.engines.ray.cluster_view import HeadLost
 from agileml.engines.ray.fleet import NODE_SHARE, NodeShare, RayFleet
 from agileml.engines.script import Script
 from agileml.job import Listener, Trained, TrainingJob
@@ -43,6 +44,13 @@ class RayEngine:
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """The same, with faults from a script."""
+        try:
+            return self._played(job, script, listener, output)
+        except HeadLost as error:
+            kept = f"run it again with the same state folder, {self.state}" if self.state else "it had no state folder"
+            raise HeadLost(f"{error}, and the training ends; {kept}") from error
+
+    def _played(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:
         plan, earlier = prepared(job), tuple[str, ...]()
         if self.state is not None:
             job_state.prepare(self.state, plan)

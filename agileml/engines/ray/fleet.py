@@ -10,6 +10,7 @@ from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.ray.cluster import RayCluster
+from agileml.engines.ray.cluster_view import LOOK_SECONDS
 from agileml.engines.ray.placement import placed
 from agileml.engines.ray.shipped_code import zipped_package
 from agileml.protocol.actions import CONTROLLER
@@ -22,9 +23,6 @@ NAME_VARIABLE = "AGILEML_NODE"
 
 DRAIN_SECONDS = 30.0
 """The warning for nodes on a machine that is drained without a deadline."""
-
-LOOK_SECONDS = 0.5
-"""Time between two looks at which machines are being drained."""
 
 WAITING_SECONDS = 20.0
 """A node that Ray has not started by then is mentioned."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,14 @@ from agileml.engines.ray import RayEngine
 from agileml.engines.script import Act, Join, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.stopping import Stopping
-from spotctl.agent.processes import kill
 from spotctl.run.training_workload import LOG_FILE
 from tests.agileml.engines.attached_jobs import PACE, write_trainer
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite
 from tests.agileml.engines.jobs import processes
+from tests.agileml.engines.ray_cluster import Cluster, ray_cluster
 from tests.spotctl.cli import spotctl
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-HERE = "127.0.0.2"
-BARE = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
-"""Without helpers of Ray that no test needs."""
 
 ALL = pytest.mark.skipif(not os.environ.get("SPOTCTL_TEST_RAY"), reason="takes minutes: make ray")
 
@@ -50,76 +45,14 @@ stop: {clocks: 4}
 resources: {machines: 2}
 """
 
-ATTEMPTS = 5
-
 Play = Callable[[TrainingJob, Script, Log], Trained]
-
-
-@dataclass
-class Cluster:
-    """Its head is a reliable machine."""
-
-    cluster: Any
-    gcs: Any
-    added: list[Any] = field(default_factory=list)
-
-    def add(self) -> Any:  # noqa: ANN401 - as Ray types it
-        """A transient machine."""
-        self.added.append(self.cluster.add_node(num_cpus=8, resources={"transient": 1}, node_ip_address=HERE, **BARE))
-        return self.added[-1]
-
-    def remove_added(self) -> None:
-        """Until Ray knows, it would place nodes there."""
-        import ray
-
-        while self.added:
-            self.cluster.remove_node(self.added.pop(), allow_graceful=False)
-        until = time.monotonic() + 240
-        while sum(node["Alive"] for node in ray.nodes()) > 1:
-            assert time.monotonic() < until, ray.nodes()
-            time.sleep(0.1)
-
-    def drain(self, machine: Any) -> None:  # noqa: ANN401
-        preemption, deadline = 2, int(1000 * (time.time() + 300))
-        accepted, why = self.gcs.drain_node(machine.node_id, preemption, "taken away", deadline)
-        assert accepted, why
-
-
-def started(cluster: Callable[[], Any], folder: str) -> Any:  # noqa: ANN401
-    """A cluster of a head. Ray gives a machine 30 seconds to start, which a busy computer may need."""
-    for attempt in range(ATTEMPTS):
-        made = cluster()
-        try:
-            made.add_node(num_cpus=8, resources={"reliable": 1}, node_ip_address=HERE, **BARE)
-        except Exception:
-            for pid in processes(folder):
-                kill(int(pid))
-            shutil.rmtree(f"{folder}/ray", ignore_errors=True)
-            if attempt == ATTEMPTS - 1:
-                raise
-        else:
-            return made
-    raise AssertionError
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster as RayCluster
-
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
-        for variable, value in {"TMPDIR": name, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
-            patch.setenv(variable, value)
-        made = started(RayCluster, name)
-        try:
-            ray.init(address=made.address, log_to_driver=False, configure_logging=False)
-            yield Cluster(made, ray._raylet.GcsClient(address=made.address))
-        finally:
-            ray.shutdown()
-            made.shutdown()
-        shutil.rmtree(f"{name}/ray")
-        assert list(Path(name).iterdir()) == []
-        assert processes(name) == []
+    pytest.importorskip("ray")
+    with ray_cluster() as made:
+        yield made
 
 
 @pytest.fixture
@@ -154,10 +87,7 @@ class Faults:
     def act(self) -> Sequence[Act]:
         match self.step:
             case 1:
-                raylet = self.first.all_processes["raylet"][0].process
-                raylet.kill()
-                # Its workers end once it is not even a zombie.
-                raylet.wait()
+                self.cluster.kill(self.first)
             case 2:
                 self.second = self.cluster.add()
                 return [Join(2)]

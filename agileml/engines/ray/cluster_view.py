@@ -1,0 +1,67 @@
+"""What a Ray cluster's head says about its machines.
+
+It is asked on a thread of its own: a lost head answers nothing, and after a minute Ray ends the process that asked.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agileml.engines.ray.placement import RayMachine
+from agileml.errors import AgileMLError
+
+LOOK_SECONDS = 0.5
+"""Time between two looks."""
+
+HEAD_SECONDS = 30.0
+"""A head that has not answered for so long is lost. Ray waits for twice that."""
+
+
+class HeadLost(AgileMLError):
+    """The machine that holds a Ray cluster together does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The machines that are alive, and the ids of those that will be taken away: when, in milliseconds since 1970."""
+
+    at: float
+    machines: list[RayMachine]
+    draining: Mapping[str, int]
+
+
+class ClusterView:
+    """The newest look at the cluster. Raises HeadLost if it is too old."""
+
+    def __init__(self, ray: Any) -> None:  # noqa: ANN401 - a module, which may be missing
+        self._ray = ray
+        self._newest = self._look()
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="ray-view", daemon=True).start()
+
+    @property
+    def newest(self) -> Look:
+        """What the head has said last."""
+        if time.monotonic() - self._newest.at > HEAD_SECONDS:
+            raise HeadLost(f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds")
+        return self._newest
+
+    def close(self) -> None:
+        """No more looks."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_SECONDS):
+            try:
+                self._newest = self._look()
+            except Exception:  # noqa: BLE001, S112 - of several kinds; what counts is that there is no answer
+                continue
+
+    def _look(self) -> Look:
+        machines = [RayMachine(one["Resources"], one["Labels"]) for one in self._ray.nodes() if one["Alive"]]
+        # Ray Train finds out in this way; there is no public one.
+        return Look(time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes())
