@@ -53,11 +53,11 @@ class SpotCallback(Callback):  # type: ignore[misc]
         self._lease.count_step()
         # No checkpoint contains accumulated gradients. From one of the last batch of an epoch Lightning does not resume
         # exactly, so that a save waits for the first step of the next epoch.
-        if trainer.global_step > self._step and not trainer.is_last_batch:
+        stepped, self._step = trainer.global_step > self._step, trainer.global_step
+        if stepped and not trainer.is_last_batch:
             self._attend(trainer)
 
     def _attend(self, trainer: Trainer) -> None:
-        self._step = trainer.global_step
         decision = self._lease.decision()
         act = LeaseAct(least(decision.act.value))
         if act is not LeaseAct.GO:

@@ -46,11 +46,11 @@ def on(host: Host, *words: str) -> list[str]:
 
 def start_ray(host: Host, head: Host, mark: str) -> None:
     """A Ray node, which may need several attempts: Ray gives it 30 seconds."""
-    where = ["--head", f"--port={PORT}"] if host is head else [f"--address={head.address}:{PORT}"]
+    where = [f"--address={head.address}:{PORT}"]
+    if host is head:
+        where = ["--head", f"--port={PORT}", f"--temp-dir={host.folder}/r", "--include-dashboard=false"]
     words = ["ray.scripts.scripts", "start", *where, f"--node-ip-address={host.address}", "--num-cpus=4"]
-    words += [f"--resources={json.dumps({mark: 1})}", "--include-dashboard=false", "--disable-usage-stats"]
-    words += ["--object-store-memory=80000000"]
-    words += [f"--temp-dir={host.folder}/r"] if host is head else []
+    words += [f"--resources={json.dumps({mark: 1})}", "--object-store-memory=80000000"]
     for _ in range(ATTEMPTS):
         started = subprocess.run(on(host, *words), capture_output=True, text=True, check=False)
         if not started.returncode:

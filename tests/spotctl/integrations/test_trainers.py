@@ -80,7 +80,10 @@ def test_a_hugging_face_trainer_ends_as_if_nothing_had_happened(
     assert torch.equal(trained(tmp_path / "evicted", start, evicted, monkeypatch), straight)
 
 
-def test_a_lightning_trainer_ends_as_if_nothing_had_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("accumulated", "evicted"), [(1, [3, 5, 12]), (2, [3, 5, 7]), (3, [2, 4, 7])])
+def test_a_lightning_trainer_ends_as_if_nothing_had_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulated: int, evicted: list[int]
+) -> None:
     """Also if it is evicted at the end of an epoch, with dropout, a schedule per epoch and a validation."""
     pl = pytest.importorskip("lightning.pytorch")
     from spotctl.integrations.lightning import ResumableLoader, SpotCallback
@@ -119,10 +122,11 @@ def test_a_lightning_trainer_ends_as_if_nothing_had_happened(tmp_path: Path, mon
             enable_model_summary=False,
             default_root_dir=folder,
             accelerator="cpu",
+            accumulate_grad_batches=accumulated,
         )
         checked = ResumableLoader(data, batch_size=25)
         trainer.fit(net, ResumableLoader(data, batch_size=10, shuffle=True), checked, ckpt_path=spot.newest())
         return net
 
     straight = trained(tmp_path / "straight", start, [], monkeypatch)
-    assert torch.equal(trained(tmp_path / "evicted", start, [3, 5, 12], monkeypatch), straight)
+    assert torch.equal(trained(tmp_path / "evicted", start, evicted, monkeypatch), straight)
