@@ -213,7 +213,8 @@ def _by_day(whole: Iterable[Part]) -> Iterator[Part]:
 def _egress(state: RunState, sent: Sent, *, settled: bool) -> LedgerRow:
     amount = sent_amount(sent)
     page = _Page(state, state.machines[sent.id], state.at, replaces=False, settled=settled)
-    return page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
+    row = page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
+    return row._replace(target=sent.target)
 
 
 def _corrections(state: RunState, events: Iterable[store.LogRow]) -> Iterator[LedgerRow]:

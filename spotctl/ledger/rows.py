@@ -46,7 +46,7 @@ class LedgerRow(NamedTuple):
     corrections are new rows. `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in
     the past), `price` is in nano-dollars per hour, by the billing rule. `amount` and `on_demand` are exact, in
     nano-dollar-seconds; `on_demand` is the on-demand price of the same time. Refunds have negative amounts.
-    `listed` is the list price per hour (or GiB).
+    `listed` is the list price per hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known.
     """
 
     run: str
@@ -64,6 +64,7 @@ class LedgerRow(NamedTuple):
     on_demand: int
     settled: bool
     listed: int = 0
+    target: str = ""
 
 
 def micro_dollars(amount: int) -> int:

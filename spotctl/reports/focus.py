@@ -165,7 +165,8 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
 def _description(row: LedgerRow, charge: _ChargeType) -> str:
     how = "reliable" if row.reliable else "spot" if row.spot else "on-demand"
     verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
-    return f"{verb} {how} {charge.noun} {row.market} ({row.use.value})".strip()
+    to = f" to {row.target}" if row.target else ""
+    return f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})".strip()
 
 
 def _tags(row: LedgerRow, run: RunTimeline) -> dict[str, str]:

@@ -28,7 +28,7 @@ class By(StrEnum):
     PRICING = "pricing"
     """Spot or on demand."""
     KIND = "kind"
-    """What was charged: machines of either pricing, disks, addresses, traffic, refunds, corrections."""
+    """What was charged: machines of either pricing, disks, addresses, traffic by destination, refunds, corrections."""
     DAY = "day"
     MONTH = "month"
     TAG = "tag"
@@ -83,7 +83,17 @@ class Subject:
     @property
     def kind(self) -> str:
         charged = self.what.kind if isinstance(self.what, LedgerRow) else ChargeKind.COMPUTE
-        return f"{self.pricing} machines" if charged is ChargeKind.COMPUTE else _KINDS[charged]
+        if charged is ChargeKind.COMPUTE:
+            return f"{self.pricing} machines"
+        return f"{_KINDS[charged]}{self._destination}"
+
+    @property
+    def _destination(self) -> str:
+        """How far traffic went, which decides its price; empty for other rows, and where the log does not say."""
+        if not isinstance(self.what, LedgerRow) or not self.what.target:
+            return ""
+        cloud = self.what.target.partition("/")[0]
+        return " to another region" if cloud == self.market.cloud else " to another cloud"
 
 
 _KINDS = {

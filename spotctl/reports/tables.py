@@ -86,6 +86,8 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
         notes.append(_month(report.month, digits_of(report)))
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
+    if report.runs and not report.is_replayed and not all(one.on_ray for one in report.runs):
+        notes.append("traffic: moves of checkpoints between regions; what else machines send is not measured")
     if whole.work is not None and whole.usd_per_work is not None:
         notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
     elif on_ray := sorted({one.job for one in report.runs if one.on_ray}):

@@ -49,4 +49,7 @@ def move_to(
     # Known by then: the plan has used no market without such a price.
     price = round(egress(origin, target, now, lists()).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
     there_at = max(one.ran or one.started for one in held) + transfer_time(saved.gigabytes)
-    return CheckpointMove(ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price), there_at)
+    return CheckpointMove(
+        ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price, f"{target.cloud}/{target.region}"),
+        there_at,
+    )

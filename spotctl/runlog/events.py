@@ -241,12 +241,14 @@ class MachineListedAgain:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Outgoing traffic of a machine; `price` is in nano-dollars per GiB."""
+    """Outgoing traffic of a machine; `price` is in nano-dollars per GiB. `target` is where it went, `gcp/us-central1`;
+    logs of older versions do not have it."""
 
     id: str
     at: int
     bytes: int
     price: int
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

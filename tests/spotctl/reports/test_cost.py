@@ -295,3 +295,10 @@ def test_tags_of_the_job_file_are_in_the_timeline(tmp_path: Path) -> None:
     made = MadeRun("a-1", "a", NIGHT)
     made.add(NIGHT, ev.RunBegan("a", "local", written(spec), "", NIGHT))
     assert timeline_of(made.log()).tags == {"team": "search"}
+
+
+def test_traffic_is_grouped_by_where_it_went() -> None:
+    sent = row(DOLLAR, kind=ChargeKind.EGRESS)
+    rows = [sent._replace(target=target) for target in ("aws/us-west-2", "gcp/us-central1", "")]
+    found = groups(rows, [timeline()], [By.KIND])
+    assert {one.key[By.KIND] for one in found} == {"traffic to another region", "traffic to another cloud", "traffic"}

@@ -121,6 +121,6 @@ def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkey
     assert sent.at - arrived.started >= transfer_time(SIZE / 10**9) > 4 * MINUTE
     rows = ledger.project(log.rows, tariff).rows
     egress = [row for row in rows if row.kind is ChargeKind.EGRESS]
-    assert [micro_dollars(row.amount) for row in egress] == [1_000_000]
+    assert [(micro_dollars(row.amount), row.target) for row in egress] == [(1_000_000, f"{WEST.cloud}/{WEST.region}")]
     assert sum(row.amount for row in rows) == ended.facts["spent"]
     assert any("on spot in sim-west-a" in one.reason for one in events if isinstance(one, ev.Decided))
