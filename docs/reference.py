@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -82,38 +83,74 @@ def _keys(section: Mapping[str, Any]) -> Iterator[str]:
 JSON_COMMANDS = (
     "plan examples/quickstart.yaml --explain",
     "launch examples/pytorch/job.yaml --dry-run",
+    "launch job.yaml --yes",
+    "status",
+    "top greeting",
+    "logs greeting",
+    "down greeting",
+    "gc",
+    "report cost",
+    "log check",
+    "nightly ls",
+    "doctor",
+    "prices sources",
     "prices ls local/sim-east/*/c4.*",
     "prices show local/sim-east/sim-east-b/c4.2xlarge",
+    "prices stats local/sim-east/*/c4.*",
+    "prices gaps",
     "prices best --vcpus 8",
+    "prices egress aws/us-east-1 gcp/us-central1 --gb 500",
+    "prices sql 'select market, max(usd_per_hour) as highest from prices group by 1 limit 2'",
+    "prices export local/sim-east/*/c4.* --out prices.csv",
+    "prices import prices.csv",
     "beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001",
+    "beta calibrate local/sim-east/sim-east-b/c4.2xlarge",
     "train mf --engine sim --nodes 1+3 --clocks 3",
-    "status",
-    "report cost",
 )
-"""Commands of a clone without any account. What they print with `--json` is listed."""
+"""Commands of a clone without any account, in this order. What they print with `--json` is listed."""
+
+JOB = """\
+name: greeting
+kind: command
+run: echo hello
+hours: 1h
+resources: {clouds: [local], types: [c4.2xlarge]}
+"""
 
 ROOT = Path(__file__).parents[1]
+_HERE = ("job.yaml", "prices.csv")
+"""Files that these commands read or write."""
 
 
 def json_output() -> Iterator[str]:
     """For each command, the keys of what it really prints, with their types."""
-    yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone."
-    yield "Lists that are empty there, such as the runs of `status`, have no keys here. `null` means: not known.\n"
+    yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone. They"
+    yield f"launch this `job.yaml`:\n\n```yaml\n{JOB}```\n"
+    yield "Lists that are empty there list no keys. `null` means: not known.\n"
     with tempfile.TemporaryDirectory() as home:
+        Path(home, "job.yaml").write_text(JOB, encoding="utf-8")
         for command in JSON_COMMANDS:
+            words = [str(Path(home, word)) if word in _HERE else word for word in shlex.split(command)]
             printed = subprocess.run(
-                [sys.executable, "-m", "spotctl", *command.split(), "--json"],
+                [sys.executable, "-m", "spotctl", *words, "--json"],
                 cwd=ROOT,
                 env={**os.environ, "SPOTCTL_HOME": home, "PYTHONPATH": str(ROOT)},
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            yield f"\n## spotctl {command.split(' -')[0]}\n\n`spotctl {command} --json`\n"
+            yield f"\n## spotctl {_heading(command)}\n\n`spotctl {command} --json`\n"
             yield "| key | type |\n| --- | --- |"
             found: dict[str, set[str]] = {}
             _types(_parsed(printed.stdout, command, printed.stderr), "", found)
             yield from (f"| `{key}` | {' or '.join(sorted(types))} |" for key, types in found.items())
+
+
+def _heading(command: str) -> str:
+    """The command's words before its arguments; the dry run of a launch has its own."""
+    words = command.split()
+    nested = words[0] in ("prices", "report", "log", "nightly", "beta")
+    return " ".join(words[: 2 if nested else 1] + [word for word in words if word == "--dry-run"])
 
 
 def metrics() -> Iterator[str]:
