@@ -80,7 +80,7 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
     moment = parse_time(at) if at else series.last
     if not series.first <= moment <= series.last:
         raise BadRequest(
-            f"--at {at}: the history of {series.market} is from {format_time(series.first)}"
+            f"--at {at}: the history of {series.market} covers {format_time(series.first)}"
             f" to {format_time(series.last)}"
         )
     return BetaQuery(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)

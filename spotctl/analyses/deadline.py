@@ -43,7 +43,7 @@ def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, de
     terms = DeadlineTerms(round(hours * HOUR), parse_duration(delay, zero=True), on_demand_ratio)
     slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
     if wrong := [one for one in slacks if not 1 <= one < 1000]:
-        raise BadRequest(f"--slack {wrong[0]:g}: a deadline is at least 1 and below 1000 times the work")
+        raise BadRequest(f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the work")
     return ReplayRequest(terms, slacks, read(traces))
 
 

@@ -21,7 +21,7 @@ def numbers(option: str, text: str, example: str) -> tuple[float, ...]:
     try:
         return tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
-        raise BadRequest(f"{option} {text!r}: is not a list of numbers (write {example})") from None
+        raise BadRequest(f"{option} {text!r} is not a list of numbers (write {example})") from None
 
 
 def amounts(option: str, text: str, example: str) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pricing_data.units import counted
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _report(session: Session, found: Salvaged, log: str, *, json_: bool) -> None
         damage = [asdict(one) for one in found.damage]
         session.answer_json({"rows": len(found.rows), "runs": len(found.runs), "damage": damage})
         return
-    session.out.print(f"{log}: {len(found.rows)} rows of {len(found.runs)} runs can be read", soft_wrap=True)
+    rows, runs = counted(len(found.rows), "row"), counted(len(found.runs), "run")
+    session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)
     for one in found.damage:
         session.out.print(f"  {one}", soft_wrap=True, markup=False)

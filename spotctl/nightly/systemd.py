@@ -139,8 +139,8 @@ class UserManager:
         ours = home.search(service_text)
         if theirs is not None and ours is not None and theirs[1] != ours[1]:
             raise BadRequest(
-                f"{path}: is a nightly job of the same name in another home, {theirs[1]}; use another name, or remove"
-                f" it first: spotctl --home {theirs[1]} nightly rm {units.name}"
+                f"{path}: belongs to a nightly job of the same name in another home, {theirs[1]}; use another name, or"
+                f" remove it first: spotctl --home {theirs[1]} nightly rm {units.name}"
             )
 
     def _must(self, *arguments: str) -> None:

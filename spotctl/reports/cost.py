@@ -224,21 +224,27 @@ def figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> Figures:
 
 def _figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
     uses = dict.fromkeys(Use, 0)
-    other_charges = 0
+    on_demand = other_charges = unsettled = free = machine_micros = 0
     for row in rows:
+        on_demand += row.on_demand
+        unsettled += 0 if row.settled else row.amount
         if row.kind in NOT_MACHINE_TIME:
             other_charges += row.amount
-        else:
-            uses[row.use] += row.amount
+            continue
+        uses[row.use] += row.amount
+        if row.kind is ChargeKind.COMPUTE:
+            machine_micros += row.end - row.begin
+        elif row.kind is ChargeKind.REFUND:
+            free -= row.amount
     return Figures(
-        total=sum(row.amount for row in rows),
-        on_demand=sum(row.on_demand for row in rows),
-        free=-sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
+        total=sum(uses.values()) + other_charges,
+        on_demand=on_demand,
+        free=free,
         uses=uses,
         other_charges=other_charges,
-        unsettled=sum(row.amount for row in rows if not row.settled),
+        unsettled=unsettled,
         **_compared(rows, runs),
-        machine_micros=sum(row.end - row.begin for row in rows if row.kind is ChargeKind.COMPUTE),
+        machine_micros=machine_micros,
         evictions=evictions,
         runs=len(runs),
         running=sum(run.is_running for run in runs),
@@ -297,16 +303,17 @@ def shared(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[Ledge
 
     Time at work takes it all, in proportion to its list price; starting, waiting and repeating were not needed.
     """
+    weights = list(map(_weight, rows))
     totals, so_far = Counter[str](), Counter[str]()
-    for row in rows:
-        totals[row.run] += _weight(row)
+    for row, weight in zip(rows, weights, strict=True):
+        totals[row.run] += weight
     amount = {run.run: run.same_work.amount for run in runs}
     found = []
-    for row in rows:
+    for row, weight in zip(rows, weights, strict=True):
         before = so_far[row.run]
-        so_far[row.run] += _weight(row)
+        so_far[row.run] = upto = before + weight
         whole, total = amount[row.run], totals[row.run] or 1
-        found.append(row._replace(on_demand=whole * so_far[row.run] // total - whole * before // total))
+        found.append(row._replace(on_demand=whole * upto // total - whole * before // total))
     return found
 
 

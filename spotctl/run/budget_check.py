@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Rent, terms_of
-from pricing_data.units import format_usd
+from pricing_data.units import counted, format_usd
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy, Instruction, LeaseTimes, Renew, ReturnMachines, ScheduleReturn
 from spotctl.runlog import budget
@@ -221,9 +221,9 @@ def described(instruction: Instruction) -> str:
         case Buy(rent, reliable):
             return f"rent {rent.machines} x {rent.offer.market}, {terms_of(rent)}{' (reliable)' if reliable else ''}"
         case Renew(machines):
-            return f"renew the leases of {len(machines)} machines"
+            return f"renew the lease{'' if len(machines) == 1 else 's'} of {counted(len(machines), 'machine')}"
         case ReturnMachines(machines):
-            return f"return {len(machines)} machines"
+            return f"return {counted(len(machines), 'machine')}"
         case ScheduleReturn(allocation):
             return f"schedule the return of allocation {allocation}"
 

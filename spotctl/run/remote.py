@@ -73,7 +73,9 @@ def _machine(state: RunState, job: str, node: str) -> str:
         return node
     held = state.machines.get(node)
     if held is not None and held.ended is not None:
-        raise BadRequest(f"machine {node} of job {job} is gone since {format_time(held.ended)}: {held.end_reason}")
+        raise BadRequest(
+            f"machine {node} of job {job} has been gone since {format_time(held.ended)}: {held.end_reason}"
+        )
     if node.isdecimal() and int(node) < len(running):
         return running[int(node)]
     raise BadRequest(

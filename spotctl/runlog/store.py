@@ -116,8 +116,10 @@ class EventLog:
     def _rows(self, clause: str, *values: object) -> list[LogRow]:
         with self._failing():
             rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
-        events = all_from_json([row[3:] for row in rows])
-        return [LogRow(number, run, at, event) for (number, run, at, _, _), event in zip(rows, events, strict=True)]
+        if not rows:
+            return []
+        numbers, runs, times, kinds, bodies = zip(*rows, strict=True)
+        return [LogRow(*row) for row in zip(numbers, runs, times, all_from_json(kinds, bodies), strict=True)]
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")

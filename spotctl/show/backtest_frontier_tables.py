@@ -47,7 +47,7 @@ def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
     beaten = [f"{one.beaten_by} for {one.hours:g} hours" for one in mine if one.beaten_by]
     if not beaten:
         return f"the default for {billing}, {default}, is on the frontier"
-    return f"the default for {billing}, {default}, is not on the frontier: cheaper and as fast is {', '.join(beaten)}"
+    return f"the default for {billing}, {default}, is not on the frontier; cheaper and as fast: {', '.join(beaten)}"
 
 
 def answer(

@@ -151,7 +151,7 @@ def test_stored_prices_are_taken_where_no_file_is_given(files: list[str | Path])
         (["--home", "aws/us-west-9"], "strategy fixed-type: no machine with one V100 in aws/us-west-9"),
         (["--baseline", "H100"], "--baseline H100: no job type runs on it"),
         (["--baseline", "K80"], "strategy fixed-type: no machine with one K80 in aws/us-east-1 runs"),
-        (["--days", "1,soon"], "--days '1,soon': is not a list of numbers"),
+        (["--days", "1,soon"], "--days '1,soon' is not a list of numbers"),
         (["--days", "0"], "days must be above 0"),
         (["--days", "nan"], "days must be above 0"),
         (["--days", "400"], "jobs of 400 days do not end within the price history"),
