@@ -116,7 +116,7 @@ def one_market(
         ("history", f"{one.events:,} price changes from {format_time(one.first)} to {format_time(one.last)}"),
         (
             "observed",
-            f"{percent(one.coverage)} of that time ({age(one.observed / SECOND)}); all figures are for the observed time",
+            f"{percent(one.coverage)} of that time ({age(one.observed / SECOND)}); figures are for the observed time",
         ),
         ("volatility", f"{one.changes_per_day:.0f} changes/day, {one.spikes_per_day:.2f} spikes/day"),
     ]
