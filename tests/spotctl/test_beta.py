@@ -164,7 +164,7 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
         (["show", MARKET, "--bid", "0.0001"], "never as low as a bid"),
         (["show", MARKET, "--window", "30d"], "do not exceed the window"),
         (["show", MARKET, "--window", "1x"], "duration '1x'"),
-        (["show", MARKET, "--at", "2025-12-31"], "is from 2026-01-01T00:00:00Z to 2026-01-11T23:50:00Z"),
+        (["show", MARKET, "--at", "2025-12-31"], "covers 2026-01-01T00:00:00Z to 2026-01-11T23:50:00Z"),
         (["show", MARKET, "--at", "2026-01-01"], "do not exceed the window"),
         (["show", MARKET, "--at", "soon"], "not ISO 8601"),
         (["show", MARKET, "--lifetimes", "nowhere.csv"], "nowhere.csv"),
