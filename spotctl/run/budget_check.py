@@ -89,7 +89,7 @@ class BudgetCheck:
         rest: Callable[[float], PlayedRest | None] = lambda _: None,
     ) -> None:
         self._holdings = holdings
-        self._forecast = BudgetForecast(rest, limit or 0)
+        self._forecast = BudgetForecast(rest, limit or 1)
         self._journal = journal
         self._tariff = tariff
         self._times = times
