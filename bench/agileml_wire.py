@@ -74,8 +74,8 @@ def run() -> str:
                 rows.append(Row(f"{wire}, {name}: {what}", shape(here), shape(peer), f"{here / peer:.4f}"))
     return table(
         "AgileML: parameters and updates in 16 bits",
-        f"Beside each training the same one with {FULL} on the wire. {NODES} nodes in virtual time,"
-        f" cards of 100 Mbit/s, deterministic; {CLOCKS} clocks, of whose bytes and times the medians count.",
+        f"Next to each training, the same one with {FULL} on the wire. {NODES} nodes in virtual time,"
+        f" cards of 100 Mbit/s, deterministic; bytes and times are medians of {CLOCKS} clocks.",
         rows,
     )
 
