@@ -8,6 +8,7 @@ variables reach the container in a file without a name: they are in no argument,
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import platform
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from spotctl.agent import layout
 from spotctl.agent.devices import container_options
@@ -29,14 +31,16 @@ NO_CONTAINER = 78
 """The exit code if there can be no container: EX_CONFIG. Another machine would not help."""
 
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
-_ENVIRONMENT = 3
+ENVIRONMENT = 3
+"""The file with the payload's variables, in podman and in the container."""
+
 _OF_PODMAN = {"HOME", "LANG", "PATH", "TMPDIR", "USER", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
 _CODE = f"{layout.ROOT}/code"
 _MEMORY = Path("/dev/shm")  # noqa: S108 - shared memory, not a predictable file
 
 _ENTRY = f"""\
-. /proc/self/fd/{_ENVIRONMENT}
-exec {_ENVIRONMENT}<&-
+. /proc/self/fd/{ENVIRONMENT}
+exec {ENVIRONMENT}<&-
 on='told=1; trap "" TERM; kill -s TERM 0; trap "$on" TERM' told=
 trap "$on" TERM
 "$@" &
@@ -106,17 +110,25 @@ def podman_words(
     """The command line that runs the command in `folder`. It holds no value of a variable except the mark's."""
     own = Path(environment[MARK])
     folders = [folder, str(own / "job"), str(own / "work"), str(_MEMORY), *container.folders]
-    code = Path(__file__).parents[2]
+    root = Path(__file__).parents[2]
+    # With what says which version of the code it is: a training's nodes compare theirs.
+    code = [root / "spotctl", root / "agileml", *root.glob("spotctl-*.dist-info")]
     return [
         *("podman", "--log-level=error", "run", "--rm", "--pull=never", "--user=0", "--entrypoint=/bin/sh"),
+        *("--replace", f"--name={container_name(own)}"),
         *("--network=host", "--cgroups=disabled", "--log-driver=none", "--security-opt=label=disable"),
-        *(f"--preserve-fds={_ENVIRONMENT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
+        *(f"--preserve-fds={ENVIRONMENT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
         *(f"--volume={one}:{one}" for one in dict.fromkeys(folders) if Path(one).exists()),
-        *(f"--volume={code / name}:{_CODE}/{name}:ro" for name in ("spotctl", "agileml")),
+        *(f"--volume={one}:{_CODE}/{one.name}:ro" for one in code),
         *(f"--volume={one}:{one}:ro" for one in _packages(environment)),
         *container_options(),
         *(full_name(container.image), "-c", _ENTRY, "spotctl", *command),
     ]
+
+
+def shell_variables(environment: Mapping[str, str]) -> str:
+    """The variables as lines that a shell reads."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
 
 
 def exports(container: Container, environment: Mapping[str, str]) -> str:
@@ -126,9 +138,8 @@ def exports(container: Container, environment: Mapping[str, str]) -> str:
         for name, value in environment.items()
         if (name.startswith("SPOTCTL_") or name in container.variables) and name != container.login
     }
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(passed.items())]
     code = shlex.quote(":".join((_CODE, *_packages(environment))))
-    return "".join([*lines, f'export PYTHONPATH={code}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'])
+    return shell_variables(passed) + f'export PYTHONPATH={code}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'
 
 
 def _packages(environment: Mapping[str, str]) -> list[str]:
@@ -181,6 +192,19 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
+def container_name(machine: Path) -> str:
+    """Of the container of a machine's payload. Machines of one computer share its podman."""
+    return f"spotctl-{hashlib.sha256(str(machine).encode()).hexdigest()[:16]}"
+
+
+def become_podman(line: Sequence[str], variables: str) -> NoReturn:
+    """Replaces this process by podman, which passes the file with the shell variables on."""
+    file = os.memfd_create("environment", 0)
+    os.write(file, variables.encode())
+    os.dup2(file, ENVIRONMENT)
+    os.execvpe(line[0], list(line), _environment(os.environ))  # noqa: S606
+
+
 def main(words: Sequence[str]) -> int:
     """Becomes podman. Returns only if there can be no container."""
     try:
@@ -189,11 +213,8 @@ def main(words: Sequence[str]) -> int:
     except AgentError as error:
         print(f"spotctl: {error}", file=sys.stderr)  # noqa: T201
         return NO_CONTAINER
-    file = os.memfd_create("environment", 0)
-    os.write(file, exports(container, os.environ).encode())
-    os.dup2(file, _ENVIRONMENT)
     line = podman_words(container, words[1:], os.environ, str(Path.cwd()))
-    return os.execvpe(line[0], line, _environment(os.environ))  # noqa: S606
+    return become_podman(line, exports(container, os.environ))
 
 
 if __name__ == "__main__":

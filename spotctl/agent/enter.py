@@ -19,11 +19,11 @@ from spotctl.agent.processes import surroundings
 def main(words: Sequence[str]) -> int:
     """Returns only if the command cannot be started."""
     agent = int(Path(layout.STARTED).read_text())
-    environment, folder = surroundings(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
-    environment.setdefault("TERM", os.environ.get("TERM", "dumb"))
-    os.chdir(folder)
+    around = surroundings(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
+    os.chdir(around.folder)
+    command, terminal = around.around(words), {"TERM": os.environ.get("TERM", "dumb")}
     try:
-        os.execvpe(words[0], list(words), environment)  # noqa: S606
+        os.execvpe(command[0], command, {**terminal, **around.environment})  # noqa: S606
     except OSError as error:
         print(f"{words[0]}: {error.strerror or error}", file=sys.stderr)  # noqa: T201
         return CANNOT_START

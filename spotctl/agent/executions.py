@@ -51,13 +51,13 @@ class Executions:
             raise BrokenProtocol(f"{MOST_RUNNING} commands run already; wait for one of them to end")
         if not command:
             raise BrokenProtocol("exec needs a command")
-        environment, folder = surroundings(self._machine, os.getpid(), "" if payload is None else payload.folder)
+        around = surroundings(self._machine, os.getpid(), "" if payload is None else payload.folder)
         place = Path(tempfile.mkdtemp(prefix="exec-", dir=self._machine))
         self._started += 1
         process: subprocess.Popen[bytes] | None = None
         with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
             try:
-                process = start_group(command, folder, environment, out, err)
+                process = start_group(around.around(command), around.folder, around.environment, out, err)
             except (OSError, ValueError) as error:
                 err.write(f"{command[0]}: {getattr(error, 'strerror', None) or error}".encode())
         self._all[self._started] = _Execution(connection, place, process, CANNOT_START if process is None else None)

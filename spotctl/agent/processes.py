@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from spotctl.agent.lease import FOLDER_VARIABLE
@@ -77,13 +79,38 @@ def environment_of(pid: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
 
 
-def surroundings(machine: Path, agent: int, folder: str) -> tuple[dict[str, str], str]:
+@dataclass(frozen=True, slots=True)
+class Surroundings:
     """The environment and the folder in which a machine's payload runs, or in which one would start.
 
-    `agent` is the agent's process, `folder` the one that the payload names.
+    `container` is a process of the payload if that runs in a container, where neither is what it is outside.
     """
+
+    environment: Mapping[str, str]
+    folder: str
+    container: int | None
+
+    def around(self, command: Sequence[str]) -> list[str]:
+        """The command, if need be in the payload's container."""
+        if self.container is None:
+            return list(command)
+        return [sys.executable, "-P", "-m", "spotctl.agent.enter_container", str(self.container), *command]
+
+
+def surroundings(machine: Path, agent: int, folder: str) -> Surroundings:
+    """`agent` is the agent's process, `folder` the one that the payload names."""
     own = machine / "work"
     own.mkdir(exist_ok=True)
     pid = at_work(machine)
-    environment = {**environment_of(pid or agent), MARK: str(machine), FOLDER_VARIABLE: str(machine / "job")}
-    return environment, (folder_of(pid) if pid else None) or folder or str(own)
+    container = pid if pid is not None and _mounts(pid) not in ("", _mounts(os.getpid())) else None
+    outside = pid if container is None else None
+    environment = {**environment_of(outside or agent), MARK: str(machine), FOLDER_VARIABLE: str(machine / "job")}
+    return Surroundings(environment, (folder_of(outside) if outside else None) or folder or str(own), container)
+
+
+def _mounts(pid: int) -> str:
+    """The mount namespace of a process; empty if it is gone or another user's, or on a system without any."""
+    try:
+        return str((_PROC / str(pid) / "ns/mnt").readlink())
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return ""

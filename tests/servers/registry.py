@@ -69,6 +69,9 @@ def layer_of(programs: Iterable[str], files: Iterable[Path] = ()) -> bytes:
     """Programs of this computer in /bin, with the libraries that they need, and files and folders at their paths."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", dereference=True) as layer:
+        scratch = tarfile.TarInfo("tmp")
+        scratch.type, scratch.mode = tarfile.DIRTYPE, 0o1777
+        layer.addfile(scratch)
         for program in programs:
             path = Path(subprocess.run(["which", program], check=True, capture_output=True, text=True).stdout.strip())
             layer.add(path, f"bin/{program}")

@@ -210,9 +210,8 @@ class LocalProvider:
         if agent is None:
             raise Unanswered(f"{machine}: its agent has not started yet; look again")
         payload = folder.allocation.request.payload
-        return Invocation(
-            tuple(command), *surroundings(folder.folder, agent, "" if payload is None else payload.folder)
-        )
+        around = surroundings(folder.folder, agent, "" if payload is None else payload.folder)
+        return Invocation(tuple(around.around(command)), around.environment, around.folder)
 
     @cached_property
     def _market(self) -> Replayed:
