@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from spotctl.agent import layout
@@ -27,6 +28,9 @@ _PACKAGES_OF = {
     "gcp": ("google-cloud-compute",),
     "azure": ("azure-identity", "azure-mgmt-compute", "azure-mgmt-resourcegraph"),
 }
+_OPTIONAL = ("textual",)
+"""What `spotctl top` needs there, from a launcher that has it."""
+
 _FASTEST = 1
 _TRANSFER_SECONDS = 1800.0
 _CALL_SECONDS = 120.0
@@ -63,7 +67,7 @@ class RunnerArchives:
     @classmethod
     def packed(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
         """From what is on this computer; the archives are kept in a folder, because packing takes time."""
-        names = (*_PACKAGES, *_PACKAGES_OF[cloud])
+        names = (*_PACKAGES, *_PACKAGES_OF[cloud], *(one for one in _OPTIONAL if find_spec(one)))
         return cls(
             whole_wheel(folder).path.read_bytes(),
             packages_archive(folder, names).path.read_bytes(),
