@@ -1,0 +1,256 @@
+"""`python -m bench.pipeline_speed [plans] [speed] [pauses] [--updates N]`: pipelines on two processors.
+
+`plans` compares the time of an update that the planner predicts from a profile with the measured one, for ten plans.
+`speed` compares two pipeline stages with one process, and with torch.distributed.pipelining on the same blocks.
+`pauses` measures how long training stands still when a node is warned, warned too late, or killed. Times are of the
+wall clock: run it on a quiet computer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agileml.extras import torch_module
+from agileml.pipeline.costs import CostRules
+from agileml.pipeline.layers import Dense, squared_error
+from agileml.pipeline.local import LocalPipeline
+from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
+from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.planner import plan, summary
+from agileml.pipeline.profiler import profiled
+from agileml.pipeline.requests import SplitRequest
+from agileml.pipeline.seats import PipelineLayout
+from agileml.pipeline.topology import Topology
+from agileml.pipeline.torch_layers import TorchLayer
+from agileml.pipeline.training import PipelinePlan, planned_training, train_local
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TABLES = ("plans", "speed", "pauses")
+WIDTH, LAYERS, SAMPLES = 512, 8, 64
+HIDDEN, HEADS, BLOCKS, SEQUENCE, SENTENCES, MICROBATCHES = 384, 6, 8, 32, 2, 8
+"""Of the transformer in `speed`: two stages of four blocks."""
+
+BYTES_PER_SECOND = 1e9
+"""Between two processes of this computer."""
+
+WARM = 2
+"""Updates before times count."""
+
+SGD = Optimizer("sgd", 0.001)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Random inputs and targets of one shape."""
+
+    shape: tuple[int, ...]
+    kind: str = "float64"
+
+    def __call__(self, number: int) -> tuple[Array, Array]:
+        draw = np.random.default_rng(number)
+        inputs, targets = (draw.standard_normal(self.shape).astype(self.kind) for _ in range(2))
+        return inputs, targets
+
+
+def dense(samples: int) -> PipelineModel:
+    """Layers of numpy that take a few milliseconds each."""
+    layers: list[PipelineLayer] = [Dense(WIDTH, WIDTH) for _ in range(LAYERS)]
+    return PipelineModel(layers, squared_error, Noise((samples, WIDTH)))
+
+
+def seconds_per_update(model: PipelineModel, steps: PipelinePlan, nodes: int) -> float:
+    """The median over segments of a run on processes of this computer; all nodes take part from the beginning."""
+    assert steps.layouts is not None
+    ends: list[tuple[int, float]] = []
+
+    def note(pipeline: LocalPipeline) -> None:
+        ends.append((pipeline.controller.batch, time.monotonic()))
+
+    train_local(model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, after_batch=note)
+    gone = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(ends)]
+    return median(gone[WARM - 1 :] or gone)
+
+
+def requests() -> list[SplitRequest]:
+    """Ten ways to train on up to two devices, all with eight microbatches or four."""
+    two = Topology((2,), (BYTES_PER_SECOND,))
+    one = Topology((1,), (BYTES_PER_SECOND,))
+    make = partial(SplitRequest, rules=CostRules(optimizer="sgd"), recompute=False)
+    return [
+        make(one, 8 * SAMPLES, scheme="flush", stages=1),
+        make(one, 4 * SAMPLES, scheme="flush", stages=1),
+        make(two, 8 * SAMPLES, scheme="flush", stages=2),
+        make(two, 4 * SAMPLES, scheme="flush", stages=2),
+        replace(make(two, 8 * SAMPLES, scheme="flush", stages=2), recompute=True),
+        make(two, 8 * SAMPLES, scheme="gpipe", stages=2),
+        make(two, 8 * SAMPLES, scheme="interleaved", stages=2, chunks=2),
+        make(two, 8 * SAMPLES, scheme="interleaved", stages=2, chunks=4),
+        make(two, 8 * SAMPLES, scheme="2bw", stages=2),
+        make(two, 8 * SAMPLES, scheme="flush", stages=1, pipelines=2),
+    ]
+
+
+def plans(updates: int) -> Iterator[str]:
+    """Predicted and measured time of an update."""
+    profiles = profiled("dense", dense, [SAMPLES], repeats=20)
+    yield f"## Time of an update, {LAYERS} layers of width {WIDTH}, {SAMPLES} samples in a microbatch"
+    yield from ("", "| plan | microbatches | predicted ms | measured ms | difference |", "| --- " + "| ---: " * 4 + "|")
+    errors = []
+    for request in requests():
+        chosen = plan(profiles, request)
+        # 2bw drains before each backup; the other schemes need none here.
+        every = 4 if chosen.scheme == "2bw" else 10 * updates
+        length = 4 * updates if chosen.scheme == "2bw" else updates
+        steps = planned_training(chosen, dense(SAMPLES), length, every)
+        predicted = request.batch / chosen.samples_per_second
+        measured = seconds_per_update(dense(SAMPLES), steps, chosen.devices)
+        errors.append(abs(predicted / measured - 1))
+        cells = f"{request.batch // SAMPLES} | {predicted * 1e3:.1f} | {measured * 1e3:.1f}"
+        yield f"| {summary(chosen)} | {cells} | {predicted / measured - 1:+.1%} |"
+    yield f"\nMedian difference {median(errors):.1%}, largest {max(errors):.1%}.\n"
+
+
+def _block() -> nn.Module:
+    from agileml.pipeline.torch_blocks import CausalBlock
+
+    return CausalBlock(HIDDEN, HEADS)
+
+
+def blocks() -> PipelineModel:
+    """The transformer's blocks."""
+    layers = [TorchLayer(_block) for _ in range(BLOCKS)]
+    return PipelineModel(layers, squared_error, Noise((SENTENCES, SEQUENCE, HIDDEN), "float32"))
+
+
+def layout(stages: int) -> dict[int, PipelineLayout]:
+    """Equal stages of blocks."""
+    each = BLOCKS // stages
+    spans = tuple((each * s, each * (s + 1) - 1) for s in range(stages))
+    return {stages: PipelineLayout((spans,), (MICROBATCHES,))}
+
+
+def _torch_rank(rank: int, address: str, updates: int, answers: object) -> None:
+    """One of two processes of torch.distributed.pipelining."""
+    import torch
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    modules = [_block() for _ in range(BLOCKS // 2)]
+    stage = PipelineStage(torch.nn.Sequential(*modules), rank, 2, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=torch.nn.functional.mse_loss)
+    rule = torch.optim.SGD(stage.submod.parameters(), lr=SGD.rate)
+    inputs, targets = (torch.randn(MICROBATCHES * SENTENCES, SEQUENCE, HIDDEN) for _ in range(2))
+    seconds = []
+    for _ in range(updates):
+        began = time.monotonic()
+        rule.zero_grad()
+        schedule.step(inputs) if rank == 0 else schedule.step(target=targets)
+        rule.step()
+        torch.distributed.barrier()
+        seconds.append(time.monotonic() - began)
+    if rank == 0:
+        answers.put(median(seconds[WARM:]))  # type: ignore[attr-defined]
+    torch.distributed.destroy_process_group()
+
+
+def torch_seconds(updates: int) -> float:
+    """Seconds of an update with torch.distributed.pipelining."""
+    from torch.multiprocessing.spawn import spawn
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    answers = multiprocessing.get_context("spawn").SimpleQueue()
+    spawn(_torch_rank, (f"tcp://127.0.0.1:{port}", updates, answers), nprocs=2)  # type: ignore[no-untyped-call]
+    return float(answers.get())
+
+
+def speed(updates: int) -> Iterator[str]:
+    """Two stages next to one process and to PyTorch's own pipeline."""
+    torch_module()
+    once = PipelinePlan(updates, MICROBATCHES, every=10 * updates)
+    twice = replace(once, batches=4 * updates, scheme="2bw", every=4, layouts=layout(2))
+    rows: dict[str, Callable[[], float]] = {
+        "one process": lambda: seconds_per_update(blocks(), replace(once, layouts=layout(1)), 1),
+        "two stages, flush": lambda: seconds_per_update(blocks(), replace(once, layouts=layout(2)), 2),
+        "two stages, 2bw": lambda: seconds_per_update(blocks(), twice, 2),
+        "torch.distributed.pipelining, 1F1B": lambda: torch_seconds(updates),
+    }
+    yield f"## {BLOCKS} blocks of width {HIDDEN}, {MICROBATCHES} microbatches of {SENTENCES} x {SEQUENCE} tokens"
+    yield from ("", "| | ms per update | x one process |", "| --- | ---: | ---: |")
+    one = 0.0
+    for name, measure in rows.items():
+        seconds = measure()
+        one = one or seconds
+        yield f"| {name} | {seconds * 1e3:.1f} | {one / seconds:.2f} |"
+    yield f"\nA flush can reach {2 * MICROBATCHES / (MICROBATCHES + 1):.2f} with two processors, 2bw 2.\n"
+
+
+def _late(pipeline: LocalPipeline, node: str) -> None:
+    pipeline.warn(node)
+    pipeline.kill(node)
+
+
+FAULTS: dict[str, Callable[[LocalPipeline, str], None]] = {
+    "warned": lambda pipeline, node: pipeline.warn(node),
+    "warned too late": _late,
+    "killed": lambda pipeline, node: pipeline.kill(node),
+}
+
+
+def pause(fault: Callable[[LocalPipeline, str], None], updates: int) -> tuple[float, float]:
+    """Seconds from a fault until training goes on with a spare node, and from the new plan on; the last are idle."""
+    struck: list[float] = []
+
+    def note(pipeline: LocalPipeline) -> None:
+        if len(pipeline.nodes) == 3 and pipeline.controller.batch >= updates and not struck:
+            struck.append(time.monotonic())
+            fault(pipeline, pipeline.controller.history[-1].nodes[0])
+
+    spans = ((0, LAYERS // 2 - 1), (LAYERS // 2, LAYERS - 1))
+    steps = PipelinePlan(3 * updates, 8, layouts={2: PipelineLayout((spans,), (8,))})
+    found = train_local(dense(SAMPLES), SGD, steps, 3, after_batch=note)
+    last = found.history[-1]
+    assert last.running is not None
+    return last.running - struck[0], last.running - last.began
+
+
+def pauses(updates: int) -> Iterator[str]:
+    """How long it takes until a spare node has the place of one of two, which is warned or killed."""
+    yield "## Pause of an eviction: two stages and a spare node, copies of all layers after each update"
+    yield from ("", "| the node is | ms from the fault to the next update | idle |", "| --- | ---: | ---: |")
+    for name, fault in FAULTS.items():
+        whole, idle = pause(fault, updates)
+        yield f"| {name} | {whole * 1e3:.0f} | {idle * 1e3:.0f} |"
+    yield ""
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Prints the tables that were asked for, or all."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_speed", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables to print: {', '.join(TABLES)}")
+    parser.add_argument("--updates", type=int, default=20, help="updates of each run")
+    chosen = parser.parse_args(words)
+    if unknown := set(chosen.names) - set(TABLES):
+        parser.error(f"unknown table {min(unknown)!r}: choose from {', '.join(TABLES)}")
+    tables = {"plans": plans, "speed": speed, "pauses": pauses}
+    for name in chosen.names or TABLES:
+        for line in tables[name](max(chosen.updates, WARM + 2)):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
