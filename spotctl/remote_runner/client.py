@@ -89,7 +89,11 @@ class RunnerClient:
             process.wait()
             raise
         if code == SSH_FAILED:
-            raise RunnerLost(f"run {self.place.run}: the connection to its runner failed; {self.follower.ways_out}")
+            raise RunnerLost(
+                f"run {self.place.run}: the connection to its runner failed; if this computer has another address than"
+                " the run's firewall rule admits (ssh_from at the launch), add it to the rule in the cloud's console; or"
+                f" {self.follower.ways_out}"
+            )
         return code
 
     def ask(self, words: Sequence[str], seconds: float) -> bool:
