@@ -271,9 +271,6 @@ class Helping:
         if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:
             pace.reported = True
             self._report()
-        if self.policy.heard:
-            busy = {loan.to for loan in self.loans.values()}
-            self._observe(OwnProgress(pace.progress, self.timer(), pace.latest, busy))
 
     @property
     def _is_coarse(self) -> bool:
@@ -300,6 +297,9 @@ class Helping:
             if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
                 self._cancel(number, loan)
         self._take_over(clock)
+        if self.policy.heard and self.pace.latest:
+            busy = {loan.to for loan in self.loans.values()}
+            self._observe(OwnProgress(self.pace.progress, self.timer(), self.pace.latest, busy))
 
     def _take_over(self, clock: int) -> None:
         """Does itself what others have not begun of its last clock: one assignment after another, the latest first.

@@ -91,7 +91,7 @@ class RunnerClient:
         if code == SSH_FAILED:
             raise RunnerLost(
                 f"run {self.place.run}: the connection to its runner failed; if this computer has another address than"
-                " the run's firewall rule admits (ssh_from at the launch), add it to the rule in the cloud's console; or"
+                " the run's firewall rule admits (ssh_from at the launch), add it to the rule; or"
                 f" {self.follower.ways_out}"
             )
         return code

@@ -10,6 +10,7 @@ import pytest
 
 from agileml.params.layout import Layout
 from agileml.params.view import ParamCache
+from agileml.policies.flexrr import FlexRR, Reassignment
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Send
 from agileml.protocol.messages import (
     CancelHelp,
@@ -42,6 +43,8 @@ class Pair:
     """Two workers, their links, and the chunks that reached the server."""
 
     trace: tuple[str, ...] = ()
+    checks: int = 100
+    """Chunks of a clock from which workers expect the progress of others."""
     workers: dict[str, Worker] = field(default_factory=dict)
     links: dict[str, deque[object]] = field(default_factory=lambda: {SLOW: deque(), FAST: deque()})
     """Messages on their way, by receiver."""
@@ -57,8 +60,7 @@ class Pair:
         self._receive(FAST, HelpGroup(1, (SLOW,)))
         self._receive(SLOW, HelpGroup(1, (FAST,)))
 
-    @staticmethod
-    def _worker(name: str) -> Worker:
+    def _worker(self, name: str) -> Worker:
         trainer = Scripted(shards=lambda: [range(CHUNKS)] * 2, init=lambda _: {"w": np.zeros(1)})
         trainer.chunk = 1  # type: ignore[attr-defined]
         work, out = CountedWork(plan_of(trainer, trainer.shards())), list[Action]()
@@ -66,7 +68,8 @@ class Pair:
         worker = Worker(
             name, work, ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0), 0, 8, out
         )
-        worker.helping = Helping(name, work, worker.shards, out, lambda: 0.0)
+        policy = FlexRR(Reassignment(checks=self.checks))
+        worker.helping = Helping(name, work, worker.shards, out, lambda: 0.0, policy)
         return worker
 
     def choices(self) -> list[str]:
@@ -134,14 +137,14 @@ class Pair:
             assert all(left.clock == 2 for left in worker.shards.values())
 
 
-def ends(after: int | None) -> Counter[str]:
+def ends(after: int | None, checks: int = 100) -> Counter[str]:
     """Follows every interleaving to its end; with `after`, the slow worker loses its shard after that many steps."""
     kinds: Counter[str] = Counter()
     known: set[str] = set()
     open_: list[tuple[str, ...]] = [()]
     while open_:
         trace = open_.pop()
-        pair = Pair(trace)
+        pair = Pair(trace, checks)
         for choice in trace:
             pair.take(choice)
         choices = ["give shard"] if len(trace) == after else pair.choices()
@@ -156,8 +159,9 @@ def ends(after: int | None) -> Counter[str]:
     return kinds
 
 
-def test_every_interleaving_of_two_workers_does_each_chunk_once() -> None:
-    kinds = ends(None)
+@pytest.mark.parametrize("checks", [100, 1])
+def test_every_interleaving_of_two_workers_does_each_chunk_once(checks: int) -> None:
+    kinds = ends(None, checks)
     assert kinds[DoThis.__name__] >= 2, "nothing was lent"
     assert kinds[CancelHelp.__name__]
     assert kinds[HelpEnded.__name__]
