@@ -15,6 +15,7 @@ import numpy as np
 from bidbrain.decision.mixture import KindOption, Mixture, MixtureTerms, SharedQuota, cheapest, highest_rate
 from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.policies.budget import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
@@ -197,6 +198,11 @@ def _held(
     names = ", ".join(job.name for job in demand)
     try:
         found = policy_named(policy).allocate(problem)
+    except BudgetTooLow as error:
+        raise OverBudget(
+            f"{names}: a budget of ${budget or 0:,.2f} is too low: even without a time limit, the work costs at least"
+            f" ${error.least_usd:,.2f}; raise the budget"
+        ) from error
     except CannotHold as error:
         raise OverBudget(f"{names}: {error}; raise the budget") from error
     if found.infeasible:
