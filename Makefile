@@ -3,13 +3,13 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused test quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 check: ## All gates: ruff, mypy strict, import contracts, unused code, tests
-	@$(MAKE) --jobs 2 lint types imports unused
+	@$(MAKE) --jobs 2 lint types imports unused collect
 	@$(MAKE) test
 
 lint: ## Style and formatting
@@ -24,6 +24,11 @@ imports: ## Import contracts between and inside the packages
 
 unused: ## Code that nothing but a test reaches
 	vulture
+
+# Next to mypy, which takes longest, this costs no time. The test workers then find bytecode, which otherwise each of them
+# would compile for itself, at the same moment.
+collect: ## Import all tests, and run none
+	@out=$$($(PYTHON) -m pytest --collect-only -qq 2>&1) || { echo "$$out" | tail -n 60; exit 1; }
 
 # Tests of real processes may meet a computer that stands still for seconds. A few of them are tried once more, and what
 # failed at first is printed. Tests of decisions and data are not.
