@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spotctl.agent.card_use import CardWatch
 from spotctl.agent.command import RunningCommand
 from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.executions import Executions
@@ -90,6 +91,7 @@ class MachineAgent:
         self._execs = Executions(settings.folder)
         self._output = settings.folder / "output"
         self._times = OutputTimes(self._output)
+        self._cards = CardWatch(settings.folder)
         self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.closed)
         self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds
         self._payload: Payload | None = None
@@ -120,6 +122,7 @@ class MachineAgent:
                 self._advance(starting=False)
         finally:
             self._execs.end()
+            self._cards.end()
             if self._command is not None:
                 self._command.finish()
             self._server.close()
@@ -244,12 +247,13 @@ class MachineAgent:
         }
 
     def _status(self) -> dict[str, Any]:
-        name = "" if self._payload is None else self._payload.name
+        name, cards = "" if self._payload is None else self._payload.name, self._cards.use()
         return {
             "work": name,
             "exit_code": self._exit_code,
             "lease_until": self._lease_until,
             "notices": len(self._notices),
+            **({} if cards is None else {"cards": {"busy": cards.busy, "memory": cards.memory}}),
         }
 
     def _printed(self, after: int) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pricing_data.market import Market
+from spotctl.agent.card_use import CardUse
 from spotctl.agent.payload import Payload
 from spotctl.errors import BadRequest, SpotctlError
 
@@ -166,9 +167,9 @@ class MachineRequest:
 class Machine:
     """A machine as its provider lists it, paid from `started` to `ended`. `address` is how its peers reach it.
 
-    The last three are what its agent says (`spotctl.machines.link.with_status`), and a provider leaves them unset:
-    when it will be evicted, the name of the payload it was last given, and that payload's exit code (negative: the
-    signal that ended it; None: it has not ended).
+    The last four are what its agent says (`spotctl.machines.link.with_status`), and a provider leaves them unset:
+    when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal
+    that ended it; None: it has not ended), and how busy its graphics cards are.
     """
 
     id: str
@@ -183,6 +184,7 @@ class Machine:
     warned_until: int | None = None
     work: str = ""
     exit_code: int | None = None
+    cards: CardUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +201,15 @@ class Resource:
 class MachineStatus:
     """What an agent says about itself: the payload it was last given, how that ended, its lease, and its notices.
 
-    `exit_code` is negative for the signal that ended the payload, and None until it has ended.
+    `exit_code` is negative for the signal that ended the payload, and None until it has ended. `cards` is None where
+    nothing is known of graphics cards, as from an agent of an earlier version.
     """
 
     work: str
     exit_code: int | None
     lease_until: int
     notices: int
+    cards: CardUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

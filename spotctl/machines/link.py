@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from spotctl.agent.card_use import CardUse
 from spotctl.agent.errors import (
     AgentError,
     LinkLost,
@@ -98,7 +99,8 @@ class AgentLink:
 
     def status(self) -> MachineStatus:
         answer = self._call("status")
-        return MachineStatus(answer["work"], answer["exit_code"], answer["lease_until"], answer["notices"])
+        cards = CardUse(**answer["cards"]) if "cards" in answer else None
+        return MachineStatus(answer["work"], answer["exit_code"], answer["lease_until"], answer["notices"], cards)
 
     def notify(self, kind: str, until: int, source: str) -> None:
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
@@ -204,7 +206,8 @@ def with_status(
         return replace(machine, state=MachineState.STARTING)
     warned_until = min(evictions, default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING
-    return replace(machine, state=state, warned_until=warned_until, work=status.work, exit_code=status.exit_code)
+    heard = replace(machine, work=status.work, exit_code=status.exit_code, cards=status.cards)
+    return replace(heard, state=state, warned_until=warned_until)
 
 
 def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pricing_data.market import Market
+from pricing_data.units import MINUTE
 from spotctl.machines.base import EndReason, Machine, MachineState
 from spotctl.machines.tags import INTENT_TAG
 from spotctl.runlog import events as ev
@@ -14,6 +15,9 @@ from spotctl.runlog.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, Held, 
 
 EVICTION = "eviction"
 """The kind of warning that the event log records."""
+
+_CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
+"""How often at most, and from how many points on, a change of a machine's graphics cards is noted: the log is kept."""
 
 _REASONS = {
     EndReason.RETURNED: "returned",
@@ -39,6 +43,7 @@ def news(
         *_listed_again(state, machines),
         *_changed(state, known, now),
         *_warned(state, known, source),
+        *_cards(state, known, now),
         *(_missing(held, now) for held in missing),
     ]
 
@@ -75,6 +80,23 @@ def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[
             continue
         if logged is None or deadline < logged:
             yield ev.MachineWarned(machine.id, deadline, EVICTION, source)
+
+
+def _cards(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """The use of graphics cards that has changed noticeably. A machine that is not heard says nothing of it."""
+    for machine in known:
+        held = state.machines[machine.id]
+        if machine.state is not MachineState.RUNNING or now - held.cards_at < _CARDS_EVERY:
+            continue
+        is_, was = machine.cards, held.cards
+        busy, memory = (None, None) if is_ is None else (is_.busy, is_.memory)
+        before = (None, None) if was is None else (was.busy, was.memory)
+        if _differs(busy, before[0]) or _differs(memory, before[1]):
+            yield ev.CardsUsed(machine.id, busy, memory)
+
+
+def _differs(is_: int | None, was: int | None) -> bool:
+    return is_ != was and (is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE)
 
 
 def _found(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:

@@ -224,6 +224,15 @@ class MachineWarned:
 
 
 @dataclass(frozen=True, slots=True)
+class CardsUsed:
+    """How busy a machine's graphics cards are from now on, and how full their memory is, in percent; None: unknown."""
+
+    id: str
+    busy: int | None
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MachineEnded:
     """A machine is gone: since when, and why."""
 
@@ -399,6 +408,7 @@ Event = (
     | ReturnScheduled
     | MachineRan
     | MachineWarned
+    | CardsUsed
     | MachineEnded
     | MachineListedAgain
     | Sent

@@ -68,7 +68,8 @@ class Held:
 
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
     as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
-    apart from its allocation: the budget does not cover another lease.
+    apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
+    graphics cards are.
     """
 
     id: str
@@ -81,6 +82,8 @@ class Held:
     warned_until: int | None = None
     returned_at: int | None = None
     leaves_at: int | None = None
+    cards: ev.CardsUsed | None = None
+    cards_at: int = 0
     ended: int | None = None
     end_reason: str = ""
 
@@ -342,6 +345,10 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     return _avoided(state, event.id, until, lambda one: one.warned_until == event.deadline, eviction=True)
 
 
+def _cards(state: RunState, event: ev.CardsUsed, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: _changed(held, cards=event, cards_at=at))
+
+
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
     state = _machines(state, (event.id,), lambda held: _changed(held, ended=event.at, end_reason=event.reason))
@@ -449,6 +456,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.ReturnScheduled: _leaves,
     ev.MachineRan: _ran,
     ev.MachineWarned: _warned,
+    ev.CardsUsed: _cards,
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: _listed_again,
     ev.Sent: _sent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from spotctl.runlog import budget
 from spotctl.wiring import provider_of
 
 if TYPE_CHECKING:
+    from pricing_data.market import Market
     from spotctl.config import Settings
     from spotctl.machines.base import CloudProvider
     from spotctl.runlog.budget import Tariff
@@ -63,6 +65,19 @@ class RunFigures:
         if state.planned is None or state.planned.assumed:
             return None
         return state.started + round(state.planned.hours * HOUR)
+
+
+def cards_by_market(state: RunState) -> Iterator[tuple[Market, float, float]]:
+    """How busy the graphics cards of a market's machines are, and how full their memory is, as shares of 1: means over
+    the machines for which it is known. Markets without such machines are left out."""
+    by_market: dict[Market, list[tuple[int, int]]] = {}
+    for held in state.alive:
+        if held.cards is not None and held.cards.busy is not None and held.cards.memory is not None:
+            used = held.cards.busy, held.cards.memory
+            by_market.setdefault(state.allocations[held.allocation].market, []).append(used)
+    for market, uses in by_market.items():
+        busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))
+        yield market, busy, memory
 
 
 class RunMarkets:

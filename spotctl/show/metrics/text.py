@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
+from spotctl.show.run_figures import cards_by_market
 
 if TYPE_CHECKING:
     from spotctl.show.run_figures import RunFigures
@@ -28,6 +29,7 @@ _COMMITTED = _Metric("spotctl_committed_dollars", "gauge", "Spent, or reserved u
 _ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "What the same work would have cost on demand.")
 _BUDGET = _Metric("spotctl_budget_dollars", "gauge", "Spending stops before it exceeds this.")
 _MACHINES = _Metric("spotctl_machines", "gauge", "Machines that are held now.")
+_GPU = _Metric("spotctl_gpu_busy_ratio", "gauge", "The share of the time that graphics cards compute, by market.")
 _EVICTIONS = _Metric("spotctl_evictions_total", "counter", "Machines that the cloud evicted.")
 _CLOCK = _Metric("spotctl_clock", "gauge", "The newest finished clock of a training.")
 _GOAL = _Metric("spotctl_clocks", "gauge", "The clock at which the training ends.")
@@ -42,6 +44,7 @@ _METRICS = (
     _ON_DEMAND,
     _BUDGET,
     _MACHINES,
+    _GPU,
     _EVICTIONS,
     _CLOCK,
     _GOAL,
@@ -87,6 +90,8 @@ def _samples(figures: RunFigures) -> Iterator[tuple[_Metric, Labels, float]]:
         yield from _known(metric, run, None if amount is None else usd(amount))
     for labels, count in _machines(figures):
         yield _MACHINES, (*run, *labels), count
+    for market, busy, _ in cards_by_market(state):
+        yield _GPU, (*run, ("market", str(market))), busy
     yield _EVICTIONS, run, state.evictions
     # Commands report no clocks.
     if state.progress is not None and state.work.attempt is None:

@@ -10,6 +10,7 @@ from bidbrain.billing import usd
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
+from spotctl.show.run_figures import cards_by_market
 from spotctl.show.run_tables import command_progress
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ Prices = Callable[[Market], PriceSeries | None]
 
 @dataclass(frozen=True, slots=True)
 class MarketLine:
-    """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held."""
+    """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held.
+
+    `gpus` is how busy the graphics cards of its machines are, and how full their memory is, as shares of 1.
+    """
 
     market: Market
     machines: int
@@ -33,6 +37,7 @@ class MarketLine:
     on_demand: int
     price: int | None
     series: PriceSeries | None
+    gpus: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +106,14 @@ def take_snapshot(
 def _markets(state: RunState, prices: Prices) -> tuple[MarketLine, ...]:
     """Markets with machines first, then the others, those that were used last before those used earlier."""
     newest = {one.market: one for one in state.allocations.values()}
-    lines = [_market(state, newest[market], prices(market)) for market in reversed(newest)]
+    gpus = {market: (busy, memory) for market, busy, memory in cards_by_market(state)}
+    lines = [_market(state, newest[market], prices(market), gpus.get(market)) for market in reversed(newest)]
     return tuple(sorted(lines, key=lambda line: line.machines == 0))
 
 
-def _market(state: RunState, newest: Allocation, series: PriceSeries | None) -> MarketLine:
+def _market(
+    state: RunState, newest: Allocation, series: PriceSeries | None, gpus: tuple[float, float] | None
+) -> MarketLine:
     market = newest.market
     machines = [one for one in state.alive if state.allocations[one.allocation].market == market]
     bids = [bid for one in machines if (bid := state.allocations[one.allocation].bid) is not None]
@@ -118,6 +126,7 @@ def _market(state: RunState, newest: Allocation, series: PriceSeries | None) -> 
         on_demand=newest.on_demand,
         price=None if series is None else int(series.prices[-1]),
         series=series,
+        gpus=gpus,
     )
 
 
@@ -153,6 +162,7 @@ def _market_json(line: MarketLine) -> dict[str, Any]:
         "price": None if line.price is None else to_usd(line.price),
         "bid": None if line.bid is None else to_usd(line.bid),
         "on_demand": to_usd(line.on_demand),
+        "gpus": None if line.gpus is None else {"busy": line.gpus[0], "memory": line.gpus[1]},
     }
 
 

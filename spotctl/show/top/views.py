@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spotctl.show.top.timeline import MachineCount, TimelineEvent
 
 _UNKNOWN = "-"
-_WIDE = 110
+_WIDE, _WIDE_WITH_GPUS = 110, 130
 """Narrower terminals get the columns that matter most."""
 _SPARK_NARROW, _SPARK_WIDE = 12, 30
 _ONCE_EVENTS = 8
@@ -89,15 +89,22 @@ def markets(one: RunSnapshot, width: int, most: int) -> Table:
     table.add_column("prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis")
     for name in ("machines", "spot", "bid", "on demand"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("since the run started" if wide else "", no_wrap=True)
+    gpus = any(line.gpus is not None for line in one.markets)
+    sparks = width >= _WIDE_WITH_GPUS or not gpus
+    for name in ("gpu", "memory") if gpus else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    if sparks:
+        table.add_column("since the run started" if wide else "", no_wrap=True)
     for line in islice(one.markets, most):
         full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
-        cells = _market(line, _SPARK_WIDE if wide else _SPARK_NARROW)
+        cells = [*_market(line), *(_gpus(line) if gpus else ())]
+        if sparks:
+            cells.append(_spark(line, _SPARK_WIDE if wide else _SPARK_NARROW))
         table.add_row(full, *cells, style="" if line.machines else "dim")
     return table
 
 
-def _market(line: MarketLine, spark: int) -> tuple[str | Text, ...]:
+def _market(line: MarketLine) -> tuple[str | Text, ...]:
     machines = str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
     highest = "none" if line.market.cloud in WITHOUT_BIDS else None if line.bid is None else dollars(line.bid)
     bid = "reliable" if line.reliable else highest or _UNKNOWN
@@ -106,8 +113,15 @@ def _market(line: MarketLine, spark: int) -> tuple[str | Text, ...]:
         _UNKNOWN if line.price is None else dollars(line.price),
         bid,
         dollars(line.on_demand),
-        "" if line.series is None else Text(sparkline(line.series, spark), style="cyan"),
     )
+
+
+def _gpus(line: MarketLine) -> tuple[str, str]:
+    return ("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1]))
+
+
+def _spark(line: MarketLine, width: int) -> str | Text:
+    return "" if line.series is None else Text(sparkline(line.series, width), style="cyan")
 
 
 def events(shown: Sequence[TimelineEvent], width: int) -> Text:

@@ -75,6 +75,14 @@ def test_the_figures_of_a_run() -> None:
     assert found["spotctl_updated_timestamp_seconds"] == {"": 12.5}
 
 
+def test_gpus_are_a_gauge_by_market_where_they_are_known() -> None:
+    assert "spotctl_gpu_busy_ratio" not in metrics_text([FIGURES], 0)
+    state = fold(rows([*run_events(), (10, ev.CardsUsed("e", 87, 61))]))
+    found = parsed(metrics_text([replace(FIGURES, state=state)], 0))
+    market = "local/sim-east/sim-east-a/c4.xlarge"
+    assert found["spotctl_gpu_busy_ratio"] == {f'job="small",run="small-1",market="{market}"': 0.87}
+
+
 def test_several_runs_with_odd_names_share_their_metrics() -> None:
     assert FIGURES.state.began is not None
     odd = replace(FIGURES, state=replace(FIGURES.state, began=replace(FIGURES.state.began, job='a"b\\c\nd')))

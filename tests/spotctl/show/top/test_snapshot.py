@@ -126,6 +126,24 @@ def test_json_answer() -> None:
     assert found["events"][0] == {"at": "2026-01-01T00:00:00Z", "what": "run started on local"}
 
 
+def test_gpus_are_the_mean_of_a_markets_machines() -> None:
+    used = [(9.0, ev.CardsUsed("r", 80, 50)), (9.0, ev.CardsUsed("e", 94, 72)), (9.0, ev.CardsUsed("d", 1, 1))]
+    events = [*run_events(), *used]
+    one = take_snapshot(follow(Timeline(), rows(events)), "running", at(10), Money(0, 0, None), None, prices)
+    assert [line["gpus"] for line in answer(one)["markets"]] == [{"busy": 0.87, "memory": 0.61}, None]
+    assert text(views.markets(one, 80, 9)) == [
+        "prices (synthetic)    machines     spot       bid  on demand  gpu  memory",
+        "sim-east-a/c4.xlarge         2        -  reliable    $0.2000  87%     61%",
+        "sim-east-b/c4.xlarge         0  $0.0800         -    $0.2000",
+    ]
+    wide = text(views.markets(one, 150, 9), 150)
+    assert "87%     61%" in wide[1]
+    assert wide[0].endswith("since the run started")
+    unknown = [*events, (10.0, ev.CardsUsed("r", None, None)), (10.0, ev.CardsUsed("e", None, None))]
+    one = take_snapshot(follow(Timeline(), rows(unknown)), "running", at(11), Money(0, 0, None), None, prices)
+    assert "gpu" not in "\n".join(text(views.once(one, 80)))
+
+
 def test_unknown_amounts_are_not_shown_as_zero() -> None:
     timeline = follow(Timeline(), rows(run_events()[:1]))
     one = take_snapshot(timeline, "running", at(0), Money(None, None, None), None, prices)
