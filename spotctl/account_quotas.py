@@ -25,9 +25,11 @@ class ReadQuota:
     read: int
 
 
-def known(settings: Settings, now: int) -> tuple[Quota, ...]:
-    """The quotas that hold: those of the settings, and those that clouds stated where the settings state none."""
-    return settings.quotas + tuple(one.quota for one in stated(settings, now))
+def known(settings: Settings, now: int, *, spot: bool = True) -> tuple[Quota, ...]:
+    """The quotas of spot or of on-demand machines that hold: those of the settings, and those that clouds stated where
+    the settings state none."""
+    every = (*settings.quotas, *(one.quota for one in stated(settings, now)))
+    return tuple(one for one in every if one.spot is spot)
 
 
 def stated(settings: Settings, now: int) -> list[ReadQuota]:

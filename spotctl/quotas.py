@@ -10,6 +10,7 @@ from typing import Final
 
 _AMOUNT: Final = re.compile(r"(\d+)\s*(vcpus?|machines?|gpus?)?", re.IGNORECASE)
 _ANY: Final = "*"
+_ON_DEMAND: Final = " on demand"
 _LETTERS: Final = re.compile(r"[a-z]*")
 EXAMPLE: Final = '"aws/us-east-1/p3" = 64'
 
@@ -27,8 +28,8 @@ class Quota:
     """The most that may run in a cloud at a time, or in one of its regions, or of a family there.
 
     A region of `*` means every region, each with this amount. The spot machines of all jobs of a plan count together;
-    on-demand machines have quotas of their own. A family is one as `family_of` names it, or several that share the
-    amount, by the letters that their names begin with: `g+vt`.
+    on-demand machines have quotas of their own, not `spot`. A family is one as `family_of` names it, or several that
+    share the amount, by the letters that their names begin with: `g+vt`.
     """
 
     cloud: str
@@ -36,14 +37,16 @@ class Quota:
     family: str | None
     amount: int
     unit: QuotaUnit
+    spot: bool = True
 
     def __str__(self) -> str:
         return f"{self.name}={self.amount} {self.unit}"
 
     @property
     def name(self) -> str:
-        """Where it holds: `aws/us-east-1/p3`."""
-        return "/".join(part for part in (self.cloud, self.region, self.family) if part)
+        """Where it holds: `aws/us-east-1/p3`, with ` on demand` for on-demand machines."""
+        where = "/".join(part for part in (self.cloud, self.region, self.family) if part)
+        return where if self.spot else where + _ON_DEMAND
 
     def covers(self, cloud: str, region: str, family: str) -> bool:
         """Whether machines of a family in a region count against it."""
@@ -81,7 +84,8 @@ def quotas_from(value: object) -> tuple[Quota, ...]:
 
 
 def _quota(name: str, amount: object) -> Quota:
-    parts = name.split("/")
+    place = name.removesuffix(_ON_DEMAND)
+    parts = place.split("/")
     if not 1 <= len(parts) <= 3 or not all(parts) or _ANY in (parts[0], *parts[2:]):
         raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), and {name!r} is none")
     matched = _AMOUNT.fullmatch(str(amount).strip())
@@ -89,7 +93,7 @@ def _quota(name: str, amount: object) -> Quota:
         raise ValueError(f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}')
     unit = (matched[2] or "vcpus").lower().rstrip("s")
     region, family = (*parts[1:], None, None)[:2]
-    return Quota(parts[0], region, family, int(matched[1]), _UNITS[unit])
+    return Quota(parts[0], region, family, int(matched[1]), _UNITS[unit], spot=place == name)
 
 
 _UNITS: Final = {"vcpu": QuotaUnit.VCPUS, "machine": QuotaUnit.MACHINES, "gpu": QuotaUnit.GPUS}

@@ -69,9 +69,9 @@ def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Fi
             try:
                 answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
                 vcpus = float(answer["Quota"]["Value"])
-                if code == STANDARD.spot:
-                    stated = Quota("aws", region, STANDARD.family, int(vcpus), QuotaUnit.VCPUS)
-                    account_quotas.keep(settings, [stated], wall_us())
+                spot = code == STANDARD.spot
+                stated = Quota("aws", region, STANDARD.family, int(vcpus), QuotaUnit.VCPUS, spot=spot)
+                account_quotas.keep(settings, [stated], wall_us())
                 yield quota("aws", f"{what} in {region}", vcpus, cure)
             except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
                 yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")

@@ -66,12 +66,13 @@ def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
     call = ApiCall(f"Azure quotas in {location}", "Microsoft.Compute/locations/usages/read")
     pages = session.pages(call, lambda compute: compute.usage.list(location))
     limits = {usage.name.value: usage.limit for page in pages for usage in page if usage.name is not None}
-    limit = limits.get(SPOT_QUOTA)
-    if limit is not None:
-        account_quotas.keep(settings, [Quota("azure", location, None, int(limit), QuotaUnit.VCPUS)], wall_us())
-    for what, value, title in (("spot", limit, "Spot vCPUs"), ("on-demand", limits.get(_ON_DEMAND_QUOTA), "vCPUs")):
+    for what, name, title in (("spot", SPOT_QUOTA, "Spot vCPUs"), ("on-demand", _ON_DEMAND_QUOTA, "vCPUs")):
+        limit = limits.get(name)
+        if limit is not None:
+            stated = Quota("azure", location, None, int(limit), QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
+            account_quotas.keep(settings, [stated], wall_us())
         cure = f"request more in the Azure portal under Quotas: Total Regional {title}"
-        yield quota("azure", f"{what} quota in {location}", value, cure)
+        yield quota("azure", f"{what} quota in {location}", limit, cure)
 
 
 def _identity(session: AzureSession, identity: str | None) -> Finding:

@@ -12,7 +12,7 @@ from spotctl.config import Settings
 from spotctl.doctor import policies, verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
-from spotctl.machines.gcp.quotas import on_demand_vcpus, spot_quotas, spot_vcpus
+from spotctl.machines.gcp.quotas import on_demand_quotas, on_demand_vcpus, spot_quotas, spot_vcpus
 from spotctl.wall_clock import wall_us
 
 
@@ -43,7 +43,8 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
     pages = session.pages(call, "Regions", {"project": session.project})
     regions = [region for page in pages for region in page]
-    account_quotas.keep(settings, [one for region in regions for one in spot_quotas(region)], wall_us())
+    stated = [one for region in regions for one in (*spot_quotas(region), *on_demand_quotas(region))]
+    account_quotas.keep(settings, stated, wall_us())
     best = max(regions, key=spot_vcpus, default=None)
     cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
     if best is None:

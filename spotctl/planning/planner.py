@@ -17,6 +17,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.garbage import without_garbage_collection
 from spotctl.planning.learning.read import lessons
+from spotctl.planning.on_demand_quota import lacking
 from spotctl.planning.quota_use import left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
 from spotctl.planning.values import JobPlan
@@ -62,11 +63,19 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     profiles = profiles_of(specs)
     request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas, profiles=profiles)
     measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
-    return JobPlans(plans_of(request, data, learned), begin.remarks + stated + held + measured)
+    plans = plans_of(request, data, learned)
+    return JobPlans(plans, begin.remarks + stated + held + measured + _lacking(plans, settings, data.catalog, when.now))
+
+
+def _lacking(plans: Sequence[JobPlan], settings: Settings, catalog: Catalog, now: int) -> tuple[str, ...]:
+    """What on-demand quotas do not hold of these plans, next to the machines of running jobs of this home."""
+    quotas = account_quotas.known(settings, now, spot=False)
+    held = [state.on_demand_machines for state in unfinished_runs(settings).values()] if quotas else []
+    return lacking(plans, quotas, held, catalog)
 
 
 def quotas_left(settings: Settings, catalog: Catalog, now: int) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
-    """The known quotas without what running jobs of this home hold, and remarks on what they hold."""
+    """The known quotas of spot machines without what running jobs of this home hold, and remarks on what they hold."""
     quotas = account_quotas.known(settings, now)
     if not quotas:
         return (), ()

@@ -14,7 +14,7 @@ from spotctl.planning.quota_groups import use_of
 from spotctl.quotas import Quota
 
 Machines = Mapping[Market, int]
-"""Spot machines by market."""
+"""Spot or on-demand machines by market."""
 
 
 def left_of(quotas: Iterable[Quota], held: Sequence[Machines], catalog: Catalog) -> tuple[Quota, ...]:

@@ -25,7 +25,7 @@ from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.quotas import Quota
 
-_ON_DEMAND = "on-demand"
+ON_DEMAND = "on-demand"
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
 
@@ -77,7 +77,7 @@ def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learn
         MarketSnapshot.of(data.table, data.catalog, request.at),
         hazards(data.interruptions, request.at, evidence_of(learned)),
         # Quotas are those of spot machines.
-        quotas=request.quotas if any(spec.strategy != _ON_DEMAND for spec in request.specs) else (),
+        quotas=request.quotas if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
     )
     jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
     return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learned))

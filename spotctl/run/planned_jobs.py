@@ -52,8 +52,8 @@ def plans_to_launch(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
 
 
 def _unknown(markets: Collection[Market], settings: Settings) -> set[Market]:
-    """The markets that no quota that was read in the last day concerns."""
-    read = [one.quota for one in account_quotas.read_lately(settings, wall_us())]
+    """The markets that no quota of spot machines concerns that was read in the last day."""
+    read = [one.quota for one in account_quotas.read_lately(settings, wall_us()) if one.quota.spot]
     return {
         one
         for one in markets

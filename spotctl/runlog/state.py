@@ -172,14 +172,22 @@ class RunState:
     @property
     def spot_machines(self) -> Counter[Market]:
         """Spot machines by market, with those of orders whose outcome is not known."""
+        return self._by_market(spot=True)
+
+    @property
+    def on_demand_machines(self) -> Counter[Market]:
+        """The same of on-demand machines."""
+        return self._by_market(spot=False)
+
+    def _by_market(self, *, spot: bool) -> Counter[Market]:
         found: Counter[Market] = Counter()
         for held in self.alive:
             allocation = self.allocations[held.allocation]
-            if allocation.bid is not None:
+            if (allocation.bid is not None) is spot:
                 found[allocation.market] += 1
         asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
         for order in (*asked, *(self.orders[intent] for intent in self.unclear)):
-            if order.bid is not None:
+            if (order.bid is not None) is spot:
                 known = sum(held.allocation == order.intent for held in self.machines.values())
                 found[order.market] += order.machines - known
         return found

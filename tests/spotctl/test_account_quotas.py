@@ -10,11 +10,21 @@ import pytest
 from pricing_data.units import DAY, HOUR
 from spotctl import account_quotas
 from spotctl.config import Settings
+from spotctl.files.job.reader import load
 from spotctl.paths import Paths
-from spotctl.planning.planner import quotas_left
+from spotctl.planning.errors import NotInTime
+from spotctl.planning.planner import When, plan_jobs, quotas_left
 from spotctl.quotas import quotas_from
 from spotctl.wiring import library
 
+JOB = """\
+name: mine
+kind: agileml
+app: mf
+stop: {clocks: 100}
+throughputs: {c4.xlarge: 40}
+resources: {clouds: [local], types: [c4.xlarge], machines: 1..16, reliable: {machines: 1}}
+"""
 NOW = 1_800_000_000_000_000
 STATED = quotas_from("aws/us-east-1/g+vt=64, gcp/us-central1/a2-highgpu=8 GPUs")
 
@@ -47,6 +57,36 @@ def test_a_file_that_cannot_be_read_holds_nothing(settings: Settings, text: str)
     assert account_quotas.stated(settings, NOW) == []
     account_quotas.keep(settings, STATED, NOW)
     assert len(account_quotas.stated(settings, NOW)) == 2
+
+
+def test_on_demand_machines_have_quotas_of_their_own(settings: Settings) -> None:
+    account_quotas.keep(settings, quotas_from("aws/us-east-1=64, aws/us-east-1 on demand=8, gcp on demand=2 GPUs"), NOW)
+    assert [str(one) for one in account_quotas.known(settings, NOW, spot=False)] == [
+        "aws/us-east-1 on demand=8 vCPUs",
+        "gcp on demand=2 GPUs",
+    ]
+    assert [str(one) for one in account_quotas.known(settings, NOW)] == [
+        "azure/eastus=100 vCPUs",
+        "aws/us-east-1=64 vCPUs",
+    ]
+
+
+def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
+    """The job has one reliable machine of 4 vCPUs, and may fall back on 16 on-demand machines."""
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+
+    def planned(quota: str) -> tuple[str, ...]:
+        settings = Settings(home=tmp_path / "home", quotas=quotas_from(quota))
+        return plan_jobs([load(job)], settings, library(settings), When(0)).remarks
+
+    with pytest.raises(
+        NotInTime, match=r"^mine: the on-demand machines that it needs use 1 machines of quota local/sim-east/c4 on"
+    ):
+        planned("local/*/c4 on demand=0 machines")
+    (remark,) = (one for one in planned("local on demand=2 machines") if "quota" in one)
+    assert remark.startswith("quota local on demand has 2 machines left, and on demand mine may come to need 17:")
+    assert not [one for one in planned("local on demand=17 machines, aws on demand=0") if "quota" in one]
 
 
 def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:

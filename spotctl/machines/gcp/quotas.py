@@ -1,4 +1,4 @@
-"""Google's quotas of spot machines in a region, from the SDK's description of it. Pure.
+"""Google's quotas of machines in a region, from the SDK's description of it. Pure.
 
 Metrics are those of "Allocation quotas" in the Compute Engine documentation. Where spot machines have no quota of their
 own, they count against that of all machines.
@@ -37,6 +37,13 @@ def spot_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's 
     limits = {family: _limit(region, metric) for family, metric in _GPUS.items()}
     gpus = (Quota(CLOUD, region.name, one, limit, QuotaUnit.GPUS) for one, limit in limits.items() if limit is not None)
     return (vcpus, *gpus) if region.quotas else ()
+
+
+def on_demand_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """Those of GPUs. `CPUS` is left out: on demand, most families have a quota of vCPUs of their own."""
+    limits = {one.metric: int(one.limit) for one in region.quotas}
+    stated = ((family, limits[metric]) for family, metric in _GPUS.items() if metric in limits)
+    return tuple(Quota(CLOUD, region.name, one, limit, QuotaUnit.GPUS, spot=False) for one, limit in stated)
 
 
 def _limit(region: Any, metric: str) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated

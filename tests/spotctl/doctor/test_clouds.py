@@ -16,9 +16,11 @@ from google.cloud import compute_v1
 from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
+from spotctl import account_quotas
 from spotctl.config import Settings
 from spotctl.doctor import policies
 from spotctl.doctor.gcp import findings
+from spotctl.wall_clock import wall_us
 from tests.servers.aws import AwsFault, AwsWorld, action_of, ec2_error, running_aws
 from tests.servers.azure import SUBSCRIPTION, azure_error
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
@@ -38,6 +40,12 @@ def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
     return {one["what"]: one for one in ended.json["findings"] if one["about"] == cloud}
+
+
+def kept(folder: Path, *, spot: bool) -> list[str]:
+    """The quotas that are kept in the home for plans."""
+    settings = Settings(home=folder / "home")
+    return [str(one) for one in account_quotas.known(settings, wall_us(), spot=spot)]
 
 
 # -- AWS ---------------------------------------------------------------------------------------------------------------
@@ -67,7 +75,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
         yield world
 
 
-def test_aws(aws: AwsWorld) -> None:
+def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
     ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
     one = found(ended, "aws")
@@ -82,6 +90,9 @@ def test_aws(aws: AwsWorld) -> None:
         "good",
     )
     assert one["spot quota in us-east-1"]["told"] == "640 vCPUs"
+    family = "a+c+d+h+i+im+is+m+r+t+z"
+    assert kept(tmp_path, spot=True) == [f"aws/us-east-1/{family}=640 vCPUs"]
+    assert kept(tmp_path, spot=False) == [f"aws/us-east-1/{family} on demand=64 vCPUs"]
     assert "loopback" not in ended.out
     asked = {action_of(request): request for request in aws.server.requests if b"Action=" in request.body}
     changing = [name for name in asked if not name.startswith(("Describe", "Get"))]
@@ -160,16 +171,21 @@ def gcp(monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJEC
         yield server
 
 
-LIMITS = {"us-east1": {"CPUS": 8.0, "DISKS_TOTAL_GB": 900.0}, "us-west1": {"CPUS": 24.0, "PREEMPTIBLE_CPUS": 72.0}}
+LIMITS = {
+    "us-east1": {"CPUS": 8.0, "DISKS_TOTAL_GB": 900.0},
+    "us-west1": {"CPUS": 24.0, "PREEMPTIBLE_CPUS": 72.0, "NVIDIA_L4_GPUS": 2.0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 16.0},
+}
 
 
-def test_gcp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with gcp(monkeypatch, GcpProject(limits=LIMITS)):
         ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
     one = found(ended, "gcp")
     assert one["spot quota in us-west1"]["told"] == "72 vCPUs"
     assert one["on-demand quota in us-west1"]["told"] == "24 vCPUs"
+    assert "gcp/us-west1/g2-standard=16 GPUs" in kept(tmp_path, spot=True)
+    assert kept(tmp_path, spot=False) == ["gcp/us-west1/g2-standard on demand=2 GPUs"]
     assert {each["level"] for each in one.values()} == {"good"}
 
 
@@ -241,7 +257,7 @@ def azure(monkeypatch: pytest.MonkeyPatch, subscription: AzureSubscription) -> I
         yield server
 
 
-def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with azure(monkeypatch, AzureSubscription()):
         monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
         ended = spotctl("doctor", "--json")
@@ -250,6 +266,7 @@ def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {each["level"] for each in one.values()} == {"good"}
     assert one["spot quota in eastus"]["told"] == "100 vCPUs"
     assert one["on-demand quota in eastus"]["told"] == "350 vCPUs"
+    assert kept(tmp_path, spot=False) == ["azure/eastus on demand=350 vCPUs"]
 
 
 def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
