@@ -47,9 +47,10 @@ def _certain(plan: JobPlan) -> Counter[Market]:
 
 
 def _possible(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and those on demand with which the job begins, or those to which it falls back."""
+    """The reliable machines, and those on demand with which the job begins, or to which a deadline may make it turn."""
     begins = _sum([Counter({one.rent.offer.market: one.rent.machines}) for one in plan.choice if one.rent.bid is None])
-    fallback = Counter({plan.on_demand.rent.offer.market: plan.on_demand.rent.machines})
+    rent, hurries = plan.decider.baseline, plan.decider.deadline is not None
+    fallback = Counter({rent.offer.market: rent.machines if hurries else 0})
     return _reliable(plan) + (begins or fallback)
 
 

@@ -23,7 +23,7 @@ kind: agileml
 app: mf
 stop: {clocks: 100}
 throughputs: {c4.xlarge: 40}
-resources: {clouds: [local], types: [c4.xlarge], machines: 1..16, reliable: {machines: 1}}
+resources: {clouds: [local], types: [c4.xlarge], machines: 3..16, reliable: {machines: 1}}
 """
 NOW = 1_800_000_000_000_000
 STATED = quotas_from("aws/us-east-1/g+vt=64, gcp/us-central1/a2-highgpu=8 GPUs")
@@ -72,11 +72,11 @@ def test_on_demand_machines_have_quotas_of_their_own(settings: Settings) -> None
 
 
 def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
-    """The job has one reliable machine of 4 vCPUs, and may fall back on 16 on-demand machines."""
+    """The job has one reliable machine, and with a deadline it may turn to 16 on-demand machines."""
     job = tmp_path / "job.yaml"
-    job.write_text(JOB)
 
-    def planned(quota: str) -> tuple[str, ...]:
+    def planned(quota: str, more: str = "") -> tuple[str, ...]:
+        job.write_text(JOB + more)
         settings = Settings(home=tmp_path / "home", quotas=quotas_from(quota))
         return plan_jobs([load(job)], settings, library(settings), When(0)).remarks
 
@@ -84,9 +84,13 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         NotInTime, match=r"^mine: the on-demand machines that it needs use 1 machines of quota local/sim-east/c4 on"
     ):
         planned("local/*/c4 on demand=0 machines")
-    (remark,) = (one for one in planned("local on demand=2 machines") if "quota" in one)
+    assert not [one for one in planned("local on demand=1 machines, aws on demand=0") if "quota" in one]
+    (remark,) = (one for one in planned("local on demand=2 machines", "deadline: 500h\n") if "quota" in one)
     assert remark.startswith("quota local on demand has 2 machines left, and on demand mine may come to need 17:")
-    assert not [one for one in planned("local on demand=17 machines, aws on demand=0") if "quota" in one]
+    with pytest.raises(
+        NotInTime, match=r"^mine: the on-demand machines that it needs use 4 machines of quota local on"
+    ):
+        planned("local on demand=3 machines", "strategy: on-demand\n")
 
 
 def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:
