@@ -17,12 +17,11 @@ from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
 from spotctl.machines.azure.calls import AzureCalls, Operation
 from spotctl.machines.azure.permissions import ALL
-from spotctl.machines.azure.provider import SPOT_QUOTA
+from spotctl.machines.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.quotas import Quota, QuotaUnit
 from spotctl.wall_clock import wall_us
 
 _AUTHORIZATION_VERSION = "2022-04-01"
-_ON_DEMAND_QUOTA = "cores"
 _ANY_LOCATION = "eastus"
 
 
@@ -66,7 +65,7 @@ def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
     call = ApiCall(f"Azure quotas in {location}", "Microsoft.Compute/locations/usages/read")
     pages = session.pages(call, lambda compute: compute.usage.list(location))
     limits = {usage.name.value: usage.limit for page in pages for usage in page if usage.name is not None}
-    for what, name, title in (("spot", SPOT_QUOTA, "Spot vCPUs"), ("on-demand", _ON_DEMAND_QUOTA, "vCPUs")):
+    for what, name, title in (("spot", SPOT_QUOTA, "Spot vCPUs"), ("on-demand", ON_DEMAND_QUOTA, "vCPUs")):
         limit = limits.get(name)
         if limit is not None:
             stated = Quota("azure", location, None, int(limit), QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)

@@ -445,10 +445,10 @@ class Prepares(Protocol):
 
 @runtime_checkable
 class StatesQuotas(Protocol):
-    """A provider whose cloud says how many spot machines the account may have at a time."""
+    """A provider whose cloud says how many machines the account may have at a time."""
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """The quotas that spot machines of these types count against in a region."""
+        """The quotas that machines of these types count against in a region: as spot machines, and on demand."""
         ...
 
 

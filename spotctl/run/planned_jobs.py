@@ -44,7 +44,9 @@ def plans_to_launch(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
     asked: set[Market] = set()
     while True:
         plans = planned_jobs(specs, settings)
-        chosen = {one.rent.offer.market for plan in plans.plans for one in plan.choice if not plan.job.spec.is_local}
+        rented = [plan for plan in plans.plans if not plan.job.spec.is_local]
+        chosen = {one.rent.offer.market for plan in rented for one in plan.choice}
+        chosen |= {plan.decider.reliable.offer.market for plan in rented if plan.decider.reliable is not None}
         if not (unasked := _unknown(chosen, settings) - asked):
             return plans
         asked |= unasked
@@ -52,7 +54,7 @@ def plans_to_launch(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
 
 
 def _unknown(markets: Collection[Market], settings: Settings) -> set[Market]:
-    """The markets that no quota of spot machines concerns that was read in the last day."""
+    """The markets that no quota concerns that was read in the last day; spot and on demand are read together."""
     read = [one.quota for one in account_quotas.read_lately(settings, wall_us()) if one.quota.spot]
     return {
         one

@@ -400,9 +400,13 @@ class AzureServer:
     def _usages(self, request: Request) -> Reply:
         parameters(request, VMS)
         self.access.check(request, "Microsoft.Compute/locations/usages/read", _PREFIX)
-        name = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
+        spot = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
+        cores = {"value": "cores", "localizedValue": "Total Regional vCPUs"}
         limit = 1000 if self.fleet.quota is None else self.fleet.quota
-        return Reply.of_json({"value": [{"name": name, "limit": limit, "currentValue": 0, "unit": "Count"}]})
+        stated = ((spot, limit), (cores, 1000))
+        return Reply.of_json(
+            {"value": [{"name": name, "limit": most, "currentValue": 0, "unit": "Count"} for name, most in stated]}
+        )
 
     # -- the activity log ---------------------------------------------------------------------------------------------
 

@@ -95,12 +95,13 @@ class AwsProvider(WallClock):
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """See `StatesQuotas`. Types of families that we do not know have none."""
         pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
-        return tuple(self._quota(region, pool) for pool in sorted(pools, key=lambda pool: pool.name))
+        found = sorted(pools, key=lambda pool: pool.name)
+        return tuple(self._quota(region, pool, spot=spot) for pool in found for spot in (True, False))
 
-    def _quota(self, region: str, pool: QuotaPool) -> Quota:
-        asked = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=True)}
+    def _quota(self, region: str, pool: QuotaPool, *, spot: bool) -> Quota:
+        asked = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
         answer = self._calls.call("service-quotas", region, "GetServiceQuota", **asked)
-        return Quota(CLOUD, region, pool.family, int(answer["Quota"]["Value"]), QuotaUnit.VCPUS)
+        return Quota(CLOUD, region, pool.family, int(answer["Quota"]["Value"]), QuotaUnit.VCPUS, spot=spot)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated request."""

@@ -73,6 +73,8 @@ class Waits:
 
 SPOT_QUOTA: Final = "lowPriorityCores"
 """The quota of vCPUs that spot machines of all sizes share in a region."""
+ON_DEMAND_QUOTA: Final = "cores"
+"""The same of on-demand machines, next to one for each family of sizes."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
 _IMAGE_DISK_GIB: Final = 128
@@ -118,8 +120,12 @@ class AzureProvider(WallClock):
         """See `StatesQuotas`."""
         with translated(f"quotas in {region}"):
             usages = self._calls.listed(Operation.LIST_USAGES, region=region)
-        limits = [one["limit"] for one in usages if one["name"]["value"] == SPOT_QUOTA]
-        return tuple(Quota(self.name, region, None, int(limit), QuotaUnit.VCPUS) for limit in limits)
+        limits = {one["name"]["value"]: int(one["limit"]) for one in usages}
+        return tuple(
+            Quota(self.name, region, None, limits[name], QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
+            for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
+            if name in limits
+        )
 
     # -- buying -------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from spotctl.machines.gcp.creation import Creation
 from spotctl.machines.gcp.history import Past, failure_of, pasts
 from spotctl.machines.gcp.labels import selection
 from spotctl.machines.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
-from spotctl.machines.gcp.quotas import spot_quotas
+from spotctl.machines.gcp.quotas import on_demand_quotas, spot_quotas
 from spotctl.machines.holdings import holdings_of
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
@@ -69,7 +69,8 @@ class GcpProvider(WallClock):
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
         """See `StatesQuotas`."""
-        return spot_quotas(self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region))
+        found = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
+        return (*spot_quotas(found), *on_demand_quotas(found))
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         if request.market.cloud != names.CLOUD or request.market.os != LINUX:

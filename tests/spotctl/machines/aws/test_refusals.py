@@ -127,12 +127,13 @@ def test_a_reached_quota_says_which_and_how_to_raise_it(ec2: Ec2, type_: str, bi
 
 
 def test_quotas_of_spot_machines_are_those_of_their_families(ec2: Ec2) -> None:
-    ec2.market.quotas["L-34B43A08"] = 5.0
-    (quota,) = provider().quotas("us-east-1", {"c5.large", "m6g.large", "u-1"})
+    ec2.market.quotas.update({"L-34B43A08": 5.0, "L-1216C47A": 7.0})
+    quota, on_demand = provider().quotas("us-east-1", {"c5.large", "m6g.large", "u-1"})
     assert (str(quota), quota.covers("aws", "us-east-1", "c6gn")) == (
         "aws/us-east-1/a+c+d+h+i+im+is+m+r+t+z=5 vCPUs",
         True,
     )
+    assert (on_demand.amount, on_demand.spot, on_demand.family) == (7, False, quota.family)
 
 
 @pytest.mark.parametrize(

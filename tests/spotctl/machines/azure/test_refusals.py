@@ -184,4 +184,7 @@ def test_a_link_to_another_host_is_not_followed(world: World) -> None:
 
 def test_spot_machines_of_all_sizes_share_a_quota(world: World) -> None:
     world.server.fleet.quota = 20
-    assert [str(one) for one in world.provider().quotas("eastus", {MARKET.instance_type})] == ["azure/eastus=20 vCPUs"]
+    assert [str(one) for one in world.provider().quotas("eastus", {MARKET.instance_type})] == [
+        "azure/eastus=20 vCPUs",
+        "azure/eastus on demand=1000 vCPUs",
+    ]
