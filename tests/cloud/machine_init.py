@@ -135,10 +135,15 @@ def _keep_away_from_the_computer() -> int:
 
 
 def _let_users_mount_proc() -> None:
-    """A user's containers may have a /proc of their own only while one without hidden parts is mounted somewhere."""
-    whole = Path("/root/.proc")
-    whole.mkdir(mode=0o700)
+    """A user's containers may have a /proc of their own only while one without hidden parts is mounted somewhere.
+
+    Here it is where no path leads: below a folder that another file system covers.
+    """
+    place = Path("/run/whole")
+    whole = place / "proc"
+    whole.mkdir(parents=True)
     kernel.mount("proc", str(whole), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    kernel.mount("tmpfs", str(place), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=000,size=4k")
 
 
 def _start_sshd(environment: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ class HeadLost(AgileMLError):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ClusterSnapshot:
     """The machines that are alive, and the ids of those that will be taken away: when, in milliseconds since 1970."""
 
     at: float
@@ -44,7 +44,7 @@ class ClusterView:
         threading.Thread(target=self._run, name="ray-view", daemon=True).start()
 
     @property
-    def newest(self) -> Look:
+    def newest(self) -> ClusterSnapshot:
         """What the head has said last."""
         if time.monotonic() - self._newest.at > HEAD_SECONDS:
             raise HeadLost(f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds")
@@ -61,7 +61,7 @@ class ClusterView:
             except Exception:  # noqa: BLE001, S112 - of several kinds; what counts is that there is no answer
                 continue
 
-    def _look(self) -> Look:
+    def _look(self) -> ClusterSnapshot:
         machines = [RayMachine(one["Resources"], one["Labels"]) for one in self._ray.nodes() if one["Alive"]]
         # Ray Train finds out in this way; there is no public one.
-        return Look(time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes())
+        return ClusterSnapshot(time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes())
