@@ -33,6 +33,8 @@ NO_CONTAINER = 78
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 ENVIRONMENT = 3
 """The file with the payload's variables, in podman and in the container."""
+_OUTPUT = 4
+"""The payload's output, in podman and in the container: what went through podman could be lost when it ends."""
 
 _OF_PODMAN = {"HOME", "LANG", "PATH", "TMPDIR", "USER", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
 _CODE = f"{layout.ROOT}/code"
@@ -40,7 +42,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - shared memory, not a predictable file
 
 _ENTRY = f"""\
 . /proc/self/fd/{ENVIRONMENT}
-exec {ENVIRONMENT}<&-
+exec {ENVIRONMENT}<&- >&{_OUTPUT} 2>&1 {_OUTPUT}>&-
 on='told=1; trap "" TERM; kill -s TERM 0; trap "$on" TERM' told=
 trap "$on" TERM
 "$@" &
@@ -117,7 +119,7 @@ def podman_words(
         *("podman", "--log-level=error", "run", "--rm", "--pull=never", "--user=0", "--entrypoint=/bin/sh"),
         *("--replace", f"--name={container_name(own)}"),
         *("--network=host", "--cgroups=disabled", "--log-driver=none", "--security-opt=label=disable"),
-        *(f"--preserve-fds={ENVIRONMENT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
+        *(f"--preserve-fds={_OUTPUT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
         *(f"--volume={one}:{one}" for one in dict.fromkeys(folders) if Path(one).exists()),
         *(f"--volume={one}:{_CODE}/{one.name}:ro" for one in code),
         *(f"--volume={one}:{one}:ro" for one in _packages(environment)),
@@ -214,6 +216,7 @@ def main(words: Sequence[str]) -> int:
         print(f"spotctl: {error}", file=sys.stderr)  # noqa: T201
         return NO_CONTAINER
     line = podman_words(container, words[1:], os.environ, str(Path.cwd()))
+    os.dup2(sys.stdout.fileno(), _OUTPUT)
     return become_podman(line, exports(container, os.environ))
 
 
