@@ -44,7 +44,7 @@ from spotctl.planning.forecasting import forecast_job, forecast_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from spotctl.runlog.store import EventLog
 
 QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"

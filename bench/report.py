@@ -16,6 +16,7 @@ from spotctl.reports import answers
 from spotctl.reports.gather import gather
 from spotctl.reports.grouping import By
 from spotctl.reports.period import ALWAYS
+from spotctl.runlog import event_json
 from spotctl.runlog import events as ev
 from spotctl.runlog.store import EventLog
 
@@ -64,7 +65,7 @@ def write(home: Path) -> int:
     """Writes the log in one transaction: row by row, each would be synced to disk."""
     EventLog(home / "log.sqlite").close()
     rows = [
-        (f"nightly-{number}", at, type(event).__name__, ev.to_json(event))
+        (f"nightly-{number}", at, type(event).__name__, event_json.to_json(event))
         for number in range(EVENTS // len(night(0)) + 1)
         for at, event in night(number)
     ]

@@ -22,7 +22,8 @@ from spotctl.ledger.uses import Part, parts, replacements
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff, bill_of, life_of, sent_amount
 from spotctl.runlog.events import Corrected, Priced, Sent
-from spotctl.runlog.state import Held, RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import Held, RunState
 
 _ABOUT_MONEY = (Priced, Corrected)
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)

@@ -19,7 +19,8 @@ from spotctl.paths import Paths
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import is_running
 from spotctl.wiring import library, provider_of
 

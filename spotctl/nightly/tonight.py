@@ -35,8 +35,9 @@ from spotctl.run.runs import Ending, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import BudgetExceeded, RunBegan, RunEnded, StopRequested
+from spotctl.runlog.folding import fold
 from spotctl.runlog.outcomes import DONE, NO_CAPACITY
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, JobLock
 from spotctl.show import run_tables
 from spotctl.wall_clock import wall_us

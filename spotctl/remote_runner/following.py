@@ -17,7 +17,8 @@ from spotctl.remote_runner.log_copy import CopiedRow, LogCopy, add_missing
 from spotctl.remote_runner.place import RunPlace
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.runs import Ending
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog
 
 if TYPE_CHECKING:

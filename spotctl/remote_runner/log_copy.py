@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Lock
 
 from agileml.runtime.blob_store import BlobStore
-from spotctl.runlog.events import Event, from_json, to_json
+from spotctl.runlog.event_json import from_json, to_json
+from spotctl.runlog.events import Event
 from spotctl.runlog.store import EventLog, LogRow
 
 SEGMENT_ROWS = 500

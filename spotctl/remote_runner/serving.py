@@ -34,8 +34,9 @@ from spotctl.remote_runner.standby import StandbyKeeper, is_due
 from spotctl.run import runs
 from spotctl.run.runs import RunObserver
 from spotctl.runlog.events import BudgetExceeded, StopRequested
+from spotctl.runlog.folding import fold
 from spotctl.runlog.outcomes import FAILED
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog
 
 COPY_SECONDS = 5.0

@@ -21,7 +21,8 @@ from spotctl.remote_runner.fence import Claim, Watch
 from spotctl.remote_runner.homes import copied_home
 from spotctl.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.remote_runner.service import JOB, RunnerStart
-from spotctl.runlog.state import Held, RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import Held, RunState
 from spotctl.runlog.store import EventLog
 from spotctl.wiring import provider_of
 

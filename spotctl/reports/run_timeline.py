@@ -10,8 +10,9 @@ from pricing_data.market import Market
 from spotctl.files.job.forms import RAY
 from spotctl.ledger import SameWork, same_work
 from spotctl.runlog import events as ev
+from spotctl.runlog.folding import fold
 from spotctl.runlog.outcomes import FAILED
-from spotctl.runlog.state import EVICTED, RunState, fold
+from spotctl.runlog.state import EVICTED, RunState
 from spotctl.runlog.store import LogRow
 
 

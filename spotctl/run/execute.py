@@ -38,7 +38,7 @@ from spotctl.run.workload import Workload
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import LISTING_DELAY
 from spotctl.runlog.events import Event, Intended
-from spotctl.runlog.state import ABANDONED, after, fold
+from spotctl.runlog.folding import ABANDONED, after, fold
 from spotctl.runlog.store import EventLog
 
 T = TypeVar("T")

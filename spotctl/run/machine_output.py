@@ -16,7 +16,7 @@ from spotctl.machines.link import printed, printed_at
 from spotctl.paths import Paths
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.kept_output import CLUSTER, KeptOutput
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog
 from spotctl.wiring import provider_of

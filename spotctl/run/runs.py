@@ -45,8 +45,9 @@ from spotctl.runlog.events import (
     RunResumed,
     StopRequested,
 )
+from spotctl.runlog.folding import fold
 from spotctl.runlog.outcomes import DONE, STOPPED
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog, JobLock, is_running
 from spotctl.wall_clock import wall_us

@@ -14,9 +14,11 @@ from pathlib import Path
 from spotctl.paths import Paths
 from spotctl.runlog import store
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog
-from spotctl.runlog.events import RunBegan, StopRequested, from_json, to_json
+from spotctl.runlog.event_json import from_json, to_json
+from spotctl.runlog.events import RunBegan, StopRequested
+from spotctl.runlog.folding import after
 from spotctl.runlog.outcomes import FAILED
-from spotctl.runlog.state import RunState, after
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import LogRow, RawRow
 
 _KEPT = ".damaged-"

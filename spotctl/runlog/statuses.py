@@ -13,8 +13,9 @@ from spotctl.paths import Paths
 from spotctl.runlog import budget, store
 from spotctl.runlog.errors import BrokenLog, LogFailed
 from spotctl.runlog.events import RunBegan
+from spotctl.runlog.folding import fold
 from spotctl.runlog.salvage import salvage
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, is_running
 from spotctl.wiring import provider_of
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog, LogFailed
-from spotctl.runlog.events import Event, all_from_json, to_json
+from spotctl.runlog.event_json import all_from_json, to_json
+from spotctl.runlog.events import Event
 
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"

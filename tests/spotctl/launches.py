@@ -6,7 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog
 
 TRAINING = """\

@@ -18,7 +18,7 @@ from agileml.core.events import Iteration
 from agileml.reference import model_digest
 from spotctl.run.training_workload import TrainingWorkload
 from spotctl.runlog.events import StopRequested
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at

@@ -16,7 +16,7 @@ from spotctl.config import load
 from spotctl.files.job.reader import load as read_job
 from spotctl.planning.forecasting import forecast_job
 from spotctl.planning.planner import When, plan_jobs
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from spotctl.runlog.store import EventLog
 from spotctl.wiring import library
 from tests.spotctl.cli import spotctl

@@ -18,8 +18,9 @@ from spotctl.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Priced, Progressed
+from spotctl.runlog.folding import fold
 from spotctl.runlog.outcomes import DONE
-from spotctl.runlog.state import EVICTED, Held, RunState, fold
+from spotctl.runlog.state import EVICTED, Held, RunState
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from spotctl.runlog import events as ev
-from spotctl.runlog import state as running
+from spotctl.runlog import folding
 from spotctl.runlog.state import EVICTED, RunState
 from spotctl.show.phrases import bid_text, machines_text
 
@@ -60,7 +60,7 @@ def follow(timeline: Timeline, rows: Iterable[LogRow]) -> Timeline:
 
 
 def _after(timeline: Timeline, row: LogRow) -> Timeline:
-    state = running.after(timeline.state, row)
+    state = folding.after(timeline.state, row)
     event = _event(timeline.state, row)
     return Timeline(
         state,

@@ -13,8 +13,9 @@ from spotctl.agent import card_use
 from spotctl.agent.card_use import CardUse, CardWatch, parsed
 from spotctl.machines.base import Machine, MachineState
 from spotctl.run.observe import news
+from spotctl.runlog import event_json
 from spotctl.runlog import events as ev
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.machines.test_link import to
 from tests.spotctl.show.top.runs import WILD, at, granted, order, rows
@@ -92,7 +93,10 @@ def test_the_log_gets_noticeable_changes_once_a_minute() -> None:
     def seen(seconds: int, cards: CardUse | None) -> list[ev.Event]:
         listed = [replace(machine, cards=cards)]
         found = news(fold(rows(logged)), listed, at(0) + seconds * SECOND, "fake")
-        logged.extend((seconds * SECOND / MINUTE, ev.from_json(type(one).__name__, ev.to_json(one))) for one in found)
+        logged.extend(
+            (seconds * SECOND / MINUTE, event_json.from_json(type(one).__name__, event_json.to_json(one)))
+            for one in found
+        )
         return found
 
     assert seen(1, None) == []

@@ -27,8 +27,9 @@ from spotctl.reports.grouping import By
 from spotctl.reports.run_timeline import in_order, timeline_of
 from spotctl.runlog import budget, store
 from spotctl.runlog import events as ev
-from spotctl.runlog.events import Event, to_json
-from spotctl.runlog.state import fold
+from spotctl.runlog.event_json import to_json
+from spotctl.runlog.events import Event
+from spotctl.runlog.folding import fold
 from tests.spotctl.cli import spotctl
 from tests.spotctl.ledger import seconds
 from tests.spotctl.ledger.histories import JOB, nights

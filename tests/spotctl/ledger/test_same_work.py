@@ -12,8 +12,9 @@ import pytest
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.ledger import same_work
 from spotctl.reports.answers import as_json
+from spotctl.runlog import event_json
 from spotctl.runlog import events as ev
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from tests.spotctl.cli import spotctl
 from tests.spotctl.ledger.recount import recounted
 from tests.spotctl.reports.made import LOCAL, NIGHT, MadeRun, month, report_of, write_log
@@ -132,7 +133,7 @@ def test_the_counterfactual_is_recomputed_from_raw_rows_alone() -> None:
 
 
 def _json(event: ev.Event) -> str:
-    return ev.to_json(event)
+    return event_json.to_json(event)
 
 
 def test_the_report_prints_the_contract(tmp_path: Path) -> None:

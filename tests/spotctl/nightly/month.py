@@ -30,7 +30,8 @@ from spotctl.nightly.tonight import NightRunner
 from spotctl.run import runs
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import RunBegan, RunEnded
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, JobLock
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook

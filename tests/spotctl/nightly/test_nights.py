@@ -30,8 +30,9 @@ from spotctl.nightly.steps import CANNOT_RESUME
 from spotctl.nightly.tonight import NightRunner
 from spotctl.run import runs
 from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
+from spotctl.runlog.folding import fold
 from spotctl.runlog.outcomes import DONE, NO_CAPACITY
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, JobLock
 from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import COMMAND, processes

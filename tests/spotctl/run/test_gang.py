@@ -13,7 +13,8 @@ from spotctl.run.gang import GangShape, GangStep, NodeExit, next_step
 from spotctl.run.live_strategy import record_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 

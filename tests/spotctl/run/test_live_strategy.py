@@ -13,7 +13,8 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.spec import Command
 from spotctl.run.live_strategy import LiveStrategy
 from spotctl.runlog import events as ev
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import OFFERS, START, TARIFF, terms
 

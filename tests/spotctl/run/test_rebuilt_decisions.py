@@ -20,7 +20,7 @@ from spotctl.machines.base import EndReason, Machine
 from spotctl.run.budget_check import described
 from spotctl.run.reconcile import Buy, StrategyTerms
 from spotctl.runlog import events as ev
-from spotctl.runlog.state import FIRST_BACK_OFF
+from spotctl.runlog.folding import FIRST_BACK_OFF
 from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, OFFERS, PRICES, START, Life, life
 
 ROUNDS = 1000

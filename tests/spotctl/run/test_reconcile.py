@@ -8,7 +8,8 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.run import reconcile
 from spotctl.run.reconcile import LeaseTimes
 from spotctl.runlog import events as ev
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from tests.spotctl.run.worlds import START
 from tests.spotctl.runlog.test_budget import granted, order, state
 

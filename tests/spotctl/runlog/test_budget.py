@@ -16,7 +16,8 @@ from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
-from spotctl.runlog.state import ABANDONED, RunState, fold
+from spotctl.runlog.folding import ABANDONED, fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import MARKETS, OFFERS, ON_DEMAND, PRICES, START, TARIFF
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from spotctl.files.job.reader import restored
 from spotctl.runlog import events as ev
-from spotctl.runlog.events import KINDS, from_json
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.event_json import from_json
+from spotctl.runlog.events import KINDS
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.store import LogRow
 
 ROWS: list[tuple[str, int, str, dict[str, Any]]] = json.loads(Path(__file__).with_name("log_of_0_1_0.json").read_text())

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from spotctl.runlog import events as ev
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog
-from spotctl.runlog.events import KINDS, Event, all_from_json, from_json, to_json
+from spotctl.runlog.event_json import all_from_json, from_json, to_json
+from spotctl.runlog.events import KINDS, Event
 from spotctl.runlog.store import EventLog, JobLock, is_running
 from tests.spotctl.run.worlds import MARKETS
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from spotctl.ledger.final_figures import busy, final_figures
 from spotctl.runlog import events as ev
-from spotctl.runlog import state as run_state
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog import folding
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.runlog.statuses import RunStatus
 from spotctl.runlog.store import LogRow
 from spotctl.show import run_tables
@@ -86,9 +87,9 @@ def test_machines_are_reported_as_returned_only_once_they_are() -> None:
     gone = [(10.0, ev.MachineEnded(name, at(10), "returned")) for name in ("r", "e")]
     after = fold(rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone]))
     assert run_tables.happened(stopping, after) == []
-    ended = run_state.after(after, LogRow(99, "small-1", at(11), ENDED))
+    ended = folding.after(after, LogRow(99, "small-1", at(11), ENDED))
     assert run_tables.happened(after, ended) == ["Finished. All machines returned."]
-    too_early = run_state.after(stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed")))
+    too_early = folding.after(stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed")))
     assert run_tables.happened(stopping, too_early) == ["Failed. 2 machines still running."]
 
 

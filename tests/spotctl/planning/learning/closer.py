@@ -26,7 +26,7 @@ from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
 from spotctl.ledger.read import read
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.values import JobPlan
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from tests.spotctl.ledger.histories import JOB, Truth, nights, plan_of
 
 COMMAND = """\

@@ -27,7 +27,7 @@ from spotctl.planning.work import Measured, measured_for, work_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
-from spotctl.runlog.state import fold
+from spotctl.runlog.folding import fold
 from spotctl.runlog.store import LogRow
 from tests.spotctl.cli import spotctl
 from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of

@@ -15,7 +15,8 @@ import pytest
 from spotctl.config import Settings
 from spotctl.errors import BadRequest
 from spotctl.runlog import events as ev
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
 from spotctl.show.metrics.publisher import published
 from spotctl.show.metrics.text import metrics_text
 from spotctl.show.run_figures import Money, RunFigures, RunMarkets
