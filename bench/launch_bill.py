@@ -28,7 +28,8 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from spotctl.config import load
-from spotctl.machines.base import EndReason, Machine, MachineSupplies, Payload
+from spotctl.machines.base import EndReason, Machine, Payload
+from spotctl.machines.capabilities import MachineSupplies
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pricing_data.store import PriceStore
     from spotctl.config import Settings
     from spotctl.files.job.spec import JobSpec
-    from spotctl.machines.base import CloudProvider, RentingProvider
+    from spotctl.machines.base import CloudProvider
+    from spotctl.machines.capabilities import RentingProvider
     from spotctl.machines.local import LocalProvider
     from spotctl.machines.remote.agents import RemoteAgents
     from spotctl.machines.remote.prices import PriceLookup

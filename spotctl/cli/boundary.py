@@ -60,7 +60,7 @@ def _code_of(error: Exception) -> int | None:
     from pricing_data import errors as pricing
     from spotctl import errors as spotctl
     from spotctl.agent import errors as agent
-    from spotctl.machines import base as machines
+    from spotctl.machines import errors as machines
     from spotctl.planning import errors as planning
     from spotctl.runlog import errors as runlog
 

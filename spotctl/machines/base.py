@@ -1,4 +1,4 @@
-"""`CloudProvider`, what a cloud can do for spotctl, and `MachineLink`, what a machine's agent can do; how they fail.
+"""`CloudProvider`, what a cloud can do for spotctl, and `MachineLink`, what a machine's agent can do.
 
 A provider keeps no state that a crash could lose: it asks the cloud what exists. Calls that change something carry a
 token by which the cloud recognizes them, or are safe to repeat, so a caller that does not know whether a call succeeded
@@ -7,106 +7,39 @@ repeats it. Times are microseconds UTC on the provider's clock; bids are nano-do
 A provider creates and ends machines. What a machine does is between the launcher and the machine's agent
 (`spotctl.agent.machine`): `link` connects to it. `docs/architecture.md` shows which file an adapter consists of.
 
-Capabilities are the small protocols at the end; a caller checks with `isinstance`. To be added with the clouds that
-have them: placement scores, fleets, serial consoles.
+`errors` has how calls fail, and `capabilities` what only some providers can do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from pricing_data.market import Market
 from spotctl.agent.card_use import CardUse
 from spotctl.agent.payload import Payload
-from spotctl.errors import BadRequest, SpotctlError
+from spotctl.errors import BadRequest
+from spotctl.machines.errors import NotFound
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
-    from spotctl.quotas import Quota
 
 __all__ = [
-    "BillsHoldings",
-    "Closes",
     "CloudProvider",
     "EndReason",
     "ExecResult",
-    "Holdings",
-    "Invocation",
-    "KeepsOutput",
     "Machine",
     "MachineLink",
     "MachineNotice",
     "MachineRequest",
     "MachineState",
     "MachineStatus",
-    "MachineSupplies",
-    "NoCapacity",
-    "NotFound",
-    "NotPermitted",
-    "PartlyListed",
     "Payload",
-    "Prepares",
-    "ProviderError",
-    "QuotaReached",
-    "RentingProvider",
     "Resource",
-    "ReverseTunnel",
-    "StatesQuotas",
-    "TakesCommands",
-    "Throttled",
-    "TokenTaken",
-    "Unanswered",
     "now_of",
 ]
-
-
-class ProviderError(SpotctlError):
-    """Root of the errors of providers and links; the message names the market or machine and the way out."""
-
-
-class NoCapacity(ProviderError):
-    """The market has no machine of this kind at this bid now. Another market may have one, or this one later."""
-
-
-class QuotaReached(ProviderError):
-    """The account may not have more of these; only its owner can raise the quota."""
-
-
-class Throttled(ProviderError):
-    """Too many calls. The same call succeeds after a pause."""
-
-
-class NotPermitted(ProviderError):
-    """Credentials are missing, have expired or do not allow the call."""
-
-
-class NotFound(ProviderError):
-    """Something does not exist (any more). `ids` are what is missing; the call was carried out for the others."""
-
-    def __init__(self, message: str, ids: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.ids = tuple(ids)
-
-
-class Unanswered(ProviderError):
-    """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
-
-
-class PartlyListed(ProviderError):
-    """Some regions or clouds did not answer. `found` is what the others listed, and `parts` are the beginnings of the
-    ids of what may be missing. It is an error, so that no caller mistakes a part for the whole."""
-
-    def __init__(self, failure: ProviderError, found: Sequence[Any], parts: Sequence[str]) -> None:
-        super().__init__(str(failure))
-        self.found, self.parts = tuple(found), tuple(parts)
-
-
-class TokenTaken(ProviderError):
-    """The token belongs to a different request. This is a mistake of the caller, and nothing was created."""
 
 
 class MachineState(Enum):
@@ -345,112 +278,3 @@ def now_of(provider: CloudProvider, otherwise: int) -> int:
         return provider.now()
     except NotFound:
         return otherwise
-
-
-@runtime_checkable
-class KeepsOutput(Protocol):
-    """A provider that keeps what payloads printed after their machine is gone."""
-
-    def output(self, machine: str, after: int = 0) -> bytes:
-        """The output of a machine from this byte offset on. NotFound: nothing is kept of this machine."""
-        ...
-
-    def output_times(self, machine: str, after: int = 0) -> bytes:
-        """When it was printed, as of `MachineLink`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """Nano-dollars per hour that a machine's disk and its public address add to its price."""
-
-    disk: int = 0
-    address: int = 0
-
-
-@runtime_checkable
-class BillsHoldings(Protocol):
-    """A provider whose cloud bills the disk and the address of a machine apart from it."""
-
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """Their prices for a machine of a market with a disk of this size; unset, the provider's own."""
-        ...
-
-
-@runtime_checkable
-class Closes(Protocol):
-    """A provider that holds connections, to its cloud or to machines."""
-
-    def close(self) -> None:
-        """Ends them. The machines and their agents go on."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets."""
-
-    words: tuple[str, ...]
-    environment: Mapping[str, str] = field(repr=False)
-    folder: str
-
-
-@runtime_checkable
-class TakesCommands(Protocol):
-    """A provider on whose machines a person can run commands with a terminal, in addition to what they run."""
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """Runs a command on a machine, in the folder and environment of its payload, until the machine's end at most.
-
-        NotFound: the machine is gone, or never was.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReverseTunnel:
-    """A port of the launcher that machines reach at a port of their own loopback interface."""
-
-    port: int
-    host: str
-    host_port: int
-
-
-@dataclass(frozen=True, slots=True)
-class MachineSupplies:
-    """What a launcher copies to a booted machine; the cloud sees none of it.
-
-    `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
-    payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
-    import; they are copied with all that they need.
-    """
-
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    folder: Path | None = None
-    reach: tuple[ReverseTunnel, ...] = ()
-    packages: tuple[str, ...] = ()
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A provider whose machines boot without the job's files and secrets: a launcher copies them."""
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        """Brings a machine to the point where its agent answers. Returns at once, and works in the background.
-
-        It may be repeated at any time, by any process that works on the run: completed steps are skipped.
-        """
-        ...
-
-
-@runtime_checkable
-class StatesQuotas(Protocol):
-    """A provider whose cloud says how many machines the account may have at a time."""
-
-    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """The quotas that machines of these types count against in a region: as spot machines, and on demand."""
-        ...
-
-
-class RentingProvider(CloudProvider, Prepares, TakesCommands, BillsHoldings, StatesQuotas, Closes, Protocol):
-    """A provider of machines that are rented from a cloud: all of them can do this."""

@@ -32,13 +32,10 @@ from spotctl.machines.base import (
     MachineRequest,
     MachineState,
     MachineStatus,
-    NotFound,
     Payload,
-    QuotaReached,
     Resource,
-    TokenTaken,
-    Unanswered,
 )
+from spotctl.machines.errors import NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.machines.planned_ending import FAILED, Ending, PlannedEnding, ending, warning
 from spotctl.machines.replayed import HeldSpot, Replayed, Warnings
 from spotctl.machines.requests import check_settings, same_request

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pricing_data import holdings as listed
 from pricing_data.errors import UnknownPrice
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.machines.base import Holdings
+from spotctl.machines.capabilities import Holdings
 
 if TYPE_CHECKING:
     from pricing_data.list_prices import ListPrices

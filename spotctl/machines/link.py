@@ -30,19 +30,9 @@ from spotctl.agent.link_client import Address, LinkClient
 from spotctl.agent.payload import Payload
 from spotctl.agent.wire import SECRET_BYTES
 from spotctl.errors import BadRequest
-from spotctl.machines.base import (
-    CloudProvider,
-    ExecResult,
-    KeepsOutput,
-    Machine,
-    MachineNotice,
-    MachineState,
-    MachineStatus,
-    NotFound,
-    NotPermitted,
-    ProviderError,
-    Unanswered,
-)
+from spotctl.machines.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
+from spotctl.machines.capabilities import KeepsOutput
+from spotctl.machines.errors import NotFound, NotPermitted, ProviderError, Unanswered
 from spotctl.machines.owner_only import made_once
 
 CALL_SECONDS = 2.0

@@ -13,7 +13,7 @@ from pricing_data.errors import (
     RateLimited,
     UnknownResource,
 )
-from spotctl.machines.base import NotFound, NotPermitted, ProviderError, Throttled, Unanswered
+from spotctl.machines.errors import NotFound, NotPermitted, ProviderError, Throttled, Unanswered
 
 _MEANINGS: Final[dict[type[CloudError], type[ProviderError]]] = {
     MissingCredentials: NotPermitted,

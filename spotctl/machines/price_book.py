@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.units import format_time
-from spotctl.machines.base import NotFound
+from spotctl.machines.errors import NotFound
 
 if TYPE_CHECKING:
     from pricing_data.library import Library

@@ -15,7 +15,8 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND, format_time, format_usd
 from spotctl.errors import BadSettings
-from spotctl.machines.base import MachineRequest, NoCapacity, NotFound
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.errors import NoCapacity, NotFound
 from spotctl.machines.planned_ending import PlannedEnding
 
 # Its multiples are spread evenly between the whole numbers, wherever they begin.

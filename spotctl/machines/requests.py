@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import MachineRequest, PartlyListed
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.errors import PartlyListed
 
 T = TypeVar("T")
 

@@ -9,24 +9,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from pricing_data.market import Market
-from spotctl.machines.base import (
+from spotctl.machines.base import CloudProvider, Machine, MachineLink, MachineRequest, Resource
+from spotctl.machines.capabilities import (
     BillsHoldings,
     Closes,
-    CloudProvider,
     Holdings,
     Invocation,
-    Machine,
-    MachineLink,
-    MachineRequest,
     MachineSupplies,
-    NotFound,
-    NotPermitted,
-    PartlyListed,
     Prepares,
-    ProviderError,
-    Resource,
     TakesCommands,
 )
+from spotctl.machines.errors import NotFound, NotPermitted, PartlyListed, ProviderError
 from spotctl.machines.requests import each
 from spotctl.wall_clock import WallClock
 

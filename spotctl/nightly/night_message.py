@@ -11,7 +11,7 @@ from bidbrain.billing import usd
 from pricing_data.errors import AccessDenied, MissingCredentials
 from pricing_data.units import counted
 from spotctl.errors import MissingSecret
-from spotctl.machines.base import NotPermitted
+from spotctl.machines.errors import NotPermitted
 from spotctl.notify.message import Message
 from spotctl.notify.runs import cost_text
 from spotctl.planning.errors import NotInTime, OverBudget

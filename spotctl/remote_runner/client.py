@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import Invocation, Machine, MachineState, ProviderError, TakesCommands
+from spotctl.machines.base import Machine, MachineState
+from spotctl.machines.capabilities import Invocation, TakesCommands
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.installation import installation_id
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths

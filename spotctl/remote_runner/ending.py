@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import cast
 
 from spotctl.agent.blobs.locations import place_of
-from spotctl.machines.base import CloudProvider, ProviderError, RentingProvider
+from spotctl.machines.base import CloudProvider
+from spotctl.machines.capabilities import RentingProvider
+from spotctl.machines.errors import ProviderError
 from spotctl.paths import Paths
 from spotctl.remote_runner.client import RunnerClient
 from spotctl.remote_runner.errors import RunnerLost

@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
-from spotctl.machines.base import (
-    EndReason,
-    Invocation,
-    Machine,
-    MachineLink,
-    MachineRequest,
-    MachineState,
-    MachineSupplies,
-    ProviderError,
-    RentingProvider,
-    Resource,
-    Unanswered,
-)
+from spotctl.machines.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.machines.capabilities import Invocation, MachineSupplies, RentingProvider
+from spotctl.machines.errors import ProviderError, Unanswered
 
 LEASE, RENEW_EVERY = 15 * MINUTE, MINUTE
 

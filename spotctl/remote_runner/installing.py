@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from spotctl.agent import layout
-from spotctl.machines.base import ProviderError, TakesCommands
+from spotctl.machines.capabilities import TakesCommands
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.remote.bundle import packages_archive, whole_wheel
 from spotctl.machines.remote.job_folder import job_archive
 from spotctl.remote_runner.errors import RunnerLost

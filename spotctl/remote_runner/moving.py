@@ -15,7 +15,8 @@ from bidbrain.strategies.base import Decision
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import JobSpec, ProgramKind
-from spotctl.machines.base import Machine, MachineSupplies, Payload, TakesCommands
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.capabilities import MachineSupplies, TakesCommands
 from spotctl.paths import Paths
 from spotctl.remote_runner import homes
 from spotctl.remote_runner.fence import Fence

@@ -19,7 +19,9 @@ from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
-from spotctl.machines.base import CloudProvider, ProviderError, RentingProvider
+from spotctl.machines.base import CloudProvider
+from spotctl.machines.capabilities import RentingProvider
+from spotctl.machines.errors import ProviderError
 from spotctl.notify.runs import notify_of_end, notify_of_short_budget
 from spotctl.paths import Paths
 from spotctl.remote_runner import homes

@@ -15,7 +15,7 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.conditional import SharedObject
 from spotctl.errors import SpotctlError
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import TakesCommands
+from spotctl.machines.capabilities import TakesCommands
 from spotctl.paths import Paths
 from spotctl.remote_runner.fence import Claim, Watch
 from spotctl.remote_runner.homes import copied_home

@@ -19,7 +19,9 @@ from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
-from spotctl.machines.base import Machine, MachineSupplies, NotPermitted, Payload, ProviderError
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NotPermitted, ProviderError
 from spotctl.planning.market_history import CHECKPOINT
 from spotctl.run.containers import container_of
 from spotctl.run.environment import RunEnvironment

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spotctl.machines.base import Machine, MachineState, PartlyListed, ProviderError
+from spotctl.machines.base import Machine, MachineState
+from spotctl.machines.errors import PartlyListed, ProviderError
 from spotctl.machines.installation import installation_id
 from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG

@@ -14,7 +14,7 @@ from pricing_data.list_prices import ListPrices, shipped
 from spotctl.agent import layout
 from spotctl.errors import MissingSecret
 from spotctl.files.job.spec import Image, JobSpec, ProgramKind, data_variable
-from spotctl.machines.base import BillsHoldings, Holdings
+from spotctl.machines.capabilities import BillsHoldings, Holdings
 from spotctl.machines.installation import installation_id
 from spotctl.run.reconcile import LeaseTimes
 

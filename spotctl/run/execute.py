@@ -15,19 +15,9 @@ from typing import TypeVar
 import stamina
 
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import (
-    Machine,
-    MachineRequest,
-    MachineState,
-    NotFound,
-    NotPermitted,
-    PartlyListed,
-    Prepares,
-    ProviderError,
-    Resource,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.base import Machine, MachineRequest, MachineState, Resource
+from spotctl.machines.capabilities import Prepares
+from spotctl.machines.errors import NotFound, NotPermitted, PartlyListed, ProviderError, Throttled, Unanswered
 from spotctl.machines.link import with_status
 from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
-from spotctl.machines.base import CloudProvider, ProviderError
+from spotctl.machines.base import CloudProvider
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.link import printed, printed_at
 
 EVERY_SECONDS = 2.0

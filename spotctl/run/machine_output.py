@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from spotctl.agent.output_times import parse_times
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import CloudProvider, KeepsOutput, NotFound, ProviderError, Unanswered
+from spotctl.machines.base import CloudProvider
+from spotctl.machines.capabilities import KeepsOutput
+from spotctl.machines.errors import NotFound, ProviderError, Unanswered
 from spotctl.machines.link import printed, printed_at
 from spotctl.paths import Paths
 from spotctl.run.environment import RunEnvironment

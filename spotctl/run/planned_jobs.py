@@ -13,7 +13,7 @@ from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl import account_quotas
 from spotctl.errors import SpotctlError
 from spotctl.files.job.spec import check_names, check_rents
-from spotctl.machines.base import Closes, StatesQuotas
+from spotctl.machines.capabilities import Closes, StatesQuotas
 from spotctl.planning.planner import JobPlans, When, plan_jobs
 from spotctl.run.local_market import market_now
 from spotctl.wall_clock import wall_us

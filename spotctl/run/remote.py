@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import Invocation, NotFound, TakesCommands
+from spotctl.machines.capabilities import Invocation, TakesCommands
+from spotctl.machines.errors import NotFound
 from spotctl.paths import Paths
 from spotctl.runlog.state import RunState
 from spotctl.runlog.statuses import latest_run

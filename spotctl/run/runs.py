@@ -23,7 +23,7 @@ from spotctl.errors import BadRequest, SpotctlError
 from spotctl.files.job.forms import RAY
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
-from spotctl.machines.base import Closes
+from spotctl.machines.capabilities import Closes
 from spotctl.paths import Paths
 from spotctl.run import ray_training, rendezvous, resume_state
 from spotctl.run.containers import check_podman

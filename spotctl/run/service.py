@@ -12,7 +12,8 @@ from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import MINUTE
 from spotctl import ledger
 from spotctl.errors import BadRequest
-from spotctl.machines.base import Machine, NotPermitted, ProviderError
+from spotctl.machines.base import Machine
+from spotctl.machines.errors import NotPermitted, ProviderError
 from spotctl.run import observe, reconcile
 from spotctl.run.budget_check import BudgetCheck, described, in_words
 from spotctl.run.environment import RunEnvironment

@@ -15,7 +15,7 @@ from typing import Protocol
 from agileml.join import node_name
 from agileml.transport import TcpAddress
 from spotctl.agent.files import Watched, replace_json
-from spotctl.machines.base import ReverseTunnel
+from spotctl.machines.capabilities import ReverseTunnel
 from spotctl.run.environment import RunEnvironment
 
 HOST = "127.0.0.1"

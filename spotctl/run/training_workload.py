@@ -33,15 +33,9 @@ from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.files.model_file import check_nothing_lost, save_model
-from spotctl.machines.base import (
-    Machine,
-    MachineState,
-    MachineSupplies,
-    NotFound,
-    Payload,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.base import Machine, MachineState, Payload
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NotFound, Throttled, Unanswered
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.containers import checked, container_of
 from spotctl.run.environment import RunEnvironment

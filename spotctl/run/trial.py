@@ -13,7 +13,8 @@ from pricing_data.library import Selection
 from pricing_data.market import LINUX
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads
-from spotctl.machines.base import Closes, ProviderError
+from spotctl.machines.capabilities import Closes
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.installation import installation_id
 from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spotctl.machines.base import Machine, MachineSupplies, Payload
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.capabilities import MachineSupplies
 from spotctl.runlog.events import Event, Progressed, RentIntended
 from spotctl.runlog.state import RunState
 

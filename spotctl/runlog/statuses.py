@@ -124,7 +124,7 @@ def _latest_runs(settings: Settings) -> list[RunState]:
 
 
 def _status(state: RunState, settings: Settings, elsewhere: Collection[str]) -> RunStatus:
-    from spotctl.machines.base import NotFound
+    from spotctl.machines.errors import NotFound
 
     assert state.began is not None
     if state.ended is not None:

@@ -11,7 +11,8 @@ from pricing_data.units import HOUR
 from spotctl import ledger
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.machines.base import ProviderError, now_of
+from spotctl.machines.base import now_of
+from spotctl.machines.errors import ProviderError
 from spotctl.run.reconcile import LeaseTimes
 from spotctl.runlog import budget
 from spotctl.wiring import provider_of

@@ -10,7 +10,7 @@ from spotctl.agent.errors import BadCheckpoint
 from spotctl.cli.app import debug_first
 from spotctl.cli.boundary import exit_code_of
 from spotctl.errors import BadRequest, BadSettings, MissingSecret
-from spotctl.machines.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
+from spotctl.machines.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.runlog.errors import AlreadyRunning, LogFailed
 

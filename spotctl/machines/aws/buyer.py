@@ -14,7 +14,8 @@ from spotctl.machines.aws.orders import Place, order
 from spotctl.machines.aws.quotas import pool_of, raise_command
 from spotctl.machines.aws.refusals import code_of
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.base import MachineRequest, NotFound, QuotaReached, Unanswered
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.errors import NotFound, QuotaReached, Unanswered
 
 _VCPUS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
 _GROUP_GONE = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})

@@ -12,7 +12,7 @@ from pricing_data.clouds.aws import Answer, AwsClient, AwsSession, Service
 from spotctl.machines.aws.records import machine_id
 from spotctl.machines.aws.refusals import as_contract
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.base import PartlyListed, ProviderError
+from spotctl.machines.errors import PartlyListed, ProviderError
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spotctl.errors import BadRequest
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.base import NotFound
+from spotctl.machines.errors import NotFound
 
 _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
 _NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"

@@ -13,7 +13,8 @@ from spotctl.machines.aws.labels import all_tags, filters_of, own_tags
 from spotctl.machines.aws.records import machine_id, parts_of
 from spotctl.machines.aws.refusals import ABSENT, code_of
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.base import Resource, Unanswered
+from spotctl.machines.base import Resource
+from spotctl.machines.errors import Unanswered
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)
 """Seconds between attempts to remove what ending machines still use: they take up to two minutes."""

@@ -11,7 +11,8 @@ from spotctl.machines.aws.labels import GROUP, group_name, tag_list, tags_of_run
 from spotctl.machines.aws.refusals import code_of
 from spotctl.machines.aws.rows import Row
 from spotctl.machines.aws.rules import missing, superfluous, wanted
-from spotctl.machines.base import MachineRequest, NotFound, ProviderError, Unanswered
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.errors import NotFound, ProviderError, Unanswered
 
 
 class Networks:

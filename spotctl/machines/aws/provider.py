@@ -31,20 +31,9 @@ from spotctl.machines.aws.records import (
 )
 from spotctl.machines.aws.refusals import code_of
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.base import (
-    Holdings,
-    Invocation,
-    Machine,
-    MachineLink,
-    MachineRequest,
-    MachineState,
-    MachineSupplies,
-    NotFound,
-    ProviderError,
-    Resource,
-    TokenTaken,
-    Unanswered,
-)
+from spotctl.machines.base import Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.machines.capabilities import Holdings, Invocation, MachineSupplies
+from spotctl.machines.errors import NotFound, ProviderError, TokenTaken, Unanswered
 from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import each

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pricing_data.errors import CloudError
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, TokenTaken, Unanswered
+from spotctl.machines.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, TokenTaken, Unanswered
 from spotctl.machines.meanings import meaning_of_kind
 
 _ELSEWHERE = "try another market, or this one later"

@@ -34,21 +34,9 @@ from spotctl.machines.azure.refusals import meaning_of, translated
 from spotctl.machines.azure.removal import Removal, group_resource, resource_in
 from spotctl.machines.azure.sizes import Size, image_reference, require, sizes_from
 from spotctl.machines.azure.template import DeploymentPlan, deployment, network_name
-from spotctl.machines.base import (
-    Holdings,
-    Invocation,
-    Machine,
-    MachineLink,
-    MachineRequest,
-    MachineState,
-    MachineSupplies,
-    NotFound,
-    ProviderError,
-    Resource,
-    Throttled,
-    TokenTaken,
-    Unanswered,
-)
+from spotctl.machines.base import Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.machines.capabilities import Holdings, Invocation, MachineSupplies
+from spotctl.machines.errors import NotFound, ProviderError, Throttled, TokenTaken, Unanswered
 from spotctl.machines.holdings import HeldDisk, holdings_of
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.requests import each

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pricing_data.errors import CloudError
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.machines.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
 from spotctl.machines.meanings import meaning_of_kind
 
 __all__ = ["REFUSALS", "AzureRefusal", "meaning_of", "translated"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pricing_data.market import NO_ZONE, Market
 from spotctl.errors import BadRequest
-from spotctl.machines.base import NoCapacity, NotFound, QuotaReached
+from spotctl.machines.errors import NoCapacity, NotFound, QuotaReached
 
 # Published by Canonical; `ubuntu-hpc` is Microsoft's image with NVIDIA's drivers and CUDA.
 _X64, _ARM64, _GPU = (

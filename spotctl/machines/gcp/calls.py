@@ -11,7 +11,7 @@ from typing import Any
 from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.gcp import GcpSession, UnreachedScopes
 from pricing_data.errors import CloudError
-from spotctl.machines.base import NotFound, PartlyListed, Unanswered
+from spotctl.machines.errors import NotFound, PartlyListed, Unanswered
 from spotctl.machines.gcp import methods, names, refusals
 from spotctl.machines.gcp.history import failure_of, is_pending
 from spotctl.machines.gcp.methods import Method

@@ -17,9 +17,8 @@ from pricing_data.market import NO_ZONE
 from pricing_data.units import parse_time
 from spotctl.cloud_settings import GcpMachineSettings
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import (
-    Machine,
-    MachineRequest,
+from spotctl.machines.base import Machine, MachineRequest
+from spotctl.machines.errors import (
     NoCapacity,
     NotFound,
     NotPermitted,

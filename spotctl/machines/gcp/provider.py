@@ -13,19 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, Market
 from spotctl.cloud_settings import GcpMachineSettings
-from spotctl.machines.base import (
-    EndReason,
-    Holdings,
-    Invocation,
-    Machine,
-    MachineLink,
-    MachineRequest,
-    MachineState,
-    MachineSupplies,
-    NotFound,
-    PartlyListed,
-    Resource,
-)
+from spotctl.machines.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.machines.capabilities import Holdings, Invocation, MachineSupplies
+from spotctl.machines.errors import NotFound, PartlyListed
 from spotctl.machines.gcp import bodies, methods, names, refusals
 from spotctl.machines.gcp.calls import GcpCalls
 from spotctl.machines.gcp.creation import Creation

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.machines.base import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled
+from spotctl.machines.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled
 from spotctl.machines.meanings import meaning_of_kind
 
 _DOCS = "https://cloud.google.com/compute/docs"

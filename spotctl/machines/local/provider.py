@@ -20,19 +20,9 @@ from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
 from spotctl.agent.processes import kill, surroundings
 from spotctl.errors import BadSettings
-from spotctl.machines.base import (
-    EndReason,
-    Invocation,
-    Machine,
-    MachineRequest,
-    MachineState,
-    NotFound,
-    ProviderError,
-    QuotaReached,
-    Resource,
-    TokenTaken,
-    Unanswered,
-)
+from spotctl.machines.base import EndReason, Machine, MachineRequest, MachineState, Resource
+from spotctl.machines.capabilities import Invocation
+from spotctl.machines.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
 from spotctl.machines.link import AgentLink, link_key
 from spotctl.machines.local.clock import MarketClock
 from spotctl.machines.local.folders import AllocationFolders, LocalAllocation, MachineFolder

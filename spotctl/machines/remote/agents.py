@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from spotctl.machines.base import Invocation, MachineLink, MachineRequest, MachineSupplies, NotFound
+from spotctl.machines.base import MachineLink, MachineRequest
+from spotctl.machines.capabilities import Invocation, MachineSupplies
+from spotctl.machines.errors import NotFound
 from spotctl.machines.link import AgentLink, ProviderClock, link_key, link_secret
 from spotctl.machines.remote import home
 from spotctl.machines.remote.bringing import Archives, Bringing, start_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from spotctl.agent import layout
 from spotctl.agent.rented import AgentStart
-from spotctl.machines.base import Unanswered
+from spotctl.machines.errors import Unanswered
 from spotctl.machines.remote.bundle import Archive, platform_tag
 from spotctl.machines.remote.ssh import SshConnection
 

@@ -27,7 +27,7 @@ import bidbrain
 import pricing_data
 import spotctl
 from pricing_data.atomic_write import atomic_write
-from spotctl.machines.base import ProviderError
+from spotctl.machines.errors import ProviderError
 
 _FASTEST = 1
 """The level of compression that takes a third of the time of the usual one, and a few percent more space."""

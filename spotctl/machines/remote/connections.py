@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pricing_data.errors import PricingDataError
 from spotctl.errors import SpotctlError
-from spotctl.machines.base import MachineSupplies, ProviderError, ReverseTunnel, Unanswered
+from spotctl.machines.capabilities import MachineSupplies, ReverseTunnel
+from spotctl.machines.errors import ProviderError, Unanswered
 from spotctl.machines.remote.bringing import Bringing
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.machines.remote.ssh import HostKeyDiffers, SshConnection, SshHost, host_key_of

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from spotctl.machines.base import ProviderError
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.owner_only import made_once
 from spotctl.machines.remote.connections import Places
 

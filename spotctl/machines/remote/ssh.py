@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spotctl.agent import layout
-from spotctl.machines.base import NotPermitted, ProviderError, ReverseTunnel, Unanswered
+from spotctl.machines.capabilities import ReverseTunnel
+from spotctl.machines.errors import NotPermitted, ProviderError, Unanswered
 
 CONNECT_SECONDS = 10
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3

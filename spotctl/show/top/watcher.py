@@ -9,7 +9,7 @@ from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.errors import BadRequest
-from spotctl.machines.base import NotFound
+from spotctl.machines.errors import NotFound
 from spotctl.paths import Paths
 from spotctl.runlog.statuses import RunStatus, latest_run
 from spotctl.runlog.store import EventLog, is_running

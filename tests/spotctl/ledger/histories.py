@@ -24,7 +24,8 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.files.job import reader
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import Command, JobSpec, Training
-from spotctl.machines.base import Machine, MachineSupplies, Payload
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.capabilities import MachineSupplies
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.planning.learning.inform import NOTHING_LEARNT

@@ -21,14 +21,11 @@ from spotctl.machines.base import (
     MachineNotice,
     MachineRequest,
     MachineState,
-    MachineSupplies,
-    NotFound,
     Payload,
-    Prepares,
     Resource,
-    TokenTaken,
-    Unanswered,
 )
+from spotctl.machines.capabilities import MachineSupplies, Prepares
+from spotctl.machines.errors import NotFound, TokenTaken, Unanswered
 from spotctl.machines.link import with_status
 
 LONG = 1000 * HOUR

@@ -10,10 +10,8 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.errors import BadRequest
-from spotctl.machines.base import (
-    EndReason,
-    MachineRequest,
-    MachineState,
+from spotctl.machines.base import EndReason, MachineRequest, MachineState
+from spotctl.machines.errors import (
     NoCapacity,
     NotFound,
     NotPermitted,

@@ -9,7 +9,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.cloud_settings import AwsMachineSettings, AzureMachineSettings, GcpMachineSettings
 from spotctl.config import Settings
-from spotctl.machines.base import BillsHoldings, Holdings
+from spotctl.machines.capabilities import BillsHoldings, Holdings
 from spotctl.wiring import cloud_provider
 
 HOURS = 730

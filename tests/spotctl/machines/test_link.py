@@ -15,15 +15,8 @@ import pytest
 from pricing_data.units import HOUR
 from spotctl.errors import BadRequest
 from spotctl.machines import link as links
-from spotctl.machines.base import (
-    ExecResult,
-    MachineRequest,
-    MachineState,
-    NotFound,
-    NotPermitted,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.base import ExecResult, MachineRequest, MachineState
+from spotctl.machines.errors import NotFound, NotPermitted, Throttled, Unanswered
 from spotctl.machines.fake import FakeLink, FakeProvider
 from spotctl.machines.installation import installation_id
 from spotctl.machines.link import AgentLink, link_key, link_secret, with_status

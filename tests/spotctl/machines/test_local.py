@@ -20,18 +20,8 @@ import pytest
 from pricing_data.units import HOUR, MINUTE
 from spotctl.agent.processes import MARK
 from spotctl.errors import BadSettings
-from spotctl.machines.base import (
-    EndReason,
-    Machine,
-    MachineNotice,
-    MachineRequest,
-    MachineState,
-    NoCapacity,
-    NotFound,
-    Payload,
-    ProviderError,
-    QuotaReached,
-)
+from spotctl.machines.base import EndReason, Machine, MachineNotice, MachineRequest, MachineState, Payload
+from spotctl.machines.errors import NoCapacity, NotFound, ProviderError, QuotaReached
 from spotctl.machines.link import with_status
 from spotctl.machines.local import LocalProvider, LocalSettings, MarketBusy
 from spotctl.machines.local.folders import AllocationFolders

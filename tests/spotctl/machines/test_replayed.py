@@ -17,7 +17,8 @@ from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadSettings
-from spotctl.machines.base import EndReason, NoCapacity
+from spotctl.machines.base import EndReason
+from spotctl.machines.errors import NoCapacity
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.planned_ending import EVICTED, LEASE_ENDED, RETURNED, Ending, PlannedEnding, ending
 from spotctl.machines.replayed import HeldSpot, Replayed, Warnings

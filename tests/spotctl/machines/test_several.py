@@ -8,15 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.machines.base import (
-    Machine,
-    MachineRequest,
-    NotPermitted,
-    PartlyListed,
-    ProviderError,
-    Resource,
-    Unanswered,
-)
+from spotctl.machines.base import Machine, MachineRequest, Resource
+from spotctl.machines.errors import NotPermitted, PartlyListed, ProviderError, Unanswered
 from spotctl.machines.fake import FakeProvider, Refusal
 from spotctl.machines.replayed import Replayed
 from spotctl.machines.several import SeveralClouds

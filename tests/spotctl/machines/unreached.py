@@ -11,7 +11,9 @@ import numpy as np
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from spotctl.machines.base import Invocation, MachineLink, MachineRequest, MachineSupplies, NotFound
+from spotctl.machines.base import MachineLink, MachineRequest
+from spotctl.machines.capabilities import Invocation, MachineSupplies
+from spotctl.machines.errors import NotFound
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.wall_clock import wall_us
 

@@ -21,7 +21,7 @@ from pricing_data.units import HOUR, SECOND
 from spotctl.config import load
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
-from spotctl.machines.base import NotPermitted
+from spotctl.machines.errors import NotPermitted
 from spotctl.machines.local import LocalProvider
 from spotctl.nightly.hours import Hours, Night, local_zone
 from spotctl.nightly.install import CRON_ENVIRONMENT

@@ -8,7 +8,9 @@ from typing import cast
 import pytest
 
 from pricing_data.market import Market
-from spotctl.machines.base import Machine, MachineRequest, MachineState, RentingProvider, Unanswered
+from spotctl.machines.base import Machine, MachineRequest, MachineState
+from spotctl.machines.capabilities import RentingProvider
+from spotctl.machines.errors import Unanswered
 from spotctl.remote_runner.errors import Superseded
 from spotctl.remote_runner.fenced import LEASE, FencedProvider
 

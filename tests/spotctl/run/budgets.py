@@ -25,7 +25,8 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.machines.base import EndReason, Machine, NoCapacity, Throttled
+from spotctl.machines.base import EndReason, Machine
+from spotctl.machines.errors import NoCapacity, Throttled
 from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.run.patience import RunLimits

@@ -32,7 +32,9 @@ from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR
-from spotctl.machines.base import Machine, MachineLink, MachineSupplies, Payload, RentingProvider, Unanswered
+from spotctl.machines.base import Machine, MachineLink, Payload
+from spotctl.machines.capabilities import MachineSupplies, RentingProvider
+from spotctl.machines.errors import Unanswered
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
 from spotctl.run.execute import Journal, RetryPolicy

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pricing_data.units import MINUTE
-from spotctl.machines.base import Machine, MachineRequest, PartlyListed, Unanswered
+from spotctl.machines.base import Machine, MachineRequest
+from spotctl.machines.errors import PartlyListed, Unanswered
 from spotctl.machines.fake import Call, FakeProvider, Fault
 from spotctl.run.execute import Journal
 from spotctl.run.service import Runner, RunRules

@@ -12,7 +12,7 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.base import described as strategy_described
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import Holdings
+from spotctl.machines.capabilities import Holdings
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.run.budget_check import BudgetCheck, described

@@ -10,8 +10,8 @@ import stamina
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
-from spotctl.machines.base import (
-    MachineRequest,
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.errors import (
     NoCapacity,
     NotFound,
     NotPermitted,

@@ -9,18 +9,9 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import (
-    EndReason,
-    Machine,
-    MachineRequest,
-    MachineState,
-    MachineSupplies,
-    NoCapacity,
-    NotFound,
-    ProviderError,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.base import EndReason, Machine, MachineRequest, MachineState
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NoCapacity, NotFound, ProviderError, Throttled, Unanswered
 from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, Refusal, SlowDescribe
 from spotctl.machines.replayed import Replayed
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG

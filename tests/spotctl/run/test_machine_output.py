@@ -11,7 +11,7 @@ import pytest
 from pricing_data.units import parse_time
 from spotctl.config import Settings
 from spotctl.files.job.reader import loads, written
-from spotctl.machines.base import NotFound, Unanswered
+from spotctl.machines.errors import NotFound, Unanswered
 from spotctl.paths import Paths
 from spotctl.run import machine_output
 from spotctl.run.machine_output import OutputLine, output_lines

@@ -9,7 +9,8 @@ import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import Machine, MachineRequest, NotFound, PartlyListed, QuotaReached, Unanswered
+from spotctl.machines.base import Machine, MachineRequest
+from spotctl.machines.errors import NotFound, PartlyListed, QuotaReached, Unanswered
 from spotctl.machines.fake import Call, FakeProvider, Fault, Refusal
 from spotctl.machines.replayed import Replayed
 from spotctl.run.execute import Journal

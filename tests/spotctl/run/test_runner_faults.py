@@ -10,7 +10,8 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR
-from spotctl.machines.base import NotPermitted, Resource, Throttled, Unanswered
+from spotctl.machines.base import Resource
+from spotctl.machines.errors import NotPermitted, Throttled, Unanswered
 from spotctl.machines.fake import Call, FakeProvider, Refusal
 from spotctl.machines.replayed import Replayed
 from spotctl.run.execute import RetryPolicy

@@ -17,7 +17,8 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, parse_time
-from spotctl.machines.base import Machine, MachineSupplies, Payload
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.capabilities import MachineSupplies
 from spotctl.machines.fake import Call, FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.run.environment import MachinePaths, RunEnvironment

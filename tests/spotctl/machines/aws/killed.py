@@ -20,7 +20,8 @@ import pytest
 
 from pricing_data.clouds.aws import Answer, AwsClient
 from pricing_data.errors import NoAnswer
-from spotctl.machines.base import MachineRequest, MachineState, ProviderError
+from spotctl.machines.base import MachineRequest, MachineState
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from tests.spotctl.machines.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.machines.aws.standins import BID, MARKET, SETTINGS, provider

@@ -18,14 +18,8 @@ from spotctl.machines.aws.kinds import KINDS
 from spotctl.machines.aws.labels import TOKEN, client_token
 from spotctl.machines.aws.provider import AwsProvider
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.base import (
-    EndReason,
-    MachineRequest,
-    MachineState,
-    NoCapacity,
-    NotFound,
-    ProviderError,
-)
+from spotctl.machines.base import EndReason, MachineRequest, MachineState
+from spotctl.machines.errors import NoCapacity, NotFound, ProviderError
 from spotctl.machines.tags import INSTALLATION_TAG
 from tests.cloud.host import Records
 from tests.servers.loopback import Request

@@ -8,15 +8,9 @@ import pytest
 
 from pricing_data.units import parse_time, to_micros
 from spotctl.machines.aws.records import machine_of, parts_of
-from spotctl.machines.base import (
-    EndReason,
-    MachineRequest,
-    MachineState,
-    MachineSupplies,
-    NotFound,
-    TakesCommands,
-    Unanswered,
-)
+from spotctl.machines.base import EndReason, MachineRequest, MachineState
+from spotctl.machines.capabilities import MachineSupplies, TakesCommands
+from spotctl.machines.errors import NotFound, Unanswered
 from tests.cloud.host import Records
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.machines.aws.ec2 import Ec2

@@ -10,7 +10,8 @@ import pytest
 from spotctl.machines.aws import leftovers
 from spotctl.machines.aws.labels import tag_list
 from spotctl.machines.aws.provider import AwsProvider
-from spotctl.machines.base import MachineRequest, MachineState, Resource, Unanswered
+from spotctl.machines.base import MachineRequest, MachineState, Resource
+from spotctl.machines.errors import Unanswered
 from spotctl.machines.tags import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.machines.aws.ec2 import Ec2

@@ -13,7 +13,8 @@ from spotctl.cloud_settings import AwsMachineSettings
 from spotctl.errors import BadRequest
 from spotctl.machines.aws.images import Ec2Hardware, MachineImage, parameter_for
 from spotctl.machines.aws.orders import usd_per_hour
-from spotctl.machines.base import MachineRequest, MachineState, NotFound
+from spotctl.machines.base import MachineRequest, MachineState
+from spotctl.machines.errors import NotFound
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.cloud.aws_market import public_image
 from tests.spotctl.machines.aws.ec2 import Ec2

@@ -13,8 +13,8 @@ from spotctl.errors import BadRequest, SpotctlError
 from spotctl.machines.aws.provider import ACCESS, AwsProvider
 from spotctl.machines.aws.quotas import STANDARD, pool_of
 from spotctl.machines.aws.refusals import ABSENT, TABLE, as_contract, code_of
-from spotctl.machines.base import (
-    MachineRequest,
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.errors import (
     NoCapacity,
     NotFound,
     NotPermitted,

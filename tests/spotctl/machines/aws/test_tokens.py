@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.machines.base import MachineRequest, MachineState, NoCapacity, NotFound, TokenTaken, Unanswered
+from spotctl.machines.base import MachineRequest, MachineState
+from spotctl.machines.errors import NoCapacity, NotFound, TokenTaken, Unanswered
 from spotctl.machines.tags import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, ec2_error
 from tests.servers.loopback import Reply

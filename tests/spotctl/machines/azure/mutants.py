@@ -21,7 +21,8 @@ from spotctl.machines.azure.inventory import Inventory, OrderOutcome
 from spotctl.machines.azure.names import GROUP_MARK, GROUP_TAG, MachineId, machine_name
 from spotctl.machines.azure.provider import AzureProvider
 from spotctl.machines.azure.removal import Removal
-from spotctl.machines.base import EndReason, Machine, MachineState, NoCapacity, Payload, ProviderError, Resource
+from spotctl.machines.base import EndReason, Machine, MachineState, Payload, Resource
+from spotctl.machines.errors import NoCapacity, ProviderError
 from tests.spotctl.machines.azure.world import BID, MARKET, UNKNOWN, World, order, running_world
 from tests.spotctl.machines.contract import ProviderContract, Setting
 from tests.spotctl.machines.provider_mutation import ProviderMutant

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spotctl.machines.azure.provider import Waits
-from spotctl.machines.base import EndReason, MachineState, ProviderError, Resource, Unanswered
+from spotctl.machines.base import EndReason, MachineState, Resource
+from spotctl.machines.errors import ProviderError, Unanswered
 from tests.cloud.azure_state import Item
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.machines.azure.world import World, order

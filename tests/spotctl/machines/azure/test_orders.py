@@ -12,7 +12,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.errors import BadRequest
 from spotctl.machines.azure.names import machine_name
-from spotctl.machines.base import NoCapacity, NotFound, QuotaReached
+from spotctl.machines.errors import NoCapacity, NotFound, QuotaReached
 from tests.servers.azure import SUBSCRIPTION
 from tests.spotctl.machines.azure.world import BID, ELSEWHERE, MARKET, World, order
 

@@ -11,14 +11,7 @@ from spotctl.errors import BadRequest, SpotctlError
 from spotctl.machines.azure.calls import MACHINE_PERMISSIONS, permissions
 from spotctl.machines.azure.permissions import PRICES
 from spotctl.machines.azure.refusals import REFUSALS, AzureRefusal
-from spotctl.machines.base import (
-    NoCapacity,
-    NotPermitted,
-    ProviderError,
-    QuotaReached,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
 from spotctl.machines.tags import INSTALLATION_TAG
 from tests.cloud.azure_fleet import IDENTITY
 from tests.servers.azure import azure_error

@@ -10,7 +10,8 @@ import pytest
 
 from spotctl.machines.azure.names import deployment_name, machine_name
 from spotctl.machines.azure.provider import Waits
-from spotctl.machines.base import MachineState, NoCapacity, TokenTaken, Unanswered
+from spotctl.machines.base import MachineState
+from spotctl.machines.errors import NoCapacity, TokenTaken, Unanswered
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.machines.azure.world import MARKET, World, order, running_world
 

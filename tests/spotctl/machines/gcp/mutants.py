@@ -15,7 +15,8 @@ import pytest
 
 from pricing_data.clouds.gcp import GcpSession
 from pricing_data.units import SECOND
-from spotctl.machines.base import EndReason, Machine, MachineState, NoCapacity, Payload, TokenTaken
+from spotctl.machines.base import EndReason, Machine, MachineState, Payload
+from spotctl.machines.errors import NoCapacity, TokenTaken
 from spotctl.machines.gcp import bodies, creation, history, labels, names, provider
 from spotctl.machines.gcp.calls import GcpCalls
 from tests.spotctl.machines.contract import ProviderContract, Setting

@@ -6,16 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.machines.base import (
-    EndReason,
-    MachineState,
-    MachineSupplies,
-    NotFound,
-    PartlyListed,
-    Prepares,
-    ProviderError,
-    Unanswered,
-)
+from spotctl.machines.base import EndReason, MachineState
+from spotctl.machines.capabilities import MachineSupplies, Prepares
+from spotctl.machines.errors import NotFound, PartlyListed, ProviderError, Unanswered
 from spotctl.machines.tags import INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault

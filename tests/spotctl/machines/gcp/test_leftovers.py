@@ -7,7 +7,8 @@ import json
 import pytest
 
 from spotctl.errors import BadRequest
-from spotctl.machines.base import EndReason, MachineState, Resource, Unanswered
+from spotctl.machines.base import EndReason, MachineState, Resource
+from spotctl.machines.errors import Unanswered
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault

@@ -9,7 +9,8 @@ import pytest
 
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
-from spotctl.machines.base import MachineSupplies, NoCapacity
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NoCapacity
 from spotctl.machines.tags import INTENT_TAG, RUN_TAG
 from spotctl.wall_clock import wall_us
 from tests.servers.gcp import refusal

@@ -8,15 +8,8 @@ import pytest
 
 from pricing_data.market import Market
 from spotctl.errors import BadRequest
-from spotctl.machines.base import (
-    MachineSupplies,
-    NotFound,
-    NotPermitted,
-    ProviderError,
-    QuotaReached,
-    Throttled,
-    Unanswered,
-)
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
 from spotctl.machines.gcp.methods import METHODS, Method
 from spotctl.machines.gcp.provider import GcpProvider
 from spotctl.machines.gcp.refusals import REFUSALS, GcpRefusal, NameTaken, of_operation

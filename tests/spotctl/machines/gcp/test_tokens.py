@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pricing_data.units import MINUTE
-from spotctl.machines.base import EndReason, MachineState, Unanswered
+from spotctl.machines.base import EndReason, MachineState
+from spotctl.machines.errors import Unanswered
 from spotctl.machines.gcp import calls
 from spotctl.machines.gcp.calls import GcpCalls
 from spotctl.machines.tags import INTENT_TAG

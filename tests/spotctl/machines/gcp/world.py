@@ -19,7 +19,9 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
 from spotctl.cloud_settings import GcpMachineSettings
-from spotctl.machines.base import Machine, MachineLink, MachineRequest, MachineState, MachineSupplies, NotFound
+from spotctl.machines.base import Machine, MachineLink, MachineRequest, MachineState
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NotFound
 from spotctl.machines.gcp.provider import GcpProvider
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine

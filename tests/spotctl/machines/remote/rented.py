@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.market import Market
-from spotctl.machines.base import (
-    MachineLink,
-    MachineRequest,
-    MachineSupplies,
-    NotFound,
-    Payload,
-    ProviderError,
-)
+from spotctl.machines.base import MachineLink, MachineRequest, Payload
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import NotFound, ProviderError
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
 from tests.cloud.host import MachineSpec, Metadata

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.machines.base import ProviderError
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.remote.bundle import code_wheel, packages_archive
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.machines.base import Throttled
+from spotctl.machines.errors import Throttled
 from spotctl.machines.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, Places
 from spotctl.machines.remote.machine import RemoteMachine
 

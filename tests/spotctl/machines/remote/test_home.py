@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import BadRequest
-from spotctl.machines.base import MachineSupplies, ProviderError
+from spotctl.machines.capabilities import MachineSupplies
+from spotctl.machines.errors import ProviderError
 from spotctl.machines.remote import home as homes
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.home import RemoteHome, private_key, public_key

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
-from spotctl.machines.base import MachineLink, MachineNotice, NotFound, ProviderError, ReverseTunnel, Unanswered
+from spotctl.machines.base import MachineLink, MachineNotice
+from spotctl.machines.capabilities import ReverseTunnel
+from spotctl.machines.errors import NotFound, ProviderError, Unanswered
 from spotctl.machines.remote import bringing
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.machines.base import NotPermitted, Unanswered
+from spotctl.machines.errors import NotPermitted, Unanswered
 from spotctl.machines.remote.ssh import (
     HostKeyDiffers,
     SshConnection,
