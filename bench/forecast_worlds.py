@@ -23,7 +23,9 @@ from pricing_data.sources.observations import read_availability, read_lifetimes
 from pricing_data.store.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, SECOND, parse_time
-from spotctl.files.job.spec import JobSpec, Range, Reliable, Resources, Stop, Training
+from spotctl.files.job.programs import Stop, Training
+from spotctl.files.job.resources import Reliable, Resources
+from spotctl.files.job.spec import JobSpec, Range
 from spotctl.planning.request import LEARNING_PERIOD
 
 NO_RELIABLE = Reliable(0)

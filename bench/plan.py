@@ -12,19 +12,9 @@ from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, SECOND, parse_time
-from spotctl.files.job.spec import (
-    Checkpoint,
-    Command,
-    JobSpec,
-    Needs,
-    Objective,
-    Range,
-    Reliable,
-    Resources,
-    Stop,
-    Training,
-    Within,
-)
+from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
+from spotctl.files.job.resources import Needs, Reliable, Resources
+from spotctl.files.job.spec import JobSpec, Objective, Range, Within
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from agileml.errors import BadInput
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import Command, JobSpec
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from agileml.pipeline.plan import ParallelPlan

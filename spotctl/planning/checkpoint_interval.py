@@ -9,7 +9,7 @@ from math import inf, log1p
 from bidbrain.strategies.base import Rent
 from pricing_data.units import HOUR
 from spotctl.agent.interval import best_interval
-from spotctl.files.job.spec import Checkpoint
+from spotctl.files.job.programs import Checkpoint
 from spotctl.planning.expected import crossing_of
 from spotctl.planning.market_history import CHECKPOINT, MarketHistory
 

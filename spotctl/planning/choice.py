@@ -22,7 +22,7 @@ from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import Command
+from spotctl.files.job.programs import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime, OverBudget

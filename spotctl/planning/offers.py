@@ -19,7 +19,8 @@ from pricing_data.market import LINUX, Market, api_region
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import ANY, Resources
+from spotctl.files.job.resources import Resources
+from spotctl.files.job.spec import ANY
 
 Bools = NDArray[np.bool_]
 

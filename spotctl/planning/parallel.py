@@ -16,7 +16,7 @@ from agileml.pipeline.topology import Topology
 from pricing_data.catalog import InstanceType
 from spotctl.errors import BadRequest
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
-from spotctl.files.job.spec import Parallel
+from spotctl.files.job.programs import Parallel
 from spotctl.planning.work import Measured
 
 _MICROBATCHES = 8

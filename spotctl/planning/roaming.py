@@ -19,7 +19,8 @@ from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND
-from spotctl.files.job.spec import ANY, AUTO, Command, JobSpec
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import ANY, AUTO, JobSpec
 from spotctl.planning.offers import MachineKind
 
 GB = 10**9

@@ -19,7 +19,8 @@ from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.expected import JobEstimate
 from spotctl.planning.forecasting import forecast_of

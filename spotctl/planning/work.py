@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from bidbrain.eviction.hazard import family_of
 from pricing_data.catalog import InstanceType
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import Command, JobSpec, Training
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from agileml.pipeline.plan import ParallelPlan

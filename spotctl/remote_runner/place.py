@@ -13,7 +13,8 @@ from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
 from spotctl.files.job.forms import JOB_NAME
-from spotctl.files.job.spec import Command, JobSpec
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import JobSpec
 from spotctl.machines.owner_only import made_once
 from spotctl.machines.remote.home import public_key
 from spotctl.paths import Paths

@@ -18,7 +18,8 @@ from spotctl.agent.errors import AgentError
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
-from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.machines.base import Machine, Payload
 from spotctl.machines.capabilities import MachineSupplies
 from spotctl.machines.errors import NotPermitted, ProviderError

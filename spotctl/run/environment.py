@@ -13,7 +13,8 @@ from bidbrain.strategies.base import Rent
 from pricing_data.list_prices import ListPrices, shipped
 from spotctl.agent import layout
 from spotctl.errors import MissingSecret
-from spotctl.files.job.spec import Image, JobSpec, ProgramKind, data_variable
+from spotctl.files.job.resources import Image
+from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.machines.capabilities import BillsHoldings, Holdings
 from spotctl.machines.installation import installation_id
 from spotctl.run.reconcile import LeaseTimes

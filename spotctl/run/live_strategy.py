@@ -14,7 +14,8 @@ from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.run.moves import saved_of
 from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import StrategyTerms, looks

@@ -9,7 +9,8 @@ from bidbrain.strategies.base import SavedState
 from pricing_data.egress import Location, egress
 from pricing_data.list_prices import ListPrices
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.files.job.spec import Command, JobSpec
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import JobSpec
 from spotctl.planning.roaming import GB, transfer_time
 from spotctl.runlog import events as ev
 from spotctl.runlog.state import RunState

@@ -21,8 +21,8 @@ from agileml.iteration_log import IterationLog, last_line_of
 from pricing_data.errors import PricingDataError
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
+from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import Training
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.ray_training import HEAD_LOST, JOB_FILE

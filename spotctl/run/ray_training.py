@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from agileml.engines.job_state import is_unfinished
 from spotctl.agent.command import exit_code_of, signal_group, start_group
 from spotctl.errors import SpotctlError
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.run import rendezvous
 from spotctl.run.kept_output import CLUSTER
 from spotctl.run.training_workload import LOG_FILE, MODEL_FILE, REPORT_EVERY

@@ -19,7 +19,8 @@ from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob,
 from agileml.runtime.rendezvous import FolderRendezvous
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
 
 _CONTROLLER, _CHECKPOINTS = "controller.jsonl", "checkpoints/"
 _KEPT = "kept"

@@ -31,7 +31,8 @@ from spotctl.agent.command import after_setup
 from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.data_transfer import deliver
 from spotctl.agent.errors import AgentError
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.machines.base import Machine, MachineState, Payload
 from spotctl.machines.capabilities import MachineSupplies

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from spotctl.agent.errors import AgentError
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import Command, JobSpec, Training
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.workload import Workload
 

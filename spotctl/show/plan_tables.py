@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
-from spotctl.files.job.spec import Command
+from spotctl.files.job.programs import Command
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
 from spotctl.show.phrases import WITHOUT_BIDS, bids_text, hours_text

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from pricing_data.errors import PricingDataError
 from pricing_data.units import HOUR
 from spotctl import ledger
+from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.machines.base import now_of
 from spotctl.machines.errors import ProviderError
 from spotctl.run.reconcile import LeaseTimes

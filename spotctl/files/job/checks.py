@@ -13,19 +13,10 @@ from pricing_data.market import is_region_of
 from spotctl.files.job.app import app_problem, arguments_problem
 from spotctl.files.job.forms import ANY, AUTO
 from spotctl.files.job.problems import Problem
+from spotctl.files.job.programs import Command, Stop, Training
+from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
-from spotctl.files.job.spec import (
-    Command,
-    Image,
-    JobSpec,
-    Objective,
-    ProgramKind,
-    Resources,
-    Stop,
-    Training,
-    data_variable,
-    output_variable,
-)
+from spotctl.files.job.spec import JobSpec, Objective, ProgramKind, data_variable, output_variable
 
 _LOCAL = "local"
 

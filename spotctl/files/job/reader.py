@@ -15,8 +15,9 @@ from spotctl.errors import BadRequest
 from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, problems
 from spotctl.files.job.problems import refusal
+from spotctl.files.job.programs import Command
 from spotctl.files.job.sections import Given, Reader
-from spotctl.files.job.spec import ANY, Command, JobSpec, ProgramKind, Range
+from spotctl.files.job.spec import ANY, JobSpec, ProgramKind, Range
 from spotctl.files.yaml_file import YamlFile, parse, read
 
 _FILE = "file://"

@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from bidbrain.eviction.hazard import Evidence
 from bidbrain.values import Overheads
-from spotctl.files.job.spec import Command, JobSpec, Training
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.values import Learned
 from spotctl.planning.values import PlanningInputs
 from spotctl.planning.work import Measured

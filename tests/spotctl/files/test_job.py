@@ -19,7 +19,9 @@ from bidbrain.strategies import names as strategies
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_time, to_micros
 from spotctl.files.job import spec
 from spotctl.files.job.forms import STRATEGIES
+from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.reader import load, loads, restored, written
+from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import JobSpec, Range
 from spotctl.files.yaml_file import parse
@@ -64,14 +66,12 @@ def test_a_file_with_everything_means_what_it_says(folder: Path) -> None:
     (folder / "job.yaml").write_text(EVERYTHING)
     assert load(folder / "job.yaml") == JobSpec(
         name="nightly-recsys",
-        program=spec.Training(
-            "apps.recsys:Recsys", spec.Stop(2000, 120_600_000, 0.15, 0.02), {"rank": 64, "start": None}
-        ),
-        resources=spec.Resources(
+        program=Training("apps.recsys:Recsys", Stop(2000, 120_600_000, 0.15, 0.02), {"rank": 64, "start": None}),
+        resources=Resources(
             clouds=("aws", "azure"),
             machines=Range(4, 64),
-            reliable=spec.Reliable(2, "c6i.large"),
-            needs=spec.Needs(Range(8), Range(7.5, 64.0), spec.Accelerators("V100", Range(1))),
+            reliable=Reliable(2, "c6i.large"),
+            needs=Needs(Range(8), Range(7.5, 64.0), spec.Accelerators("V100", Range(1))),
             regions=("us-east-1", "eastus"),
         ),
         workdir=folder / "code",
@@ -102,8 +102,8 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
     found = loads(COMMAND, tmp_path / "job.yaml")
     assert found == JobSpec(
         name="nightly",
-        program=spec.Command("python train.py", 1, None),
-        resources=spec.Resources(("aws",), Range(1, 1), spec.Reliable(0)),
+        program=Command("python train.py", 1, None),
+        resources=Resources(("aws",), Range(1, 1), Reliable(0)),
         workdir=tmp_path.resolve(),
     )
     assert (found.kind, found.is_local) == (spec.ProgramKind.COMMAND, False)
@@ -112,17 +112,17 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
 def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_file(tmp_path: Path) -> None:
     more = "nodes: 3\ncheckpoint: {path: ckpt, every: 15m}\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
-    assert found.program == spec.Command("python train.py", 3, spec.Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE))
+    assert found.program == Command("python train.py", 3, Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE))
     assert found.resources.machines == Range(3, 3)
     by_itself = loads(COMMAND + more.replace("15m", "auto"), tmp_path / "job.yaml").program
-    assert isinstance(by_itself, spec.Command)
-    assert by_itself.checkpoint == spec.Checkpoint(str(tmp_path / "ckpt"), None)
+    assert isinstance(by_itself, Command)
+    assert by_itself.checkpoint == Checkpoint(str(tmp_path / "ckpt"), None)
 
 
 def test_a_local_place_may_be_a_file_url_and_work_be_given_in_hours(tmp_path: Path) -> None:
     more = "checkpoint: {path: 'file:///my%20disk/ckpt'}\noutputs: {model: out}\nhours: 90m\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
-    assert found.program == spec.Command("python train.py", 1, spec.Checkpoint("/my disk/ckpt"))
+    assert found.program == Command("python train.py", 1, Checkpoint("/my disk/ckpt"))
     assert (found.outputs, found.hours) == ({"model": str(tmp_path / "out")}, 90 * MINUTE)
 
 
@@ -218,40 +218,41 @@ arguments = st.recursive(
     max_leaves=6,
 )
 stops = st.builds(
-    spec.Stop,
+    Stop,
     clocks=st.none() | st.integers(1, 10**9),
     span=st.none() | st.integers(SECOND, 36_500 * DAY),
     loss=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     converged=st.none() | shares,
-).filter(lambda stop: stop != spec.Stop())
-trainings = st.builds(
-    spec.Training, st.just("mf"), stops, st.fixed_dictionaries({}, optional={"rank": st.integers(1, 9)})
-)
+).filter(lambda stop: stop != Stop())
+trainings = st.builds(Training, st.just("mf"), stops, st.fixed_dictionaries({}, optional={"rank": st.integers(1, 9)}))
 trainings |= st.builds(
-    spec.Training, st.just("installed_by.setup:Job"), stops, st.dictionaries(st.just("x") | st.just("y_2"), arguments)
+    Training,
+    st.just("installed_by.setup:Job"),
+    stops,
+    st.dictionaries(st.just("x") | st.just("y_2"), arguments),
 )
 commands = st.builds(
-    spec.Command,
+    Command,
     lines,
     st.integers(1, 10_000),
-    st.none() | st.builds(spec.Checkpoint, locations, st.none() | spans),
+    st.none() | st.builds(Checkpoint, locations, st.none() | spans),
 )
 REGIONS = {"aws": ("us-east-1", "eu-west-1"), "gcp": ("us-central1",), "azure": ("eastus", "westeurope")}
 
 
 @st.composite
-def resources(draw: st.DrawFn, program: spec.Training | spec.Command) -> spec.Resources:
+def resources(draw: st.DrawFn, program: Training | Command) -> Resources:
     clouds = draw(st.just(("local",)) | st.lists(st.sampled_from([*REGIONS]), min_size=1, unique=True).map(tuple))
     regions = ("sim-east",) if clouds == ("local",) else tuple(REGIONS[cloud][0] for cloud in clouds)
     named = draw(st.booleans())
-    least = 1 if isinstance(program, spec.Training) else 0
-    needs = st.builds(spec.Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators)
-    return spec.Resources(
+    least = 1 if isinstance(program, Training) else 0
+    needs = st.builds(Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators)
+    return Resources(
         clouds=clouds,
         machines=draw(whole_ranges(0)) if least else Range(program.nodes, program.nodes),  # type: ignore[union-attr]
-        reliable=spec.Reliable(draw(st.integers(least, 10_000)), draw(st.none() | types)),
+        reliable=Reliable(draw(st.integers(least, 10_000)), draw(st.none() | types)),
         types=tuple(draw(st.lists(types, max_size=3, unique=True))) if named else (),
-        needs=spec.Needs() if named else draw(needs),
+        needs=Needs() if named else draw(needs),
         regions=draw(st.just(()) | st.just(regions)),
     )
 
@@ -274,9 +275,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         secrets=tuple(draw(st.lists(variables.map("T_".__add__), max_size=3, unique=True))),
         data=draw(st.dictionaries(part_names.map(str.lower), locations, max_size=2).filter(_told_apart)),
         outputs=draw(
-            st.dictionaries(
-                st.just("model") if isinstance(program, spec.Training) else part_names, locations, max_size=2
-            )
+            st.dictionaries(st.just("model") if isinstance(program, Training) else part_names, locations, max_size=2)
         ),
         objective=objective,
         deadline=draw(deadlines if needs_due else st.none() | deadlines),

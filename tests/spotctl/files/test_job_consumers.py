@@ -15,9 +15,10 @@ import pytest
 from pricing_data.market import Market
 from spotctl.config import Settings
 from spotctl.errors import BadRequest
+from spotctl.files.job.programs import Command, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
-from spotctl.files.job.spec import Command, JobSpec, Parallel
+from spotctl.files.job.spec import JobSpec
 from spotctl.machines.base import MachineRequest
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed

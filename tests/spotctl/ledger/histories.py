@@ -22,8 +22,9 @@ from pricing_data.library import Library, Selection
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.files.job import reader
+from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.reader import written
-from spotctl.files.job.spec import Command, JobSpec, Training
+from spotctl.files.job.spec import JobSpec
 from spotctl.machines.base import Machine, Payload
 from spotctl.machines.capabilities import MachineSupplies
 from spotctl.machines.fake import FakeProvider

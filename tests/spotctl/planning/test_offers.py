@@ -17,7 +17,8 @@ from pricing_data.observed import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, Span
-from spotctl.files.job.spec import Accelerators, Needs, Range, Resources
+from spotctl.files.job.resources import Needs, Resources
+from spotctl.files.job.spec import Accelerators, Range
 from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unusable
 from spotctl.planning.planner import market_data
 from tests.pricing_data.histories import START, random_batch

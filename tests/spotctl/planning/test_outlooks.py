@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import Checkpoint, Command, Range, Resources, Within
+from spotctl.files.job.programs import Checkpoint, Command
+from spotctl.files.job.resources import Resources
+from spotctl.files.job.spec import Range, Within
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, PlanningInputs
 from spotctl.show.zone_tables import zones_json

@@ -11,8 +11,9 @@ import pytest
 from agileml.pipeline.profile import LayerCost, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.errors import BadRequest
+from spotctl.files.job.programs import Command, Parallel
 from spotctl.files.job.reader import loads, restored, written
-from spotctl.files.job.spec import Command, JobSpec, Parallel
+from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
 from spotctl.planning.parallel import split_speeds
 from spotctl.planning.work import Measured

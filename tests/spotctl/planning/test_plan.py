@@ -18,7 +18,8 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import Checkpoint, Command, JobSpec, Objective, Stop, Training
+from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
+from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs

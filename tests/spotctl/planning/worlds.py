@@ -13,7 +13,9 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, parse_time
-from spotctl.files.job.spec import Command, JobSpec, Range, Reliable, Resources, Stop, Training
+from spotctl.files.job.programs import Command, Stop, Training
+from spotctl.files.job.resources import Reliable, Resources
+from spotctl.files.job.spec import JobSpec, Range
 from spotctl.planning.offers import MarketSnapshot
 
 BEGIN = parse_time("2026-01-01")

@@ -15,7 +15,9 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
-from spotctl.files.job.spec import Command, JobSpec, LocalMarket, Range, Reliable, Resources
+from spotctl.files.job.programs import Command
+from spotctl.files.job.resources import Reliable, Resources
+from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.machines.base import Machine, MachineState
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed

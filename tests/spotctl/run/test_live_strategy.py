@@ -10,7 +10,7 @@ import pytest
 
 from bidbrain.strategies.base import Decision, Situation
 from pricing_data.units import HOUR, MINUTE
-from spotctl.files.job.spec import Command
+from spotctl.files.job.programs import Command
 from spotctl.run.live_strategy import LiveStrategy
 from spotctl.runlog import events as ev
 from spotctl.runlog.folding import fold

@@ -20,7 +20,9 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl import ledger
-from spotctl.files.job.spec import Checkpoint, Command, JobSpec, LocalMarket, Range, Reliable, Resources
+from spotctl.files.job.programs import Checkpoint, Command
+from spotctl.files.job.resources import Reliable, Resources
+from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.ledger.rows import ChargeKind, micro_dollars
 from spotctl.machines.base import MachineState
 from spotctl.machines.fake import FakeProvider

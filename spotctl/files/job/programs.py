@@ -1,0 +1,180 @@
+"""What a job runs: a trainer, or a command, with the keys of a job file that describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agileml.apps.builtin import BUILT_IN
+from spotctl.files.job import forms
+from spotctl.files.job.devices import CPU
+from spotctl.files.job.forms import AUTO
+from spotctl.files.job.sections import MapOf, key, needed
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When a training ends: as soon as one of these criteria holds."""
+
+    clocks: int | None = key(forms.CLOCKS, "Stop after this many clocks (passes over the data).", 2000)
+    span: int | None = key(forms.MINUTES, "Stop after this many minutes of training.", 90, name="minutes")
+    loss: float | None = key(forms.FINITE, "Stop when the loss is at most this.", 0.15)
+    converged: float | None = key(
+        forms.TOLERANCE, "Stop when five clocks lower the loss by less than this share.", 0.02
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMachines:
+    """What a training does about machines that are slower than others."""
+
+    reassign: bool = key(forms.FLAG, "Workers that fall behind lend work to faster ones.", True, default=False)
+    backup_workers: bool | int | str = key(
+        forms.BACKUP_WORKERS,
+        "Clocks end without the slowest workers: as many as lets the loss fall fastest, with auto only while that"
+        " clearly pays; a number fixes it. For trainers whose updates are gradients.",
+        "auto",
+        2,
+        default=False,
+    )
+    balance_servers: bool = key(forms.FLAG, "Parameters move away from servers that are slow.", True, default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """An AgileML trainer."""
+
+    app: str = needed(
+        forms.APP,
+        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir"
+        " (module:Class, FILE.py:NAME).",
+        "mf",
+        "apps.recsys:Recsys",
+    )
+    stop: Stop = needed(Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02})
+    args: Mapping[str, object] = key(
+        MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
+    )
+    stragglers: SlowMachines = key(
+        SlowMachines,
+        "For agileml: what is done about machines that are slower than others.",
+        {"reassign": True, "backup_workers": "auto"},
+        default=SlowMachines(),
+    )
+    wire: str | None = key(
+        forms.WIRE,
+        "For agileml: what parameters and updates are rounded to on their way between machines; bf16 and fp16 take half"
+        " the bytes. If left out, as the trainer declares.",
+        "bf16",
+        "fp16",
+    )
+    engine: str | None = key(
+        forms.ENGINE,
+        "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If left out, machines"
+        " are rented.",
+        forms.RAY,
+    )
+    address: str | None = key(
+        forms.RAY_ADDRESS,
+        "With engine: ray: the cluster; auto on one of its machines. If left out: RAY_ADDRESS, or a cluster on this"
+        " computer that ends with the run.",
+        "10.0.0.4:6379",
+        AUTO,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a command keeps its checkpoint, and how often it writes one."""
+
+    path: str = needed(forms.LOCATION, "A folder that outlives every machine.", "s3://bucket/ckpt/")
+    every: int | None = key(
+        forms.EVERY,
+        "Time between checkpoints; auto chooses it from the eviction rate and the measured cost of a checkpoint.",
+        "auto",
+        "15m",
+    )
+    size: int | None = key(
+        forms.SIZE,
+        "Its size, for the cost of moving it to another region; measured as soon as one is written, if left out.",
+        "50GB",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How a command's model is split over the devices of its machines."""
+
+    profile: str = key(
+        forms.TEXT,
+        "Profile of the model, in workdir, as `spotctl parallel profile` writes it; profile.json if left out.",
+        "profile.json",
+        default="profile.json",
+    )
+    device: str = key(
+        forms.DEVICE,
+        "What the profile was measured on: an accelerator, or cpu for a core; cpu if left out. Other accelerators are"
+        " estimated from it.",
+        "V100",
+        default=CPU,
+    )
+    updates: int | None = key(forms.CLOCKS, "How many updates the job makes, to tell its length.", 5000)
+    batch: int | None = key(forms.AUTO_OR_COUNT, "Samples per update; 8 microbatches if left out.", 512, "auto")
+    microbatch: int | None = key(
+        forms.AUTO_OR_COUNT, "Samples per microbatch: a profiled size; the largest if left out.", "auto", 4
+    )
+    scheme: str = key(
+        forms.SCHEME,
+        "How microbatches flow through the pipeline stages; auto chooses among those that delay no gradient.",
+        AUTO,
+        "2bw",
+        default=AUTO,
+    )
+    stages: int | None = key(forms.AUTO_OR_COUNT, "Pipeline stages.", "auto", 4)
+    replicas: int | None = key(forms.AUTO_OR_COUNT, "Pipelines next to each other.", "auto", 2)
+    chunks: int | None = key(forms.AUTO_OR_COUNT, "Chunks per device of the interleaved scheme.", "auto", 2)
+    tensor: int = key(
+        forms.TENSOR, "Devices of a machine that share each layer of as many parts; 1 if left out.", 2, default=1
+    )
+    recompute: bool | None = key(
+        forms.AUTO_OR_FLAG, "Whether activations are computed again in the backward pass.", "auto", True
+    )
+    optimizer: str = key(forms.OPTIMIZER, "Its state takes memory; adam if left out.", "adam", default="adam")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command that runs on each node; all nodes start, stop and move together."""
+
+    run: str = needed(
+        forms.TEXT,
+        "For a command: what the shell runs on each node. SPOTCTL_* variables hold node names, ranks and addresses.",
+        "torchrun train.py --resume",
+    )
+    nodes: int = key(forms.NODES, "For a command: number of nodes; 1 if left out.", 2, default=1)
+    checkpoint: Checkpoint | None = key(
+        Checkpoint, "For a command: where its checkpoint is.", {"path": "s3://bucket/ckpt/", "every": "auto"}
+    )
+    retries: Mapping[str, int] = key(
+        MapOf(forms.FAILURE, forms.RETRIES),
+        "For a command: how often it is tried again, by its exit status (137: killed, often for lack of memory), or"
+        " after a failed setup. If left out, a setup once on another machine, and a command that exits with 75 to be"
+        " moved 4 times in a row.",
+        {"137": 2, "setup": 1},
+        default={},
+        misplaced="remove it: a training replaces nodes that fail, and ends once they fail again in the same way",
+    )
+    parallel_auto: str | None = key(
+        forms.WORD_AUTO,
+        "For a command: auto splits its model over the devices of its machines; $SPOTCTL_PARALLEL holds the plan.",
+        AUTO,
+        name="parallel",
+    )
+    parallel_as_given: Parallel | None = key(
+        Parallel, "Or how it is split.", {"batch": 512, "scheme": "flush"}, name="parallel"
+    )
+
+    @property
+    def parallel(self) -> Parallel | None:
+        """How the model is split; None if the job does not ask for that."""
+        return Parallel() if self.parallel_auto else self.parallel_as_given

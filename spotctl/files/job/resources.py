@@ -1,0 +1,111 @@
+"""What a job may rent, with the keys of a job file that describe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spotctl.files.job import forms
+from spotctl.files.job.forms import ANY
+from spotctl.files.job.sections import ListOf, key
+from spotctl.files.job.values import Accelerators, Range
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a machine must have, whatever its type."""
+
+    vcpus: Range[int] | None = key(forms.VCPU_RANGE, "Number of vCPUs.", "8..")
+    memory_gib: Range[float] | None = key(forms.MEMORY_RANGE, "Memory in GiB.", "16..")
+    accelerators: Accelerators | None = key(forms.ACCELERATORS, "Model and number of accelerators.", "V100:1..")
+
+
+@dataclass(frozen=True, slots=True)
+class Reliable:
+    """On-demand machines, which are never evicted, held from start to end in addition to the transient ones."""
+
+    machines: int = key(
+        forms.MACHINES,
+        "How many; if left out, 1 for agileml, which keeps the model there, and 0 for a command.",
+        1,
+        default=0,
+    )
+    type: str | None = key(forms.TYPE_NAME, "Their type; the cheapest allowed one if left out.", "c6i.large")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What may be rented."""
+
+    clouds: tuple[str, ...] = key(
+        ListOf(forms.CLOUD),
+        "Where to rent; local is a market that is replayed on this computer, and free. Required, except with engine:"
+        " ray.",
+        ["local"],
+        ["aws", "gcp"],
+        default=(),
+    )
+    machines: Range[int] = key(
+        forms.MACHINE_RANGE,
+        "Transient machines at one time. Required for agileml; a command always has as many as it has nodes.",
+        "4..64",
+        default=Range(0),
+    )
+    reliable: Reliable = key(
+        Reliable, "On-demand machines in addition to the transient ones.", {"machines": 1}, default=Reliable(0)
+    )
+    types: tuple[str, ...] = key(
+        ListOf(forms.TYPE_GLOB),
+        "Machine types by name or glob; any if left out.",
+        ["c6i.2xlarge", "n2-standard-8"],
+        default=(),
+    )
+    needs: Needs = key(
+        Needs,
+        "Instead of names: what a machine must have.",
+        {"vcpus": "8..", "memory_gib": "16.."},
+        name="types",
+        default=Needs(),
+    )
+    regions: tuple[str, ...] = key(
+        ListOf(forms.REGION, word=ANY),
+        "Regions to rent in; all if left out. With several, or any, a command with a checkpoint and a deadline moves to"
+        " where spot machines are.",
+        ["us-east-1", "us-central1"],
+        ANY,
+        default=(),
+    )
+    zones: tuple[str, ...] = key(
+        ListOf(forms.ZONE, word=ANY), "Zones to rent in; all if left out.", ["us-east-1a", "us-east-1b"], default=()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image of cloud machines; `auto`, the default, is Ubuntu, with drivers on machines with GPUs.
+
+    The job runs directly on the machine, or in a `container`.
+    """
+
+    ami: str | None = key(forms.IMAGE, "On AWS: an image id, or auto.", "ami-0123456789abcdef0")
+    gcp: str | None = key(
+        forms.IMAGE,
+        "On Google Cloud: the path of an image or family, or auto.",
+        "projects/my-project/global/images/mine",
+    )
+    azure: str | None = key(
+        forms.IMAGE,
+        "On Azure: publisher:offer:sku:version, an image's resource id, or auto.",
+        "canonical:ubuntu-24_04-lts:server:latest",
+    )
+    disk_gib: int | None = key(forms.DISK, "Size of a machine's disk.", 100)
+    container: str | None = key(forms.CONTAINER, "Container image in which the job runs.", "ghcr.io/me/train:1")
+    login: str | None = key(
+        forms.VARIABLE,
+        "One of secrets, with USER:PASSWORD for the container's registry; the container does not get it.",
+        "REGISTRY_LOGIN",
+    )
+
+    def of(self, cloud: str) -> str | None:
+        """The image on a cloud; None leaves the choice to its provider."""
+        image = {"aws": self.ami, "gcp": self.gcp, "azure": self.azure}.get(cloud)
+        return None if image == forms.AUTO else image
