@@ -39,6 +39,7 @@ class ClusterView:
 
     def __init__(self, ray: Any) -> None:  # noqa: ANN401 - a module, which may be missing
         self._ray = ray
+        self._failure: Exception | None = None
         self._newest = self._look()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="ray-view", daemon=True).start()
@@ -47,7 +48,10 @@ class ClusterView:
     def newest(self) -> ClusterSnapshot:
         """What the head has said last."""
         if time.monotonic() - self._newest.at > HEAD_SECONDS:
-            raise HeadLost(f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds")
+            # What Ray raised last is for `--debug`: its kinds are many, and its texts are for Ray's developers.
+            raise HeadLost(
+                f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds"
+            ) from self._failure
         return self._newest
 
     def close(self) -> None:
@@ -58,8 +62,8 @@ class ClusterView:
         while not self._closed.wait(LOOK_SECONDS):
             try:
                 self._newest = self._look()
-            except Exception:  # noqa: BLE001, S112 - of several kinds; what counts is that there is no answer
-                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer; `newest` says so
+                self._failure = error
 
     def _look(self) -> ClusterSnapshot:
         machines = [RayMachine(one["Resources"], one["Labels"]) for one in self._ray.nodes() if one["Alive"]]
