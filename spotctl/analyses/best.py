@@ -16,7 +16,7 @@ from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
 from spotctl.errors import BadRequest
-from spotctl.files.job.forms import meant
+from spotctl.files.job.conversions import meant
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
 _BANDS = ("monthly-bucket", "eviction-rate")

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pricing_data.units import HOUR, MINUTE, SECOND, to_datetime, to_micros
 from spotctl.errors import BadRequest
-from spotctl.files.job.forms import CLOCK
+from spotctl.files.job.conversions import CLOCK
 
 FIRST_PAUSE, LONGEST_PAUSE = MINUTE, 30 * MINUTE
 """Between attempts without capacity; doubled each time."""

@@ -343,6 +343,6 @@ def _deadline_of(spec: JobSpec, moment: int) -> int | None:
 
 
 def _dollars(nanos: int) -> str:
-    from spotctl.files.job.forms import money_text
+    from spotctl.files.job.conversions import money_text
 
     return money_text(nanos)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agileml.apps.builtin import BUILT_IN
 from agileml.apps.code import split
-from spotctl.files.job.forms import meant
+from spotctl.files.job.conversions import meant
 
 _ANY = "*"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from bidbrain.strategies.names import REGIONS
 from pricing_data.market import is_region_of
 from spotctl.files.job.app import app_problem, arguments_problem
-from spotctl.files.job.forms import ANY, AUTO
+from spotctl.files.job.conversions import AUTO
+from spotctl.files.job.forms import ANY
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.programs import Command, Stop, Training
 from spotctl.files.job.resources import Image, Resources

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from agileml.apps.builtin import BUILT_IN
 from spotctl.files.job import forms
+from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import CPU
-from spotctl.files.job.forms import AUTO
 from spotctl.files.job.sections import MapOf, key, needed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spotctl.files.job import forms
+from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.sections import ListOf, key
 from spotctl.files.job.values import Accelerators, Range
@@ -108,4 +109,4 @@ class Image:
     def of(self, cloud: str) -> str | None:
         """The image on a cloud; None leaves the choice to its provider."""
         image = {"aws": self.ami, "gcp": self.gcp, "azure": self.azure}.get(cloud)
-        return None if image == forms.AUTO else image
+        return None if image == AUTO else image

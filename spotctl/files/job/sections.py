@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from spotctl.files.job.forms import Form, meant
+from spotctl.files.job.conversions import meant
+from spotctl.files.job.forms import Form
 from spotctl.files.job.problems import Problem, shown
 
 T = TypeVar("T")

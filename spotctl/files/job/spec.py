@@ -14,7 +14,8 @@ from pathlib import Path
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
 from spotctl.files.job import forms
-from spotctl.files.job.forms import ANY, AUTO
+from spotctl.files.job.conversions import AUTO
+from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed

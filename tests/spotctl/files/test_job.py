@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bidbrain.strategies import names as strategies
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_time, to_micros
 from spotctl.files.job import spec
-from spotctl.files.job.forms import STRATEGIES
+from spotctl.files.job.conversions import STRATEGIES
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.reader import load, loads, restored, written
 from spotctl.files.job.resources import Needs, Reliable, Resources

@@ -1,0 +1,290 @@
+"""How values in a job file are read from what YAML made of them, and written back.
+
+Each reader raises ValueError with what is wrong: text that follows the value (`has no unit`), or a sentence in which
+`{found}` stands for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from difflib import get_close_matches
+from math import isfinite
+
+from bidbrain.strategies.names import NAMES, REGIONS
+from pricing_data.errors import BadInput
+from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
+from spotctl.files.job.values import Accelerators, ByClock, Number, Range, Within
+
+_DIGITS = r"[0-9]{1,9}"
+DECIMAL_PATTERN = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
+SPAN_PATTERN = r"[0-9]{1,9}(\.[0-9]{1,6})? ?[smhdw]"
+CLOCK = r"([01]?[0-9]|2[0-3]):[0-5][0-9]"
+MONEY_PATTERN = rf"{DECIMAL_PATTERN} ?USD"
+PER_HOUR_PATTERN = rf"{MONEY_PATTERN} ?/ ?h"
+WHOLE_RANGE_PATTERN = rf"{_DIGITS}|{_DIGITS}\.\.({_DIGITS})?|\.\.{_DIGITS}"
+RANGE_PATTERN = rf"{DECIMAL_PATTERN}|{DECIMAL_PATTERN}\.\.({DECIMAL_PATTERN})?|\.\.{DECIMAL_PATTERN}"
+ACCELERATORS_PATTERN = rf"[A-Za-z][A-Za-z0-9-]*(:({WHOLE_RANGE_PATTERN}))?"
+OURS = "SPOTCTL_"
+"""spotctl sets the variables that begin with this on every machine."""
+VARIABLE_PATTERN = rf"(?!{OURS})[A-Za-z_][A-Za-z0-9_]*"
+MOST = 10**9
+AUTO = "auto"
+"""Left to spotctl to choose."""
+_SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE_PATTERN = rf"{DECIMAL_PATTERN} ?({'|'.join(_SIZES)})"
+_STRATEGY_ARGUMENTS = {
+    "fixed-bid": rf":{DECIMAL_PATTERN}",
+    "price-capacity": r"(:[1-9][0-9]{0,3})?",
+    "lookahead": rf"(:{DECIMAL_PATTERN})?",
+    "lookahead-present": rf"(:{DECIMAL_PATTERN})?",
+}
+STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, REGIONS)}
+"""Names of strategies, each with the pattern of its argument."""
+STRATEGY_PATTERN = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
+FAILURE_PATTERN = r"setup|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5]"
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """The name that was probably meant, as a question; empty if none is close."""
+    near = get_close_matches(given, list(known), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def read_failure(written: object) -> str:
+    """YAML reads the status as a number."""
+    text = str(written)
+    if isinstance(written, bool) or not re.fullmatch(FAILURE_PATTERN, text):
+        raise ValueError("is no such failure")
+    return text
+
+
+def read_text(written: object) -> str:
+    if not isinstance(written, str):
+        raise ValueError("is not text")
+    if not written.strip():
+        raise ValueError("is blank")
+    return written
+
+
+def matching(pattern: str) -> Callable[[object], str]:
+    def read(written: object) -> str:
+        given = read_text(written)
+        if not re.fullmatch(pattern, given):
+            raise ValueError("does not fit")
+        return given
+
+    return read
+
+
+def span_text(micros: int) -> str:
+    """A span in the largest unit that divides it, else in seconds.
+
+    >>> span_text(90 * MINUTE), span_text(DAY), span_text(1_500_000)
+    ('90m', '1d', '1.5s')
+    """
+    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND)):
+        if micros % size == 0:
+            return f"{micros // size}{unit}"
+    return f"{Decimal(micros) / SECOND:f}s"
+
+
+def read_span(written: object) -> int:
+    given = _with_unit(written, "has no unit")
+    if not re.fullmatch(SPAN_PATTERN, given):
+        unit = re.fullmatch(r"[0-9.]+ ?([A-Za-z]+)", given)
+        raise ValueError(f"has the unknown unit {unit[1]}" if unit else "is not a duration")
+    try:
+        return parse_duration(given)
+    except BadInput:
+        raise ValueError("is 0, or longer than a hundred years") from None
+
+
+def read_deadline(written: object) -> Within | ByClock:
+    if isinstance(written, str) and re.fullmatch(CLOCK, written):
+        hour, _, minute = written.partition(":")
+        return ByClock(int(hour), int(minute))
+    if isinstance(written, str) and ":" in written:
+        raise ValueError("is not a time of day")
+    return Within(read_span(written))
+
+
+def deadline_text(due: Within | ByClock) -> str:
+    return span_text(due.span) if isinstance(due, Within) else f"{due.hour:02}:{due.minute:02}"
+
+
+def read_money(written: object) -> int:
+    given = _with_unit(written, "has no currency")
+    if not re.fullmatch(MONEY_PATTERN, given):
+        raise ValueError(
+            "is not in USD" if re.fullmatch(rf"{DECIMAL_PATTERN} ?[A-Za-z]+", given) else "is not an amount"
+        )
+    nanos = int(Decimal(given.removesuffix("USD").strip()) * NANOS_PER_DOLLAR)
+    if not nanos:
+        raise ValueError("is not above 0")
+    return nanos
+
+
+def read_size(written: object) -> int:
+    given = _with_unit(written, "has no unit")
+    if not re.fullmatch(SIZE_PATTERN, given):
+        raise ValueError("is not a size")
+    return round(Decimal(given[:-2].strip()) * _SIZES[given[-2:]])
+
+
+def size_text(size: int) -> str:
+    """A number of bytes in the largest unit that divides it, else in MB.
+
+    >>> size_text(50 * 10**9), size_text(1_500_000)
+    ('50GB', '1.5MB')
+    """
+    unit = next((name for name in ("TB", "GB") if size % _SIZES[name] == 0), "MB")
+    return f"{(Decimal(size) / _SIZES[unit]).normalize():f}{unit}"
+
+
+def read_per_hour(written: object) -> int:
+    given = _with_unit(written, "has no unit")
+    if not re.fullmatch(PER_HOUR_PATTERN, given):
+        raise ValueError("is not in USD per hour")
+    return read_money(given.rsplit("/", 1)[0].strip())
+
+
+def per_hour_text(nanos: int) -> str:
+    """A price of time as it is written in a job file: `5 USD/h`."""
+    return f"{money_text(nanos)}/h"
+
+
+def money_text(nanos: int) -> str:
+    """An amount as it is written in a job file: `25 USD`."""
+    return f"{format_usd(nanos)} USD"
+
+
+def whole_range(least: int) -> Callable[[object], Range[int]]:
+    """Reads `8`, `4..16`, `8..` and `..16`, which begins at `least`."""
+
+    def read(written: object) -> Range[int]:
+        low, high = _ends(written, WHOLE_RANGE_PATTERN)
+        found = Range(least if low is None else int(low), None if high is None else int(high))
+        if found.least < least:
+            raise ValueError(f"begins below {least}")
+        return _ordered(found)
+
+    return read
+
+
+def read_decimal_range(written: object) -> Range[float]:
+    low, high = _ends(written, RANGE_PATTERN)
+    return _ordered(Range(float(low or 0), None if high is None else float(high)))
+
+
+def range_text(found: Range[int] | Range[float]) -> str:
+    """A range as it is written, without exponents.
+
+    >>> range_text(Range(4, 64)), range_text(Range(7.5)), range_text(Range(8, 8))
+    ('4..64', '7.5..', '8')
+    """
+    least, most = (None if end is None else f"{Decimal(str(end)):f}" for end in (found.least, found.most))
+    return f"{least}" if least == most else f"{least}..{most or ''}"
+
+
+def read_accelerators(written: object) -> Accelerators:
+    given = read_text(written)
+    if not re.fullmatch(ACCELERATORS_PATTERN, given):
+        raise ValueError("is not a model with a count")
+    model, colon, count = given.partition(":")
+    return Accelerators(model, whole_range(1)(count) if colon else Range(1))
+
+
+def read_variable(written: object) -> str:
+    if read_text(written).startswith(OURS):
+        raise ValueError(f"begins with {OURS}, which is reserved for spotctl")
+    return matching(VARIABLE_PATTERN)(written)
+
+
+def read_variable_value(written: object) -> str:
+    # A file's plain words arrive as texts; these types come from JSON.
+    if isinstance(written, bool):
+        return str(written).lower()
+    if isinstance(written, str | int | float):
+        return str(written)
+    raise ValueError("is not text")
+
+
+def read_flag(written: object) -> bool:
+    # A file's plain words arrive as texts; these types come from JSON.
+    found = {"true": True, "false": False}.get(written) if isinstance(written, str) else written
+    if not isinstance(found, bool):
+        raise ValueError("is neither true nor false")
+    return found
+
+
+def read_whole(written: object, least: int, most: int) -> int:
+    if isinstance(written, bool) or not isinstance(written, int):
+        quoted = isinstance(written, str) and re.fullmatch(DECIMAL_PATTERN, written)
+        raise ValueError("is not a whole number" + (" (remove the quotes)" if quoted else ""))
+    if not least <= written <= most:
+        raise ValueError(f"is too {'small' if written < least else 'large'}")
+    return written
+
+
+def read_backup_workers(written: object) -> bool | int | str:
+    if written == AUTO:
+        return AUTO
+    if isinstance(written, int) and not isinstance(written, bool):
+        return read_whole(written, 0, MOST)
+    return read_flag(written)
+
+
+def read_argument(written: object) -> object:
+    """Anything that JSON can hold."""
+    if isinstance(written, dict):
+        if not all(isinstance(key, str) for key in written):
+            raise ValueError("has a key that is not text")
+        return {key: read_argument(value) for key, value in written.items()}
+    if isinstance(written, list):
+        return [read_argument(value) for value in written]
+    if isinstance(written, float) and not isfinite(written):
+        raise ValueError("is not finite")
+    return written
+
+
+def read_moment(written: object) -> int:
+    try:
+        return parse_time(read_text(written))
+    except BadInput:
+        raise ValueError("is not a time from 2008 to 2099") from None
+
+
+def read_strategy(written: object) -> str:
+    given = read_text(written)
+    name, colon, argument = given.partition(":")
+    if re.fullmatch(STRATEGY_PATTERN, given) and (name != "fixed-bid" or Decimal(argument)):
+        return given
+    if name not in STRATEGIES:
+        raise ValueError(f"unknown value {{found}}{meant(name, STRATEGIES)}")
+    raise ValueError("has an argument that does not fit" if colon else "needs an argument")
+
+
+def _with_unit(written: object, lacking: str) -> str:
+    given = str(written) if isinstance(written, int | float) and not isinstance(written, bool) else read_text(written)
+    if re.fullmatch(DECIMAL_PATTERN, given):
+        raise ValueError(lacking)
+    return given
+
+
+def _ends(written: object, pattern: str) -> tuple[str | None, str | None]:
+    """The two numbers of a range as they are written; the same number twice if there is only one."""
+    given = str(written) if isinstance(written, int | float) and not isinstance(written, bool) else read_text(written)
+    if not re.fullmatch(pattern, given):
+        if given.startswith("-"):
+            raise ValueError("is below 0")
+        raise ValueError("has a unit" if re.search(r"[0-9] ?[KMGTkmgt]i?[Bb]", given) else "is not a number or range")
+    low, dots, high = given.partition("..")
+    return low or None, (high or None) if dots else low
+
+
+def _ordered(found: Range[Number]) -> Range[Number]:
+    if found.most is not None and found.most < found.least:
+        raise ValueError("ends below its beginning")
+    return found
