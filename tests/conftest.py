@@ -21,17 +21,24 @@ for _name in ("COLUMNS", "LINES"):
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
+_SLOW_FILES_END = 0.6
+"""In which part of a run the files with slow tests begin: none of them is left to one worker at the end."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two for each processor: tests of machines and trainings mostly wait for them."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Five for two processors: tests of machines and trainings mostly wait for them."""
+    return -(-5 * len(os.sched_getaffinity(0)) // 2)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no worker is left with one of them at the end."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Mixes files with slow tests, which mostly wait, with the others, which compute: so no processor is idle."""
+    slow = dict.fromkeys(item.path for item in items if item.get_closest_marker("slow"))
+    others = dict.fromkeys(item.path for item in items if item.path not in slow)
+    place = {path: _SLOW_FILES_END * i / len(slow) for i, path in enumerate(slow)}
+    place |= {path: i / len(others) for i, path in enumerate(others)}
+    items.sort(key=lambda item: place[item.path])
 
 
 @pytest.fixture(autouse=True)
