@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, BadInput
 from agileml.pipeline import schemes
 from agileml.pipeline.candidates import planned_stage, straight_plans
 from agileml.pipeline.costs import SpanTables, sync_factor
@@ -21,22 +21,48 @@ SHOWN = 8
 
 def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis = "profiled") -> ParallelPlan:
     """The fastest plan that fits; raises BadProfile if none does."""
-    if request.tensor > 1:
-        lanes = [on_lanes(one, request.tensor, request.topology.bandwidths[0]) for one in profiles]
-        grouped = replace(request, topology=request.topology.grouped(request.tensor), tensor=1)
-        return replace(plan(lanes, grouped, basis), tensor=request.tensor)
     fitting: list[ParallelPlan] = []
     refused: list[ParallelPlan] = []
-    for profile in profiles:
-        _check_counts(profile, request)
-        check_layers_fit(profile, request.rules)
-        for candidate in straight_plans(profile, request, basis):
-            (fitting if candidate.memory_bytes <= request.rules.memory_bytes else refused).append(candidate)
-        fitting += _partitioned(profile, request, basis)
+    impossible: dict[str, BadInput] = {}
+    for tensor in [request.tensor] if request.tensor else _tensor_degrees(profiles):
+        try:
+            candidates = _with_tensor(tensor, profiles, request, basis)
+        except BadInput as error:
+            impossible[f"tensor {tensor}"] = error
+            continue
+        for one in candidates:
+            (fitting if one.memory_bytes <= request.rules.memory_bytes else refused).append(one)
+    if not fitting and not refused and impossible:
+        raise next(iter(impossible.values()))
     if not fitting:
         raise BadProfile(_no_plan(profiles[0].model, refused, request))
     chosen = max(fitting, key=_rank)
-    return replace(chosen, rejected=_rejected(chosen, fitting, refused, request))
+    reasons = tuple((name, str(error)) for name, error in impossible.items())
+    return replace(chosen, rejected=(*reasons, *_rejected(chosen, fitting, refused, request)))
+
+
+def _tensor_degrees(profiles: Sequence[ModelProfile]) -> list[int]:
+    """Numbers of devices that may share a layer: those of the parts into which the model's layers are split."""
+    return sorted({1, *(layer.parts for profile in profiles for layer in profile.layers)})
+
+
+def _with_tensor(
+    tensor: int, profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis
+) -> list[ParallelPlan]:
+    """All plans whose split layers are shared by `tensor` devices. Raises BadInput if there cannot be any."""
+    lanes, grouped = profiles, request
+    if tensor > 1:
+        lanes = [on_lanes(one, tensor, request.topology.bandwidths[0]) for one in profiles]
+        grouped = replace(request, topology=request.topology.grouped(tensor), tensor=1)
+    found: list[ParallelPlan] = []
+    for profile in lanes:
+        _check_counts(profile, grouped)
+        check_layers_fit(profile, grouped.rules)
+        found += straight_plans(profile, grouped, basis)
+        split = _partitioned(profile, grouped, basis)
+        # The runtime does not share layers between stages with replicas of their own: these plans must be asked for.
+        found += [one for one in split if tensor == 1 or request.tensor or one.devices == one.depth]
+    return [replace(one, tensor=tensor) for one in found]
 
 
 def _no_plan(model: str, refused: Sequence[ParallelPlan], request: SplitRequest) -> str:
@@ -75,16 +101,22 @@ def _rejected(
 ) -> tuple[tuple[str, str], ...]:
     """The best of every scheme and depth that lost, and faster ones that do not fit."""
     losers = [one for one in _best_of_kinds(fitting) if summary(one) != summary(chosen)]
-    slower = [(summary(one), _why(one, chosen)) for one in losers[:SHOWN]]
+    slower = [(summary(one), _why(one, chosen)) for one in _shown(losers)]
     faster = [one for one in _best_of_kinds(refused) if one.samples_per_second > chosen.samples_per_second]
-    large = [(summary(one), f"does not fit: {_too_large(one, request)}") for one in faster[:SHOWN]]
+    large = [(summary(one), f"does not fit: {_too_large(one, request)}") for one in _shown(faster)]
     return (*large, *slower, *chosen.rejected)
 
 
+def _shown(ranked: Sequence[ParallelPlan]) -> list[ParallelPlan]:
+    """The first ones, and the best of each degree of tensor parallelism."""
+    best = {one.tensor: one for one in reversed(ranked)}
+    return [one for i, one in enumerate(ranked) if i < SHOWN or best[one.tensor] is one]
+
+
 def _best_of_kinds(plans: Sequence[ParallelPlan]) -> list[ParallelPlan]:
-    best: dict[tuple[str, int, bool], ParallelPlan] = {}
+    best: dict[tuple[str, int, bool, int], ParallelPlan] = {}
     for one in plans:
-        kind = (one.scheme, len(one.stages), one.recompute)
+        kind = (one.scheme, len(one.stages), one.recompute, one.tensor)
         if kind not in best or _rank(one) > _rank(best[kind]):
             best[kind] = one
     return sorted(best.values(), key=_rank, reverse=True)

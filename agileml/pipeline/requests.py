@@ -25,23 +25,23 @@ class SplitRequest:
     pipelines: int | None = None
     chunks: int | None = None
     recompute: bool | None = None
-    tensor: int = 1
-    """Devices of a server that share each split layer."""
+    tensor: int | None = None
+    """Devices of a server that share each split layer; None compares 1 with the parts that the layers have."""
 
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, 1)
         check_whole("allow_delay", self.allow_delay, 0)
-        check_whole("tensor", self.tensor, 1)
-        for name in ("stages", "pipelines", "chunks"):
+        for name in ("stages", "pipelines", "chunks", "tensor"):
             if (wanted := getattr(self, name)) is not None:
                 check_whole("replicas" if name == "pipelines" else name, wanted, 1)
         if self.scheme not in ("auto", *schemes.SCHEMES):
             raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schemes.SCHEMES)}")
         if self.rules.optimizer not in OPTIMIZER_STATE:
             raise BadArgument(f"optimizer is {self.rules.optimizer!r}; choose from {', '.join(OPTIMIZER_STATE)}")
-        needed = (self.stages or 1) * (self.pipelines or 1) * self.tensor
+        tensor = self.tensor or 1
+        needed = (self.stages or 1) * (self.pipelines or 1) * tensor
         if needed > self.topology.devices:
-            each = f" of {self.tensor} devices each" if self.tensor > 1 else ""
+            each = f" of {tensor} devices each" if tensor > 1 else ""
             raise BadArgument(
                 f"{self.stages or 1} stages{each} in {self.pipelines or 1} pipelines need {needed} devices, and there"
                 f" are {self.topology.devices}: use fewer stages or more devices"

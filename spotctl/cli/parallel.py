@@ -37,7 +37,9 @@ def plan(
     stages: Annotated[int | None, typer.Option(help="Exactly this many pipeline stages.")] = None,
     replicas: Annotated[int | None, typer.Option(help="Exactly this many pipelines.")] = None,
     chunks: Annotated[int | None, typer.Option(help="Chunks per device of the interleaved scheme.")] = None,
-    tensor: Annotated[int, typer.Option(help="Devices of a server that share each layer of as many parts.")] = 1,
+    tensor: Annotated[
+        int | None, typer.Option(help="Exactly this many devices of a server share each layer of as many parts.")
+    ] = None,
     recompute: Annotated[
         bool | None, typer.Option("--recompute/--no-recompute", help="Recompute activations.", show_default="auto")
     ] = None,
@@ -54,8 +56,9 @@ def plan(
 ) -> None:
     """Choose how to split a model over devices, before renting them. Needs no deep-learning framework.
 
-    Compares schemes, pipeline stages, replicas, microbatch sizes and recomputation. The answer lists the stages, the
-    expected speed, the memory of the fullest device, what limits the speed, and the alternatives that lost.
+    Compares schemes, pipeline stages, replicas, tensor parallelism, microbatch sizes and recomputation. The answer
+    lists the stages, the expected speed, the memory of the fullest device, what limits the speed, and the alternatives
+    that lost.
 
     Example: spotctl parallel plan vgg16.txt --microbatch 128 --devices v100:4x4 --bandwidth 10GB/s,10Gbit/s
     --memory 16GiB --batch 1024

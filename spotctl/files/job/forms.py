@@ -219,7 +219,7 @@ EVERY = _text(
 )
 WORD_AUTO = _choice((AUTO,))
 AUTO_OR_COUNT = _auto_or(_whole(1, conversions.MOST))
-TENSOR = _whole(1, 64)
+AUTO_OR_TENSOR = _auto_or(_whole(1, 64))
 AUTO_OR_FLAG = _auto_or(FLAG)
 SCHEME = _choice((AUTO, *SCHEMES))
 OPTIMIZER = _choice(OPTIMIZERS)

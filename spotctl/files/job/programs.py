@@ -133,8 +133,8 @@ class Parallel:
     stages: int | None = key(forms.AUTO_OR_COUNT, "Pipeline stages.", "auto", 4)
     replicas: int | None = key(forms.AUTO_OR_COUNT, "Pipelines next to each other.", "auto", 2)
     chunks: int | None = key(forms.AUTO_OR_COUNT, "Chunks per device of the interleaved scheme.", "auto", 2)
-    tensor: int = key(
-        forms.TENSOR, "Devices of a machine that share each layer of as many parts; 1 if left out.", 2, default=1
+    tensor: int | None = key(
+        forms.AUTO_OR_TENSOR, "Devices of a machine that share each layer of as many parts.", "auto", 2
     )
     recompute: bool | None = key(
         forms.AUTO_OR_FLAG, "Whether activations are computed again in the backward pass.", "auto", True

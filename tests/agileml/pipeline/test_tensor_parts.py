@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from agileml.errors import BadArgument
+from agileml.pipeline.costs import CostRules
 from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.layouts import over_layers
 from agileml.pipeline.local import LocalPipeline
@@ -126,6 +127,40 @@ def test_a_plan_with_two_devices_per_stage_is_trained_as_it_says() -> None:
     found = train_simulated(MODEL, ADAM, planned, 4)
     assert found.history[-1].layout.tensor == 2
     assert same(found.weights, trained(MODEL, ADAM, 3, 4, lambda _, t: t)[0])
+
+
+def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -> None:
+    profile = replace(PROFILE, layers=tuple(replace(one, weight_bytes=1e6 * one.parts**4) for one in COSTS))
+    rules = CostRules(memory_bytes=60e6, optimizer="adam")
+    request = SplitRequest(Topology((4,), (1e8,)), 8, rules)
+    chosen = best_plan([profile], request)
+    assert chosen.tensor == 2
+    assert chosen.memory_bytes <= 60e6
+    # Weights, gradients and Adam's two copies of 16 MB.
+    assert "layer '1' needs 65,000,000 bytes" in dict(chosen.rejected)["tensor 1"]
+    with pytest.raises(BadProfile, match="layer '1' needs"):
+        best_plan([profile], replace(request, tensor=1))
+
+
+def test_the_planner_chooses_tensor_parallelism_where_a_batch_cannot_be_shared() -> None:
+    """One microbatch: neither a pipeline nor replicas keep two devices busy."""
+    layers = tuple(replace(one, parts=2) for one in COSTS)
+    fast, slow = (
+        best_plan([replace(PROFILE, layers=layers)], SplitRequest(Topology((2,), (rate,)), 2)) for rate in (1e9, 1e5)
+    )
+    assert (fast.tensor, slow.tensor) == (2, 1)
+    # Five layers of 3 s, and parts of 1 MB each way: 10 ms, or 100 s.
+    assert 2 / fast.samples_per_second == pytest.approx(5 * 3.0 / 2 + 10 * 0.001)
+    assert 2 / slow.samples_per_second == pytest.approx(5 * 3.0)
+    lost = dict(fast.rejected)["flush, 1, microbatch 2"]
+    assert lost.startswith("49.9% slower")
+    assert "86.0% slower" in dict(slow.rejected)["flush, 1, microbatch 2, tensor 2"]
+
+
+def test_tensor_parallelism_that_devices_cannot_share_is_listed() -> None:
+    chosen = best_plan([PROFILE], SplitRequest(Topology((3,), (1e6,)), 6))
+    assert chosen.tensor == 1
+    assert "a server has 3 devices" in dict(chosen.rejected)["tensor 2"]
 
 
 def test_parts_are_profiled_as_one_layer() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +94,25 @@ def test_chunks_and_the_optimizer_change_the_plan() -> None:
     split = {"scheme": "interleaved", "stages": 2}
     assert speeds(**split, chunks=2) != speeds(**split, chunks=4)
     assert speeds(optimizer="sgd") != speeds()
+
+
+def test_layers_with_parts_are_shared_by_the_devices_of_a_machine(tmp_path: Path) -> None:
+    """One microbatch keeps two devices busy only if they share layers; a job can say that they shall not."""
+    layers = tuple(replace(layer, parts=2, output_bytes=1e7) for layer in LAYERS)
+    split = [ModelProfile("net", 4, layers, 1e5)]
+
+    def tensor(lines: str) -> int:
+        spec = job(tmp_path, lines)
+        assert isinstance(spec.program, Command)
+        assert spec.program.parallel is not None
+        (found,) = split_speeds(replace(spec.program.parallel, device="V100"), split, 1, [FOUR]).values()
+        assert found.split is not None
+        return found.split.tensor
+
+    assert tensor("parallel: {batch: 4}") == tensor("parallel: {batch: 4, tensor: auto}") == 2
+    assert tensor("parallel: {batch: 4, tensor: 1}") == 1
+    assert tensor("parallel: {batch: 16}") == 1
+    assert tensor("parallel: {batch: 16, tensor: 2}") == 2
 
 
 def test_a_profile_of_cores_says_nothing_about_accelerators() -> None:
