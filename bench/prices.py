@@ -18,6 +18,7 @@ from pricing_data.catalog import Catalog
 from pricing_data.export import export
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.ingest import ingest
+from pricing_data.library import Library
 from pricing_data.market import Market
 from pricing_data.query import query
 from pricing_data.series import PriceSeries
@@ -96,8 +97,14 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     what = "the same again, against plain numpy on arrays in memory"
     rows.append(Row(what, shown(everything), limit, times_faster(everything, MOST_STATS_SECONDS)))
     command = [str(Path(sys.executable).with_name("spotctl")), "--home", str(store.root.parent), "prices", "stats"]
+    what = "processor time of `spotctl prices stats`"
+    from_prices = min(processor_seconds(command) for _ in range(3))
+    rows.append(Row(f"{what} from all prices, as with `--last`", shown(from_prices), "-"))
+    kept = seconds(Library(store).keep_statistics, runs=1)
+    rows.append(Row("statistics stored at the end of an import", shown(kept), "-"))
     used = min(processor_seconds(command) for _ in range(3))
-    rows.append(Row("processor time of `spotctl prices stats`", shown(used), f"limit {shown(MOST_STATS_SECONDS)}"))
+    limit = f"{shown(from_prices)}; limit {shown(MOST_STATS_SECONDS)}"
+    rows.append(Row(f"{what} after that", shown(used), limit, times_faster(used, from_prices)))
     rows.append(_against("mean and maximum by SQL", lambda: _sql(store), None, runs=3))
     return rows
 

@@ -10,12 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from pricing_data import kept_stats
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput, UnknownMarket
 from pricing_data.interruptions import Interruption
 from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
+from pricing_data.stats import MarketStats, describe
 from pricing_data.store import PriceStore
 from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable
@@ -144,6 +146,17 @@ class Library:
         if any(market.is_synthetic for market in selected):
             return [compute(series) for series in self.table(selected)]
         return self.store.each(selected, compute)
+
+    def statistics(self, markets: Iterable[Market]) -> list[MarketStats]:
+        """The statistics of these markets, in the order of their text."""
+        selected = list(markets)
+        if any(market.is_synthetic for market in selected):
+            return self.each(selected, lambda series: describe(series, self.catalog))
+        return kept_stats.statistics(self.store, selected, self.catalog)
+
+    def keep_statistics(self) -> None:
+        """Stores the statistics of all markets; called after prices were added."""
+        kept_stats.keep(self.store, self.catalog)
 
     def over_segments(self, read: Callable[[list[Path]], R]) -> R:
         """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices."""

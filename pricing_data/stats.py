@@ -59,7 +59,7 @@ class MarketStats:
 
 def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     """The statistics of a market over its observed time."""
-    on_demand = _on_demand(series, catalog)
+    on_demand = on_demand_of(series.market, series.last, catalog)
     spent, prices = _TimeAtPrices.of(series), series.seen
     observed, median, highest = int(spent.total), spent.median, int(prices.max())
     days = max(observed / DAY, 1 / 24)
@@ -123,9 +123,10 @@ class _TimeAtPrices:
         return int(self.prices[np.searchsorted(until, until[-1] / 2)])
 
 
-def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:
+def on_demand_of(market: Market, at: int, catalog: Catalog) -> OnDemandPrice | None:
+    """The on-demand price nearest to a time; None if none is known."""
     try:
-        return catalog.on_demand(series.market, series.last)
+        return catalog.on_demand(market, at)
     except UnknownPrice:
         return None
 

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 
 from pricing_data.errors import StoreError
@@ -54,6 +55,11 @@ class Manifest:
     def files(self) -> set[str]:
         """The names of all files that this manifest lists."""
         return {entry.name for entry in self.segments} | set(self.facts.values())
+
+    def derived_name(self, kind: str) -> str:
+        """The name of a file of figures that follow from all other files."""
+        sources = sorted(self.files - {self.facts.get(kind)})
+        return f"{kind}-{blake2b(' '.join(sources).encode(), digest_size=16).hexdigest()}.parquet"
 
     def with_fact(self, table: str, name: str) -> Manifest:
         """A copy with another file for a fact table."""

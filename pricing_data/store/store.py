@@ -117,6 +117,15 @@ class PriceStore:
         """The interruption figures that clouds published, optionally of one cloud only."""
         return self._facts(INTERRUPTIONS, cloud)
 
+    def derived(self, kind: str, read: Callable[[Path], R]) -> R | None:
+        """What `read` makes of the file that `derive` wrote; None without one, or if anything has changed since."""
+
+        def current(manifest: Manifest) -> R | None:
+            name = manifest.derived_name(kind)
+            return read(self.root / name) if manifest.facts.get(kind) == name else None
+
+        return self._snapshot(current)
+
     # --- writing: all rows of a commit, or none ---
 
     def commit(self, fetched: FetchedRows) -> Committed:
@@ -143,6 +152,19 @@ class PriceStore:
         """Merges small segments, so that reading opens few files. The content stays the same."""
         if len(manifests.load(self.root).segments) > 1:
             self._change(self._compacted)
+
+    def derive(self, kind: str, write: Callable[[Path], None]) -> None:
+        """Lets `write` make a file of figures that follow from what is stored, unless it is there."""
+
+        def change(manifest: Manifest) -> Manifest:
+            path = self.root / manifest.derived_name(kind)
+            if manifest.facts.get(kind) == path.name or not manifest.segments:
+                return manifest
+            write(path)
+            manifests.sync(path)
+            return manifest.with_fact(kind, path.name)
+
+        self._change(change)
 
     # --- internal ---
 

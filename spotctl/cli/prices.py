@@ -59,6 +59,7 @@ def import_(
     Example: spotctl prices import history.csv.gz --on-demand list-prices.csv
     """
     from pricing_data.ingest import ingest
+    from pricing_data.library import Library
     from pricing_data.sources.files.layouts import ON_DEMAND
     from spotctl import wiring
     from spotctl.cli.progress import reading
@@ -78,6 +79,7 @@ def import_(
                 break
         else:
             store.compact()
+            Library(store).keep_statistics()
     if json_:
         session.answer_json({"files": [prices_json.imported(report) for report in reports]})
     else:
@@ -116,6 +118,7 @@ def fetch(
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
     """
     from pricing_data.fetch import fetch as run
+    from pricing_data.library import Library
     from pricing_data.sources.base import FetchRequest
     from spotctl import wiring
     from spotctl.cli.progress import fetching
@@ -141,6 +144,7 @@ def fetch(
             on_plan=lambda tasks: session.remark(*(() if json_ else announced(tasks, request, workers))),
             on_progress=show,
         )
+    Library(store).keep_statistics()
     if not reports:
         raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
     if json_:
@@ -229,7 +233,10 @@ def stats(
     session: Session = context.obj
     library = _library(session)
     markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
-    all_stats = library.each(markets, lambda series: describe(recent(series, last), library.catalog))
+    if last:
+        all_stats = library.each(markets, lambda series: describe(recent(series, last), library.catalog))
+    else:
+        all_stats = library.statistics(markets)
     now = wall_us()
     if json_:
         session.answer_json({"markets": [prices_json.stats(one, now) for one in all_stats]})

@@ -74,6 +74,7 @@ def add(
     """
     from pricing_data import snapshots
     from pricing_data.errors import BadInput
+    from pricing_data.library import Library
     from pricing_data.units import counted
     from spotctl import wiring
     from spotctl.files.download import local_copy
@@ -99,6 +100,7 @@ def add(
             results.append({"file": name, "failure": str(error)})
             session.remark(f"spotctl: {error}")
     store.compact()
+    Library(store).keep_statistics()
     if json_:
         session.answer_json({"files": results})
     return USAGE if any(result["failure"] for result in results) else DONE
