@@ -26,6 +26,7 @@ class SimulatedCloud:
     """
 
     name: str
+    host: MachineHost
     server: ApiServer
     region: str
     type: str
@@ -72,13 +73,13 @@ def _aws(host: MachineHost) -> SimulatedCloud:
         changes = server.market.spot_changes(zone, "c6i.large")
         changes[:] = [(now_micros() - days * DAY, changes[0][1]) for days in range(14, -1, -1)]
     environment = {**server.environment(), "SPOTCTL_AWS": 'ssh_from = ["127.0.0.1/32"]'}
-    return SimulatedCloud("aws", server, "us-east-1", "c6i.large", RUNNER, f"s3://{server.bucket}", environment)
+    return SimulatedCloud("aws", host, server, "us-east-1", "c6i.large", RUNNER, f"s3://{server.bucket}", environment)
 
 
 def _azure(host: MachineHost) -> SimulatedCloud:
     server = AzureServer(host)
     bucket = f"az://{RESULTS}@{ACCOUNT}"
-    return SimulatedCloud("azure", server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, server.environment())
+    return SimulatedCloud("azure", host, server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, server.environment())
 
 
 def _gcp(host: MachineHost) -> SimulatedCloud:
@@ -87,7 +88,9 @@ def _gcp(host: MachineHost) -> SimulatedCloud:
     server.networks["research"] = "global/networks/research"
     settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]'}
     environment = {**server.environment(), **settings}
-    return SimulatedCloud("gcp", server, "us-central1", "n2-standard-4", "default", f"gs://{RESULTS}", environment)
+    return SimulatedCloud(
+        "gcp", host, server, "us-central1", "n2-standard-4", "default", f"gs://{RESULTS}", environment
+    )
 
 
 _CLOUDS: Mapping[str, Callable[[MachineHost], SimulatedCloud]] = {

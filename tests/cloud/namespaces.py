@@ -103,6 +103,22 @@ class Namespaces:
         done = self._call("execute", name=name, words=words)
         return subprocess.CompletedProcess(words, done["code"], done["out"], done["err"])
 
+    def at(self, address: str) -> str:
+        """The machine with this private address."""
+        return self._names[address]
+
+    def holders(self, name: str, secret: str) -> set[str]:
+        """Files that were written since a machine booted, and command lines, in which the secret is found.
+
+        The computer's own files, which are the machine's image, are too many to search.
+        """
+        # Written so that the search does not find itself.
+        pattern = f"[{secret[0]}]{secret[1:]}"
+        places = "/opt /home /var /etc /run /tmp /root /dev/shm"
+        files = f"find {places} -type f -newer /etc/hostname -exec grep -l '{pattern}' {{}} +"
+        found = self.execute(name, "/bin/sh", "-c", f"({files}; grep -l '{pattern}' /proc/[0-9]*/cmdline) 2>/dev/null")
+        return set(found.stdout.splitlines())
+
     def close(self) -> None:
         with self._lock:
             closed, self._closing = self._closing, True
