@@ -95,7 +95,7 @@ def _usage(error: typer.TyperException) -> int:
     hint = f" (see {context.command_path} --help)" if context else ""
     # A group called without a command has already printed its help and has no message.
     if message := " ".join(str(getattr(error, "format_message", error.__str__)()).split()):
-        _say(message + hint)
+        _say(message.replace(": Value error, ", ": ") + hint)
     return USAGE
 
 

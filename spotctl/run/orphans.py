@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pricing_data.market import CLOUDS
+from spotctl.errors import BadRequest
 from spotctl.machines.errors import ProviderError
 from spotctl.machines.installation import installation_id
 from spotctl.machines.requests import as_far_as_listed
@@ -55,6 +57,8 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
 
 def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:
     """These clouds; if none is named, every cloud on which a job was ever launched."""
+    if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
+        raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
     known = read_log(settings)
     for cloud in dict.fromkeys(clouds or (LOCAL, *known.clouds(settings.home))):
         if cloud != LOCAL:

@@ -51,3 +51,10 @@ def test_what_another_installation_bought_is_left_alone(tmp_path: Path, orphans:
     assert spotctl("--home", other, "gc", "--yes", "--json").json["resources"] == []
     assert installation_id(other) != installation_id(tmp_path / "home")
     assert {one["id"] for one in spotctl("gc", "--json").json["resources"]} == {one.id for one in orphans}
+
+
+def test_an_unknown_cloud_is_named_before_any_is_searched(orphans: tuple[Machine, ...]) -> None:
+    refused = spotctl("gc", "--yes", "--cloud", "local", "--cloud", "moon")
+    assert refused.code == 2
+    assert refused.err.strip() == "spotctl: cloud 'moon' is not one of aws, gcp, azure, local"
+    assert len(spotctl("gc", "--json").json["resources"]) == len(orphans)
