@@ -51,7 +51,7 @@ def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
 def _sparsetools() -> ModuleType:
     """scipy's compiled module of that loop; there is no public way to it that adds in place.
 
-    Loaded without its package, most of which nothing here uses, and which each process of a job would import.
+    Loaded without `scipy.sparse` itself: every process of a job would pay for that import and needs only this module.
     """
     scipy = find_spec("scipy")
     folders = scipy.submodule_search_locations if scipy else None

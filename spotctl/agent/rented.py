@@ -273,7 +273,7 @@ class RentedMachine:
         new.replace(path)
 
     def _note_end(self, status: int) -> None:
-        reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "it was told to shut down"}
+        reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "a shutdown was requested"}
         path = Path(layout.ENDED)
         new = path.with_name(".ended")
         new.write_text(reasons.get(status, f"its agent failed with status {status}") + "\n")

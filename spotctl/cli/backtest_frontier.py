@@ -17,7 +17,7 @@ def frontier(
     schemes: Annotated[str, typer.Option(help="Comma-separated strategies. Default: all, with their settings.")] = "",
     starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
     cuts: Annotated[int, typer.Option(help="Number of additional train/test splits.", min=0)] = 0,
-    depth: Annotated[int, typer.Option(help="Machines that each market has at most; 0: any number.", min=0)] = 0,
+    depth: Annotated[int, typer.Option(help="Most machines that a market has; 0: any number.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Output folder for the pictures.")] = None,
     workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
     json_: JsonOption = False,
@@ -28,7 +28,7 @@ def frontier(
     knows the future: the least cost, without refunds and with the reliable machines, of finishing as early. Compare it
     with the column "gross", which is the cost with refunds added back.
 
-    With --cuts, the same for other windows of the history, each after all that the strategies learn from.
+    With --cuts, also for other windows of the history. Strategies learn only from what comes before a window.
 
     Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """

@@ -91,7 +91,7 @@ def attach(
     place: Annotated[str, typer.Argument(help="What launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)],
     json_: JsonOption = False,
 ) -> None:
-    """Make this computer a client of a run whose runner lives on a rented machine, also of another computer's run.
+    """Watch and control a run whose runner lives on a rented machine, even if another computer launched it.
 
     Needs the cloud's credentials, and access to the place. Then status, logs, top, exec, ssh, stop and down work here.
 

@@ -56,8 +56,8 @@ def launch(
 ) -> None:
     """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
 
-    On a cloud, the runner moves to the job's first reliable machine as soon as that answers. This command then only
-    watches: Ctrl-C leaves the run alone. With --attached, without a reliable machine, and on the local market, the
+    On a cloud, the runner moves to the job's first reliable machine as soon as it responds. This command then only
+    watches, and Ctrl-C does not end the run. With --attached, without a reliable machine, and on the local market, the
     runner stays in this command. Several jobs run at the same time in this command; the exit code is the highest of
     theirs.
 
@@ -173,7 +173,8 @@ def gc(
 ) -> None:
     """Find what this installation has rented and no active run owns, on every cloud, and remove it.
 
-    Exit code 1 if a cloud could not be searched, or something not removed; the other clouds are done all the same.
+    Exit code 1 if a cloud could not be searched, or something could not be removed; the other clouds are still
+    cleaned up.
 
     Example: spotctl gc --yes
     """

@@ -39,7 +39,7 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 
 @app.command()
 def repair(context: typer.Context, json_: JsonOption = False) -> None:
-    """Replace a damaged event log by one with all rows that can be read. The damaged file is kept next to it.
+    """Replace a damaged event log with one that has all readable rows. The damaged file is kept next to it.
 
     A run that lost rows and has not ended is not resumed: `spotctl down JOB` returns its machines and ends it.
 

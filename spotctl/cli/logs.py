@@ -26,8 +26,8 @@ def logs(
 ) -> None:
     """Show the output of the machines of a job's latest run, the oldest line first, with its time (UTC) and machine.
 
-    Times are those of the machines' clocks, noted about once a second. Output of runs from before spotctl noted them
-    has no times, and is not shown with --since.
+    Times are those of the machines' clocks, noted about once a second. Output of runs by older versions has no times
+    and is not shown with --since.
 
     Example: spotctl logs nightly-recsys -f
 

@@ -38,12 +38,15 @@ def plan(
     replicas: Annotated[int | None, typer.Option(help="Exactly this many pipelines.")] = None,
     chunks: Annotated[int | None, typer.Option(help="Chunks per device of the interleaved scheme.")] = None,
     tensor: Annotated[
-        int | None, typer.Option(help="Exactly this many devices of a server share each layer of as many parts.")
+        int | None,
+        typer.Option(help="Devices of a server that share each layer; it needs this many parts.", show_default="auto"),
     ] = None,
     recompute: Annotated[
         bool | None, typer.Option("--recompute/--no-recompute", help="Recompute activations.", show_default="auto")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="Its state takes memory: sgd, momentum or adam.")] = "adam",
+    optimizer: Annotated[
+        str, typer.Option(help="Optimizer, whose state takes memory: sgd, momentum or adam.")
+    ] = "adam",
     sync: Annotated[str, typer.Option(help="All-reduce over a ring, or over one shared bus: ring, shared.")] = "ring",
     overlap: Annotated[float, typer.Option(help="Part of synchronization hidden behind compute, 0 to 1.")] = 1.0,
     tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut of a graph text.")] = 1,
@@ -58,7 +61,7 @@ def plan(
 
     Compares schemes, pipeline stages, replicas, tensor parallelism, microbatch sizes and recomputation. The answer
     lists the stages, the expected speed, the memory of the fullest device, what limits the speed, and the alternatives
-    that lost.
+    that were rejected.
 
     Example: spotctl parallel plan vgg16.txt --microbatch 128 --devices v100:4x4 --bandwidth 10GB/s,10Gbit/s
     --memory 16GiB --batch 1024

@@ -13,17 +13,18 @@ from spotctl.cli.session import JsonOption, Session
 def simulate(
     context: typer.Context,
     plan: Annotated[Path, typer.Argument(help="A plan that `spotctl parallel plan --json` wrote.")],
-    batches: Annotated[int, typer.Option(help="Batches to play.")] = 6,
+    batches: Annotated[int, typer.Option(help="Batches to simulate.")] = 6,
     timeline: Annotated[
         Path | None,
         typer.Option(help="Write a timeline: FILE.html for a browser, FILE.json for chrome://tracing or Perfetto."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Play a plan operation by operation: devices, links, and what each stage holds.
+    """Simulate a plan operation by operation: devices, links, and what each stage holds.
 
-    The plan's own speed is a formula; this plays every forward pass, backward pass, transfer and update. Where stages
-    have different numbers of replicas, it also finds out how many inputs must be in flight to keep them busy.
+    The plan's own speed is a formula; the simulation plays every forward pass, backward pass, transfer and update.
+    Where stages have different numbers of replicas, it also finds out how many inputs must be in flight to keep them
+    busy.
 
     Example: spotctl parallel simulate plan.json --timeline timeline.html
     """

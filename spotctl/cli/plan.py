@@ -18,7 +18,7 @@ def plan(
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Also show eviction intervals, cost per work term by term, and rejected markets."
+            "--explain", help="Also show eviction intervals, what the cost consists of, and rejected markets."
         ),
     ] = False,
     at: Annotated[
@@ -26,7 +26,7 @@ def plan(
     ] = "",
     hours: Annotated[str, typer.Option(help="Assumed job duration if the file gives none, e.g. 8h.")] = "",
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw cost and time, with on demand next to them: a .png or .svg file.")
+        Path | None, typer.Option(help="Also draw cost and time, compared with on demand, to a .png or .svg file.")
     ] = None,
     json_: JsonOption = False,
 ) -> None:

@@ -111,7 +111,8 @@ def fetch(
 ) -> int:
     """Fetch price history, instance types, on-demand prices and interruption rates from the clouds' APIs.
 
-    It first says about how much it will ask for. What needs no account is fetched without one (spotctl prices sources).
+    It first prints an estimate of requests, size and time. Sources that need no account are fetched without one (see
+    spotctl prices sources).
     Each fetch continues where the last one ended. An error in one cloud or region does not affect the others. Unless
     named with --cloud, clouds without credentials are skipped.
 

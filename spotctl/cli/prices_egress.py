@@ -13,9 +13,11 @@ def egress(
     context: typer.Context,
     origin: Annotated[str, typer.Argument(help="Where the data is: aws/us-east-1, or with a zone.")],
     target: Annotated[str, typer.Argument(help="Where it goes: gcp/us-central1, or `internet`.")],
-    gb: Annotated[float, typer.Option(help="How much to send.")] = 1.0,
-    after_gb: Annotated[float, typer.Option(help="How much the account has sent this month before.")] = 0.0,
-    at: Annotated[str, typer.Option(help="By the lists of a day: 2026-01-31.", show_default="the newest")] = "",
+    gb: Annotated[float, typer.Option(help="GB to send.")] = 1.0,
+    after_gb: Annotated[float, typer.Option(help="GB that the account has already sent this month.")] = 0.0,
+    at: Annotated[
+        str, typer.Option(help="Use the price list of this day: 2026-01-31.", show_default="the newest")
+    ] = "",
     json_: JsonOption = False,
 ) -> None:
     """Show the list price of sending data from one place to another.

@@ -63,9 +63,7 @@ def make(
 def add(
     context: typer.Context,
     files: Annotated[list[str], typer.Argument(help="Snapshots: files, or addresses that begin with https://.")],
-    trust: Annotated[
-        list[str] | None, typer.Option(help="Public key of a signer whose snapshots are believed. Repeatable.")
-    ] = None,
+    trust: Annotated[list[str] | None, typer.Option(help="Public key of a signer to trust. Repeatable.")] = None,
     json_: JsonOption = False,
 ) -> int:
     """Import snapshots of others after checking their signatures. Importing one twice changes nothing.

@@ -36,19 +36,19 @@ def watch(
     os_: OsOption = "linux",
     lost: LostOption = "15m",
     max_age: Annotated[str, typer.Option(help="Only prices that were seen within this time.")] = "36h",
-    every: Annotated[str, typer.Option(help="Time between two looks.")] = "15m",
+    every: Annotated[str, typer.Option(help="Time between two checks.")] = "15m",
     for_: Annotated[str, typer.Option("--for", help="Give up after this time: 12h.", show_default="never")] = "",
     fetch: Annotated[
-        bool, typer.Option(help="Fetch spot prices before each look; otherwise another process has to.")
+        bool, typer.Option(help="Fetch spot prices before each check; without it, another process must fetch them.")
     ] = True,
     webhook: Annotated[str, typer.Option(help="Address to post to, or $NAME of a variable that holds it.")] = "",
-    keep: Annotated[bool, typer.Option("--keep", help="Go on, and report each time that it holds again.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep watching, and report each time an offer appears.")] = False,
     json_: JsonOption = False,
 ) -> int:
     """Wait until the price of a machine is below a limit; then print the offers, post to a webhook, and end.
 
-    The condition is about the ranking of `prices best`. If time is up first, the exit code is 3. With --keep, a message
-    is sent each time that the condition holds again after it did not.
+    Offers are ranked as by `prices best`. The exit code is 3 if there was none in the time of --for. With --keep, a
+    message is sent each time that offers appear after a check without any.
 
     Example: spotctl prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """

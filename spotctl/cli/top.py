@@ -21,8 +21,8 @@ def top(
     """Show a run live: machines over time, stage, prices, spend against budget and on-demand, loss, events.
 
     Quitting does not affect the run. Without JOB, shows all active runs, or the latest run. Needs the extra `tui`,
-    except with --once. Where machines have nvidia-smi, their market shows how busy their GPUs are and how full the
-    memory is, averaged; a change is shown within a minute or two, and one below 10 points may not be shown.
+    except with --once. Where machines have nvidia-smi, each market shows how busy their GPUs are and how full their
+    memory is, on average. A change appears within two minutes; one of less than 10 points may not appear.
 
     Example: spotctl top nightly-recsys
     """

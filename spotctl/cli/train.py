@@ -39,15 +39,15 @@ def train(
     stragglers: Annotated[
         str,
         typer.Option(
-            help="Against slow machines: reassign (slow workers lend work), backup-workers (clocks end without the"
-            " slowest; =auto: only while that pays, =2: always 2), balance (partitions leave slow servers)."
+            help="How to handle slow machines: reassign (slow workers lend work), backup-workers (clocks end without"
+            " the slowest; =auto: only while that pays, =2: always 2), balance (partitions leave slow servers)."
         ),
     ] = "",
     wire: Annotated[
         str | None,
         typer.Option(
-            help="What parameters and updates are rounded to on their way: bf16 or fp16 (half the bytes), fp32."
-            " If left out, as the trainer declares."
+            help="Precision of parameters and updates when they are sent: bf16 or fp16 (half the bytes), or fp32."
+            " Default: the trainer's."
         ),
     ] = None,
     clocks: Annotated[
@@ -59,26 +59,37 @@ def train(
     converged: Annotated[
         float | None, typer.Option(help="Stop when five clocks improve the loss by less than this fraction: 0.001.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed for model, trainer and fault injection.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Random seed for model, trainer and fault injection.", min=0)
+    ] = 0,
     arg: Annotated[list[str] | None, typer.Option(help="Trainer argument as name=value. Repeatable.")] = None,
-    partitions: Annotated[int, typer.Option(help="Number of partitions of the parameters.", min=1)] = 8,
+    partitions: Annotated[int, typer.Option(metavar="N", help="Number of partitions of the parameters.", min=1)] = 8,
     checkpoint_every: Annotated[
-        int, typer.Option(help="Clocks between checkpoints, which bring back a lost reliable node; 0 for none.", min=0)
+        int,
+        typer.Option(
+            metavar="N",
+            help="Clocks between checkpoints, from which a lost reliable node is restored; 0 for none.",
+            min=0,
+        ),
     ] = 1,
     heartbeat_timeout: Annotated[
-        float, typer.Option(help="Seconds without a heartbeat after which a node counts as failed.", min=0.1)
+        float,
+        typer.Option(metavar="SECONDS", help="Time without a heartbeat after which a node counts as failed.", min=0.1),
     ] = 1.0,
     hang_timeout: Annotated[
         float,
         typer.Option(
-            help="A node is replaced if a step takes this many seconds and five times as long as usual.", min=0.1
+            metavar="SECONDS",
+            help="A node is replaced if a step takes this long and five times as long as usual.",
+            min=0.1,
         ),
     ] = 30.0,
     startup_timeout: Annotated[
         float,
         typer.Option(
-            help="Seconds for a node to load the trainer, and for its first step. With --engine attach also"
-            " for all nodes to join.",
+            metavar="SECONDS",
+            help="Time for a node to load the trainer, and for its first step. With --engine attach also for all nodes"
+            " to join.",
             min=0.1,
         ),
     ] = 300.0,
@@ -125,8 +136,9 @@ def train(
     Times: `at clock 20`, `at 30s`, `every 20s`, `every 5 clocks`.
     Actions: `evict` or `kill` with a target (1, half, all, `1 reliable`); `join 2`; `kill controller`.
     `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability.
-    It also slows machines: `slow worker 1% by 200%`, `disrupt 20% every 20s by 2x`, `power law 7`, `uneven 75/25`,
-    `slow server 1 to 10%` (--engine sim), `replay FILE` with recorded times of workers; see --stragglers.
+    It can also slow machines down: `slow worker 1% by 200%`, `disrupt 20% every 20s by 2x`, `power law 7`,
+    `uneven 75/25`, `slow server 1 to 10%` (--engine sim), `replay FILE` with recorded times of workers; see
+    --stragglers.
 
     Ctrl-C ends the training with the last stable model, which --out saves.
 
@@ -137,7 +149,7 @@ def train(
 
     Example: spotctl train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
-    --engine ray needs pip install 'spotctl[cluster]'. Machines of the cluster with a resource named reliable or
+    --engine ray needs the extra `cluster`. Machines of the cluster with a resource named reliable or
     transient, or with Ray's label ray.io/market-type, get nodes of that kind.
 
     Example: spotctl train trainer.py --engine ray --address auto --nodes 1+6

@@ -19,8 +19,8 @@ def try_(
 ) -> None:
     """Run one command on the smallest machine of a cloud, for a dollar at most, and show that nothing is left.
 
-    Needs credentials (spotctl doctor) and stored prices (spotctl prices fetch). Exit codes are those of launch, and 1
-    if the cloud still lists something of the run, or does not say.
+    Needs credentials (spotctl doctor) and stored prices (spotctl prices fetch). The exit codes are those
+    of launch, and 1 if the cloud still lists something of the run or cannot be asked.
 
     Example: spotctl try aws --region us-east-1 --yes
     """

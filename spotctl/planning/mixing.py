@@ -156,7 +156,7 @@ def outside_mixture(job: Demand, share: Share, option: MachineOption, kinds: Seq
         if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region):
             reasons[j] = f"in another region, where the best machines are no better: {price}"
         elif not share.caps[j]:
-            reasons[j] = "the job has no part of its quota"
+            reasons[j] = "other jobs use all of its quota"
         else:
             reasons[j] = f"no mixture with it is better for {option.aim}: {price}"
     return reasons

@@ -32,8 +32,8 @@ def lacking(
             )
         if (needed := used(quota, possible, catalog)) > quota.amount:
             remarks.append(
-                f"quota {quota.name} has {quota.amount} {quota.unit} left, and on demand {names} may come to need"
-                f" {needed}: raise it ('spotctl doctor' says how), or it may end later than planned"
+                f"quota {quota.name} has {quota.amount} {quota.unit} left, and on-demand machines of {names} may need"
+                f" {needed}: raise it ('spotctl doctor' says how), or the job may end later than planned"
             )
     return tuple(remarks)
 

@@ -55,7 +55,7 @@ def split_speeds(
             found[machine.name] = _measured(one, batch, nodes)
     if not found:
         refused = next((one for one in plans.values() if isinstance(one, BadInput)), None)
-        none = f"no machine type that the job may use has devices like {parallel.device}, which the profile is of"
+        none = f"no machine type that the job may use has the device of the profile, {parallel.device}"
         raise BadRequest(f"parallel: {refused or f'{none}; widen types, or set parallel.device'}")
     return found
 

@@ -60,7 +60,7 @@ def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[i
     """The kinds in regions for which no price of sending data is known."""
     places = {(kind.cloud, kind.region) for kind in kinds}
     known = {place for place in places if _is_priced(place, at, lists)}
-    why = "what sending a checkpoint from its region costs is not known"
+    why = "the cost of sending a checkpoint from its region is unknown"
     return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
 
 

@@ -128,7 +128,7 @@ def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = "as speci
     if user_hours is not None:
         return Work(f"{user_hours:g} hours of all machines, {hours_from}", hours=user_hours, longest=longest)
     if longest < inf:
-        return Work(f"whatever is done in {longest:g} hours", longest=longest)
+        return Work(f"as much as can be done in {longest:g} hours", longest=longest)
     return Work(
         "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",
         hours=1.0,

@@ -253,7 +253,8 @@ class CommandWorkload:
             return DONE, "the command exited with status 0"
         if step.moved and state.work.moves >= allowed(retries, SAVED_AND_ENDED):
             times = counted(state.work.moves + 1, "time")
-            return FAILED, f"the command exited to be moved {times} in a row without an eviction warning"
+            asked = f"the command asked {times} in a row to be moved (exit status {SAVED_AND_ENDED})"
+            return FAILED, f"{asked} without an eviction warning"
         if step.failed is not None and not step.stop and self._is_final():
             code, machine = step.failed.code, step.failed.machine
             output, again = last_lines(self._environment, machine), state.work.failures.get(code, 0)

@@ -352,9 +352,9 @@ class Runner:
             left = self._executor.remove_leftovers() if self._rented and self.state.orders else ()
             facts, costs, message = {**stop.facts, **self._workload.facts()}, self._costs(), stop.message
             if left is None:
-                message += "; what is left of it in the cloud is not known: spotctl gc"
+                message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
-                message += f"; {', '.join(f'{one.kind} {one.id}' for one in left)} could not be removed: spotctl gc"
+                message += f"; {', '.join(f'{one.kind} {one.id}' for one in left)} could not be removed: run spotctl gc"
             if stop.outcome == BUDGET:
                 unfinished = self._unfinished(facts)
                 facts, message = {**facts, **unfinished}, f"{message}{in_words(unfinished)}"

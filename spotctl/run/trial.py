@@ -81,5 +81,7 @@ def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource
                 break
             time.sleep(_PAUSE_SECONDS)
     if failure is not None:
-        raise ProviderError(f"what is left of {run} is not fully known: {failure}; look again with spotctl gc")
+        raise ProviderError(
+            f"not everything that may be left of {run} could be listed: {failure}; check again with spotctl gc"
+        )
     return left

@@ -17,8 +17,8 @@ def machines_text(count: int | str, market: Market) -> str:
 
 
 WITHOUT_BIDS = {
-    "gcp": "Google Cloud takes no bids: a machine costs the spot price of the moment, and no price evicts it;"
-    " Google takes it back when it needs it"
+    "gcp": "Google Cloud takes no bids: a machine costs the current spot price, and no price change evicts it;"
+    " Google takes machines back when it needs them"
 }
 """What a spot request means on clouds on which it has no highest price."""
 
@@ -41,8 +41,8 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     named = " and ".join(name for cloud, name in _MAXIMUM_PRICE.items() if cloud in {one[0] for one in limits})
     where = "; these are at the on-demand price" if all(bid == on_demand for _, bid, on_demand in limits) else ""
     return (
-        f"on {named} a bid is only a maximum price: a low one adds evictions by price, and none prevents evictions for"
-        f" lack of capacity{where}"
+        f"on {named} a bid is only a maximum price: a low one adds evictions when the price rises above it, and no"
+        f" bid prevents evictions for lack of capacity{where}"
     )
 
 

@@ -86,7 +86,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         planned("local/*/c4 on demand=0 machines")
     assert not [one for one in planned("local on demand=1 machines, aws on demand=0") if "quota" in one]
     (remark,) = (one for one in planned("local on demand=2 machines", "deadline: 500h\n") if "quota" in one)
-    assert remark.startswith("quota local on demand has 2 machines left, and on demand mine may come to need 17:")
+    assert remark.startswith("quota local on demand has 2 machines left, and on-demand machines of mine may need 17:")
     with pytest.raises(
         NotInTime, match=r"^mine: the on-demand machines that it needs use 4 machines of quota local on"
     ):

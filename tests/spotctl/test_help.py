@@ -55,6 +55,7 @@ def test_help(command: Command) -> None:
     assert "--json" in shown.out
     assert "Example: spotctl" in " ".join(shown.out.split())
     assert max(map(len, shown.out.splitlines())) <= 80
+    assert not re.search(r"\[[a-z]+\]", command.found.help), "Rich takes [word] for markup and does not print it"
 
 
 @ALL

@@ -57,14 +57,14 @@ class Training:
     )
     stragglers: SlowMachines = key(
         SlowMachines,
-        "For agileml: what is done about machines that are slower than others.",
+        "For agileml: how machines that are slower than others are handled.",
         {"reassign": True, "backup_workers": "auto"},
         default=SlowMachines(),
     )
     wire: str | None = key(
         forms.WIRE,
-        "For agileml: what parameters and updates are rounded to on their way between machines; bf16 and fp16 take half"
-        " the bytes. If left out, as the trainer declares.",
+        "For agileml: precision of parameters and updates when they are sent; bf16 and fp16 take half the bytes."
+        " If left out, as the trainer declares.",
         "bf16",
         "fp16",
     )
@@ -131,15 +131,17 @@ class Parallel:
         default=AUTO,
     )
     stages: int | None = key(forms.AUTO_OR_COUNT, "Pipeline stages.", "auto", 4)
-    replicas: int | None = key(forms.AUTO_OR_COUNT, "Pipelines next to each other.", "auto", 2)
+    replicas: int | None = key(forms.AUTO_OR_COUNT, "Number of parallel pipelines.", "auto", 2)
     chunks: int | None = key(forms.AUTO_OR_COUNT, "Chunks per device of the interleaved scheme.", "auto", 2)
     tensor: int | None = key(
-        forms.AUTO_OR_TENSOR, "Devices of a machine that share each layer of as many parts.", "auto", 2
+        forms.AUTO_OR_TENSOR, "Devices of a machine that share each layer; it needs this many parts.", "auto", 2
     )
     recompute: bool | None = key(
         forms.AUTO_OR_FLAG, "Whether activations are computed again in the backward pass.", "auto", True
     )
-    optimizer: str = key(forms.OPTIMIZER, "Its state takes memory; adam if left out.", "adam", default="adam")
+    optimizer: str = key(
+        forms.OPTIMIZER, "The optimizer, whose state takes memory; adam if left out.", "adam", default="adam"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +160,8 @@ class Command:
     retries: Mapping[str, int] = key(
         MapOf(forms.FAILURE, forms.RETRIES),
         "For a command: how often it is tried again, by its exit status (137: killed, often for lack of memory), or"
-        " after a failed setup. If left out, a setup once on another machine, and a command that exits with 75 to be"
-        " moved 4 times in a row.",
+        " after a failed setup. If left out: a setup once, on another machine; a command that exits with 75, which asks"
+        " to be moved, 4 times in a row.",
         {"137": 2, "setup": 1},
         default={},
         misplaced="remove it: a training replaces nodes that fail, and ends once they fail again in the same way",
@@ -171,7 +173,7 @@ class Command:
         name="parallel",
     )
     parallel_as_given: Parallel | None = key(
-        Parallel, "Or how it is split.", {"batch": 512, "scheme": "flush"}, name="parallel"
+        Parallel, "Or a mapping that says how the model is split.", {"batch": 512, "scheme": "flush"}, name="parallel"
     )
 
     @property

@@ -85,7 +85,7 @@ def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_little_traffic() -> 
 
 
 def finished(stage: int, seconds: float, computing: float) -> ClockFinished:
-    """A clock of one reliable and 63 transient machines, each of which sends and receives as much in any stage."""
+    """A clock on one reliable and 63 transient machines; the bytes that a machine sends do not depend on the stage."""
     sums = ClockSums(pushed=4096, pulled=4096, backup=64, seconds=computing)
     return ClockFinished(stage, 1, 63, seconds, sums, partitions=8)
 

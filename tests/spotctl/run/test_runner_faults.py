@@ -36,7 +36,7 @@ def test_what_cannot_be_removed_yet_does_not_hold_up_the_end(tmp_path: Path) -> 
     one.world.cloud = Leaving(Replayed.of(PRICES.values()), START, weather=one.cloud.weather)
     with stamina.set_testing(True, attempts=4):
         ended = begun(one, rented=True).run(one.world.pass_round, lambda: 0)
-    assert "security group sg-1 could not be removed: spotctl gc" in ended.message
+    assert "security group sg-1 could not be removed: run spotctl gc" in ended.message
     assert len(one.world.calls("remove")) == 1
 
 
@@ -158,4 +158,4 @@ def test_a_run_that_cannot_see_what_is_left_says_so(tmp_path: Path, refused: boo
     one.cloud.weather = always("resources" if refused else "nothing", Refusal(NotPermitted("no")))
     ended = begun(one, rented=True).run(one.world.pass_round, lambda: 0)
     assert ended.outcome == "done"
-    assert ("not known: spotctl gc" in ended.message) is refused
+    assert ("could not be listed: run spotctl gc" in ended.message) is refused

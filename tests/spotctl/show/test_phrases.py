@@ -5,7 +5,8 @@ import pytest
 from spotctl.show.phrases import bids_text
 
 LIMIT = (
-    "a bid is only a maximum price: a low one adds evictions by price, and none prevents evictions for lack of capacity"
+    "a bid is only a maximum price: a low one adds evictions when the price rises above it, and no bid prevents"
+    " evictions for lack of capacity"
 )
 ALL = "; these are at the on-demand price"
 

@@ -210,7 +210,7 @@ def test_the_start_up_script_may_run_again(host: Namespaces, tmp_path: Path) -> 
     [
         ("-9 -of", "its agent does not run any more"),
         ("-9 -nf", "its agent failed with status -9"),
-        ("-15 -of", "it was told to shut down"),
+        ("-15 -of", "a shutdown was requested"),
     ],
 )
 def test_a_machine_whose_agent_has_ended_ends(host: Namespaces, tmp_path: Path, kill: str, reason: str) -> None:

@@ -101,7 +101,7 @@ def test_a_run_is_observed_by_hand() -> None:
     assert [cell.hours["c4.xlarge"] for cell in one.cells] == pytest.approx([56 / 60, 100 / 60])
     assert one.machine_hours == pytest.approx(156 / 60)
     (evidence,) = one.evidence
-    # Two machines of one order for two hours, of which one was taken, count as one machine.
+    # Two machines of one order count as one: they ran for two hours, and one of them was evicted.
     assert (evidence.exposure.evictions, evidence.exposure.hours) == (0.5, 2.0)
 
 
