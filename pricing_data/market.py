@@ -29,6 +29,7 @@ _OS_NAMES = {
     "red hat enterprise linux": "rhel",
     "rhel": "rhel",
 }
+OPERATING_SYSTEMS = tuple(dict.fromkeys(_OS_NAMES.values()))
 _PRODUCT = re.compile(r"[a-z0-9][a-z0-9 ._/()+-]*")
 _VPC_SUFFIX = " (amazon vpc)"
 

@@ -119,3 +119,15 @@ def recent(series: PriceSeries, last: str) -> PriceSeries:
     if not last:
         return series
     return series.window(max(series.first, series.last - parse_duration(last)), series.last)
+
+
+def operating_system(name: str, *others: str) -> str:
+    """An operating system of the option --os; `others` are words that it takes in addition."""
+    from pricing_data.market import OPERATING_SYSTEMS, os_of_product
+    from spotctl.errors import BadRequest
+    from spotctl.files.job.conversions import meant
+
+    known = (*OPERATING_SYSTEMS, *others)
+    if (chosen := os_of_product(name)).removesuffix("-vpc") not in known:
+        raise BadRequest(f"--os {name!r} is not one of {', '.join(known)}{meant(chosen, known)}")
+    return chosen

@@ -19,6 +19,7 @@ from spotctl.cli.options import (
     TypeOption,
     VcpusOption,
     check_regions,
+    operating_system,
     recent,
     selection,
     start_of,
@@ -360,7 +361,7 @@ def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, 
     """The operating systems to fetch; empty means all."""
     from pricing_data.market import os_of_product
 
-    chosen = [os_of_product(name) for name in (*(names or ()), *(products or ()))]
+    chosen = [operating_system(name, "all") for name in names or ()] + [os_of_product(name) for name in products or ()]
     return () if "all" in chosen else tuple(dict.fromkeys(chosen)) or ("linux",)
 
 

@@ -13,6 +13,7 @@ from spotctl.cli.options import (
     TypeOption,
     VcpusOption,
     number_range,
+    operating_system,
     selection,
 )
 from spotctl.cli.session import JsonOption, Session
@@ -107,7 +108,6 @@ def wish_of(
     """What the options ask for; `filters` are clouds, regions, types and vCPUs."""
     from math import inf
 
-    from pricing_data.market import os_of_product
     from spotctl.analyses.best import MachineWish
 
     name, _, count = gpu.partition(":")
@@ -116,5 +116,5 @@ def wish_of(
         name,
         number_range("--gpu", count) if count else (0, inf),
         number_range("--memory", memory) if memory else (0, inf),
-        os_of_product(os_),
+        operating_system(os_),
     )

@@ -130,6 +130,7 @@ def test_80_columns_hold_every_figure_whole(words: tuple[str, ...]) -> None:
     [
         (("--gpu", "A100:x"), "--gpu 'x' is not a number or range"),
         (("--sort", "beauty"), "--sort 'beauty' is not one of price, gpu"),
+        (("--os", "linxu"), "--os 'linxu' is not one of linux, windows, suse, rhel (did you mean linux?)"),
         (("--memory", "9..1"), "starts above its end"),
         (("--max-age", "soon"), "duration 'soon'"),
     ],
