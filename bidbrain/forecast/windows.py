@@ -25,10 +25,13 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MOST_WINDOWS = 192
 LEAST_WINDOWS = 32
-"""Also of strategies that decide often."""
+"""Also of strategies that decide often, unless that many windows of a long job would largely be the same hours."""
 
 _SEED = 20
 _TRIALS, _EACH_FIRST = 16, 4
+_OVERLAPPING, _FEWEST = 4, 8
+"""How many windows of a long job may hold the same hour, and the fewest windows."""
+_CLEARLY = 1.5
 _MOST_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
 
@@ -222,18 +225,37 @@ def plays(market: PastMarket) -> list[Played]:
         # Too little history: windows may begin anywhere, and continue in its beginning.
         end = market.past.now
     each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
-    count = int(np.clip(market.job.most_decisions / each, LEAST_WINDOWS, MOST_WINDOWS))
+    least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, LEAST_WINDOWS))
+    count = int(np.clip(market.job.most_decisions / each, least, MOST_WINDOWS))
+    if count == _FEWEST:
+        # Every second trial; a quarter of them has been played.
+        more = [one for number, one in enumerate(_trial_starts(market)) if number % _EACH_FIRST == _EACH_FIRST // 2]
+        first += [market.play(start, number) for number, start in more]
+        return sorted((played for played, _ in first), key=lambda one: one.start)
     return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
+
+
+def clearly_costs_more(market: PastMarket, usd: float) -> bool:
+    """Whether a few plays leave no doubt that the job is expected to cost more than this."""
+    return all(played.usd > _CLEARLY * usd for played, _ in _first_trials(market))
 
 
 def _trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
-    starts = list(enumerate(_spread(market.first, market.past.now, _TRIALS)))
-    found = [market.play(start, number) for number, start in starts[::_EACH_FIRST]]
+    found = _first_trials(market)
     each = sum(decisions for _, decisions in found) / len(found)
     if each * LEAST_WINDOWS < market.job.most_decisions:
-        found += [market.play(start, number) for number, start in starts if number % _EACH_FIRST]
+        found += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
     return found
+
+
+def _first_trials(market: PastMarket) -> list[tuple[Played, int]]:
+    return [market.play(start, number) for number, start in _trial_starts(market)[::_EACH_FIRST]]
+
+
+def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:
+    """The number and the start of each trial."""
+    return list(enumerate(_spread(market.first, market.past.now, _TRIALS)))
 
 
 def _spread(begin: int, end: int, count: int) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bidbrain.decision.mixing import Aim
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
+from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.recovery import AGILE, Recovery
@@ -44,8 +45,20 @@ def forecast_of(plan: JobPlan, capacities: Mapping[Market, Capacity] = UNRECORDE
 
     `capacities` are records of how many machines its markets had, where those are known.
     """
+    return forecast(forecast_job(plan), _known_past(plan, capacities))
+
+
+def clearly_over_budget(plan: JobPlan) -> bool:
+    """Whether a plan would cost so much more than its budget that a few plays show it."""
+    budget = plan.job.budget_usd
+    if budget is None or plan.work.assumed:
+        return False
+    return clearly_costs_more(PastMarket(forecast_job(plan), _known_past(plan, UNRECORDED)), budget)
+
+
+def _known_past(plan: JobPlan, capacities: Mapping[Market, Capacity]) -> KnownPast:
     history = plan.market_history
-    return forecast(forecast_job(plan), KnownPast(plan.at, history.histories, history.hazards, capacities))
+    return KnownPast(plan.at, history.histories, history.hazards, capacities)
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:

@@ -18,6 +18,7 @@ from spotctl.files.job.programs import Command
 from spotctl.planning.choice import chosen, violation
 from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.forecasting import clearly_over_budget
 from spotctl.planning.mixing import MachineOption, Prices, machine_options
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
 from spotctl.planning.roaming import may_roam
@@ -74,6 +75,9 @@ def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: C
                 plan = chosen(smaller, option, inputs, columns)
         except (OverBudget, NotInTime) as error:
             refused.append(error)
+            continue
+        # The first refusal states a forecast; for the others a few plays mostly do.
+        if refused and clearly_over_budget(plan):
             continue
         wrong = violation(plan)
         if wrong is None:
