@@ -235,6 +235,10 @@ class Decider:
             back = tuple(Return(one.allocation) for one in situation.holdings)
             return Decision((*back, wanted), soon, why)
         slower = any(one.rent.bid is not None and one.rent.offer.nu < offer.nu for one in running)
+        if self.limits.shrinks and any(one.rent.bid is not None for one in running):
+            # On spot it lacks nodes, and on demand it is of one kind again: it moves as a whole.
+            whole = self._leave_spot(situation, left)
+            return Decision((), soon, why) if whole is None else replace(whole, reason=why)
         full = self._room(situation, situation.holdings).free(wanted) < wanted.machines
         moved = self._leave_spot(situation, left) if full and slower and left.pressed(self.look) else None
         return moved or Decision((wanted,), soon, why)
@@ -288,16 +292,19 @@ class Decider:
     def _completing(self, situation: Situation) -> Decision | None:
         """Replacements for the lost machines of a gang, from the same market while its price is at most the bid."""
         held = sum(holding.rent.machines for holding in situation.holdings)
-        if not 0 < held < self.limits.least:
+        if not 0 < held < self.limits.most:
             return None
-        short, like = self.limits.least - held, situation.holdings[0].rent
+        short, like = self.limits.most - held, situation.holdings[0].rent
         sells = like.bid is None or (like.offer in situation.offers and situation.price(like.offer) <= like.bid)
+        if not sells and held >= self.limits.least:
+            why = f"goes on with {held} of {self.limits.most} nodes: their market has no others now"
+            return Decision((), situation.now + LOOK_AGAIN, why)
         if not sells:
             fair = [one for one in situation.offers if situation.price(one) <= one.on_demand]
             cheapest = min(fair, key=lambda one: situation.price(one) / one.nu, default=None)
             offer = self.baseline.offer if cheapest is None else cheapest
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
-        why = f"{held} of {self.limits.least} nodes are running"
+        why = f"{held} of {self.limits.most} nodes are running"
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 
     # -- limits -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,10 @@ from bidbrain.strategies.base import Holding, Rent
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """Fewest and most machines, the most spot machines of each type, and whether all must be in one market."""
+    """Fewest and most machines, the most spot machines of each type, and whether all must be in one market.
+
+    Those of a gang are together. It is rented as a whole, with `most` machines, and goes on with `least` of them.
+    """
 
     least: int
     most: int
@@ -24,9 +27,16 @@ class MachineLimits:
         """The machines without which a gang does nothing; 0 for a job that works with any number."""
         return self.least if self.together else 0
 
+    @property
+    def shrinks(self) -> bool:
+        """Whether a gang goes on without some of its machines."""
+        return self.together and self.least < self.most
+
 
 def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
-    """How many machines of a type do `most_nu` work per hour, within a job's limits."""
+    """How many machines of a type do `most_nu` work per hour, within a job's limits; a gang has all it may have."""
+    if limits.together:
+        return limits.most
     return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)
 
 

@@ -174,6 +174,7 @@ def run_from(
         nodes=job.nodes,
         scaling=job.scaling,
         saved_gb=job.saved_gb,
+        most_nodes=job.most_nodes,
     )
     return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions
 

@@ -58,9 +58,9 @@ class Tenure:
 class ReplayedJob:
     """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
 
-    Without a budget, spending is not counted. A gang of `nodes` machines works only as a whole; 0 is no gang. With
-    `scaling` s, n machines do n^(1 + s) times the work of one; `nu` is that of a machine among all that may be rented.
-    `saved_gb` is the size of a checkpoint that moves with the job.
+    Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`, if
+    that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; `nu` is that of
+    a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the job.
     """
 
     start: int
@@ -73,12 +73,13 @@ class ReplayedJob:
     nodes: int = 0
     scaling: float = 0.0
     saved_gb: float | None = None
+    most_nodes: int = 0
 
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
         if self.nodes:
             each = sorted((one.rent.offer.nu for one in working for _ in range(one.rent.machines)), reverse=True)
-            return sum(each[: self.nodes]) if gang_works(working, self.nodes) else 0.0
+            return sum(each[: max(self.nodes, self.most_nodes)]) if gang_works(working, self.nodes) else 0.0
         nu = sum(one.nu for one in working)
         return nu * (nu / self.most_nu) ** self.scaling if self.scaling and nu else nu
 
@@ -208,11 +209,12 @@ class _State:
         return [held.holding for held in self.held.values() if held.holding.ready <= self.now]
 
     def _joined(self, before: Sequence[Holding]) -> None:
-        """Machines have started up: those that worked already pause, and a gang that is complete now begins an
+        """Machines have started up: those that worked already pause, and a gang that works with them begins an
         attempt."""
         works = bool(before) and gang_works(before, self.job.nodes)
         self._stand_still(self.overheads.resize if works else 0)
-        if self.job.nodes and not works and gang_works(self._ready(), self.job.nodes):
+        grows = self.job.most_nodes > self.job.nodes
+        if self.job.nodes and (grows or not works) and gang_works(self._ready(), self.job.nodes):
             self._begin_attempt()
 
     def _begin_attempt(self) -> None:

@@ -36,7 +36,7 @@ class CheckpointSync:
         write_seconds: Callable[[], float | None],
     ) -> None:
         self._policy, self._folder, self._plan, self._write_seconds = policy, folder, plan, write_seconds
-        self._name = task.name
+        self._name, self._foreign = task.name, policy.of_first and task.rank > 0
         self._own, self._first = StoredCheckpoints(policy.path, task.rank), StoredCheckpoints(policy.path, 0)
         self._number = _COPIES
         self._copied: Signature = ()
@@ -47,7 +47,7 @@ class CheckpointSync:
     def restore(self) -> CheckpointRecord | None:
         """Copies back the node's newest checkpoint; a node without one gets the first node's."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        own = self._own.restore(self._folder)
+        own = None if self._foreign else self._own.restore(self._folder)
         restored = own or self._first.restore(self._folder)
         # Numbers of a later start are above all of an earlier one, however late the earlier one's last copy arrives.
         self._number = (1 if own is None else own.number // _COPIES + 1) * _COPIES
@@ -68,6 +68,8 @@ class CheckpointSync:
 
     def _store(self, files: Signature) -> bool:
         """Stores a checkpoint, unless the program changes it meanwhile; returns whether it is stored."""
+        if self._foreign:
+            return False
         began, number = time.monotonic(), self._number + 1
         names = [name for name, *_ in files]
         try:

@@ -18,7 +18,8 @@ class CheckpointPolicy:
     """Where a program's checkpoints are stored, and how often it writes one. Times are seconds.
 
     `every` None: derived from evictions, which come after `life` on average (None: never), and at least every
-    `longest`. `cost` is assumed for one checkpoint until it is measured.
+    `longest`. `cost` is assumed for one checkpoint until it is measured. Where the number of nodes changes, a part of
+    each node would not fit the next start: the first node's is the checkpoint of all (`of_first`).
     """
 
     path: str
@@ -26,6 +27,7 @@ class CheckpointPolicy:
     life: float | None
     cost: float
     longest: float
+    of_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

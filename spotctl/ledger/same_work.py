@@ -90,8 +90,8 @@ def _needed(state: RunState, working: Sequence[_Working], now: int) -> _Needed:
     if state.work.attempt is None:
         return _of_clocks(state, working, whole) if state.paces else _Needed(whole, 0.0, 0.0, 0.0)
     until = now if state.stopped is None else state.stopped
-    spells = sum(one.end - one.begin for one in state.work.spells)
-    tried = spells + (until - state.work.since if state.work.runs else 0)
+    spells = sum(one.worked for one in state.work.spells)
+    tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
     kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
     return _Needed(whole, kept, kept, kept)
 

@@ -51,7 +51,8 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
         if demand.roams:
             passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
         kinds = [home, *(j for j in _usable(demand) if j != home and j not in passed_over)]
-        most_nu = share.caps[home] * float(demand.nu[home])
+        # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
+        most_nu = (demand.most if demand.gang else share.caps[home]) * float(demand.nu[home])
     else:
         kinds = list(option.columns)
         passed_over = outside_mixture(demand, share, option, columns.kinds)

@@ -85,6 +85,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         saved_gb=declared_gb(plan.job.spec),
         moving=_moving(plan),
         most_decisions=_most_decisions(plan),
+        most_nodes=decider.limits.most if decider.limits.together else 0,
     )
 
 

@@ -145,7 +145,7 @@ def _split(job: Job, inputs: PlanningInputs, kinds: Sequence[int]) -> dict[str, 
 
     machines = [machine for kind in kinds if (machine := inputs.snapshot.machine[kind]) is not None]
     try:
-        return split_speeds(program.parallel, job.profiles, program.nodes, machines)
+        return split_speeds(program.parallel, job.profiles, program.nodes.most, machines)
     except BadRequest as error:
         raise BadRequest(f"{job.spec.name}: {error}") from None
 

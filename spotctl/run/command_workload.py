@@ -49,6 +49,9 @@ PEER_SECONDS = 5.0
 LONGEST_INTERVAL = HOUR
 """A checkpoint is written at least this often, unless the job says how often."""
 
+RESTART_SECONDS = 10.0
+"""In which a program starts again, besides its checkpoint."""
+
 INCOMPLETE_SECONDS, INCOMPLETE = 3.0, 5 * MINUTE
 """How long an incomplete gang waits for its last nodes: at least these seconds, and this long in market time."""
 
@@ -76,7 +79,8 @@ class CommandWorkload:
         self._split_text = split_text
         pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
         self._container = container_of(spec)
-        self._shape = GangShape(self._command.nodes, bool(spec.setup or spec.data or self._container), pause)
+        prepares = bool(spec.setup or spec.data or self._container)
+        self._shape = GangShape(self._command.nodes.least, self._command.nodes.most, prepares, pause)
         self._failing_since: float | None = None
         self._looked_at = 0.0
         self._stored: dict[int, StoredCheckpoints] = {}
@@ -100,7 +104,8 @@ class CommandWorkload:
         checkpoints = tuple(self._new_checkpoints(state))
         if state.stopping is not None:
             return WorkReport(events=checkpoints)
-        step = self._tried_again(state, next_step(state, machines, self._shape, now))
+        shape = replace(self._shape, restart=self._restart(state))
+        step = self._tried_again(state, next_step(state, machines, shape, now))
         move = move_to(state, self._spec, step.begin, now, self._environment.lists) if step.begin else None
         if move is not None and not self._environment.rented and now < move.there_at:
             # The local market has distances, too; on a cloud, restoring takes the time itself.
@@ -204,7 +209,14 @@ class CommandWorkload:
             life / second if isfinite(life) else None,
             self._checkpoint_cost / second,
             LONGEST_INTERVAL / second,
+            self._command.nodes.is_range,
         )
+
+    def _restart(self, state: RunState) -> int:
+        """How long the nodes stand still when they start again: a checkpoint is written and read."""
+        second, newest = SECOND * self._environment.provider.speed, state.work.checkpoint
+        one = self._checkpoint_cost if newest is None else newest.seconds * second
+        return round(2 * one + RESTART_SECONDS * second)
 
     def _tried_again(self, state: RunState, step: GangStep) -> GangStep:
         """Stops an attempt that has failed, if the job may be tried again after this failure."""
@@ -213,7 +225,7 @@ class CommandWorkload:
             return step
         code = step.failed.code
         tried, most = state.work.failures.get(code, 0), allowed(self._command.retries, code)
-        if tried >= most or not self._is_final():
+        if tried >= most or not self._is_final(state):
             return step
         self._failing_since = None
         output = last_lines(self._environment, step.failed.machine)
@@ -227,7 +239,8 @@ class CommandWorkload:
         work = state.work
         if step.begin:
             number = work.number + 1
-            yield ev.AttemptBegan(number, step.begin, _port(f"{self._environment.run}-{number}"))
+            share = len(step.begin) / self._command.nodes.most
+            yield ev.AttemptBegan(number, step.begin, _port(f"{self._environment.run}-{number}"), share)
             ready = tuple(ev.Moment(machine, now) for machine in step.begin)
             yield ev.Progressed(number, None, 0, ready=ready)
         elif step.stop or step.done:
@@ -237,8 +250,7 @@ class CommandWorkload:
                 code = None if step.failed is None else step.failed.code
                 yield ev.AttemptStopped(attempt.attempt, step.stop, step.moved, code)
             left = tuple(ev.Moment(machine, now) for machine in attempt.machines)
-            redone = (ev.Stretch(work.since, min(work.since + work.lost, now)),) if work.lost else ()
-            yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=redone)
+            yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=work.redone(now))
 
     def _outcome(
         self, state: RunState, step: GangStep, failed_setups: Sequence[ev.SetupFailed]
@@ -255,18 +267,19 @@ class CommandWorkload:
             times = counted(state.work.moves + 1, "time")
             asked = f"the command asked {times} in a row to be moved (exit status {SAVED_AND_ENDED})"
             return FAILED, f"{asked} without an eviction warning"
-        if step.failed is not None and not step.stop and self._is_final():
+        if step.failed is not None and not step.stop and self._is_final(state):
             code, machine = step.failed.code, step.failed.machine
             output, again = last_lines(self._environment, machine), state.work.failures.get(code, 0)
             after = f" (retried {counted(again, 'time')})" if again else ""
             return FAILED, f"the command exited with status {code} on {machine}{after}: {output}"
         return None, ""
 
-    def _is_final(self) -> bool:
+    def _is_final(self, state: RunState) -> bool:
         """A node of a gang may fail because a peer was evicted, which shows a moment later."""
         if self._failing_since is None:
             self._failing_since = time.monotonic()
-        return self._shape.nodes == 1 or time.monotonic() - self._failing_since > PEER_SECONDS
+        alone = state.work.attempt is not None and len(state.work.attempt.machines) == 1
+        return alone or time.monotonic() - self._failing_since > PEER_SECONDS
 
     def _new_checkpoints(self, state: RunState) -> Iterator[ev.Checkpointed]:
         """Checkpoints of this run that were stored since the last look."""
@@ -278,7 +291,7 @@ class CommandWorkload:
             return
         self._looked_at = time.monotonic()
         logged = {0: state.work.checkpoint.number} if state.work.checkpoint is not None else {}
-        for rank in range(self._command.nodes):
+        for rank in range(1 if self._command.nodes.is_range else self._command.nodes.most):
             try:
                 if rank not in self._stored:
                     self._stored[rank] = StoredCheckpoints(checkpoint.path, rank, LAUNCHER)

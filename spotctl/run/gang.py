@@ -2,6 +2,9 @@
 
 A machine is prepared, waits for the other nodes, runs the command, and rests once the command was stopped there. The
 name of its payload says what it was last assigned.
+
+Where a range of nodes is allowed, an attempt that loses machines is followed at once by one on those that remain, as
+long as they are enough. Machines that come later wait until growing is worth a restart.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pricing_data.market import Market
+from pricing_data.units import counted
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.machines.base import Machine, MachineState
 from spotctl.runlog.state import EVICTED, Held, RunState
@@ -28,11 +33,17 @@ def rest_name(attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GangShape:
-    """The number of nodes, whether machines need a setup, and how long (microseconds) an incomplete gang waits."""
+    """How many nodes there may be, whether machines need a setup, and how long an incomplete gang waits.
 
-    nodes: int
+    A larger number of nodes is waited for as long, while machines are on their way. `restart` is how long a gang stands
+    still when it grows. Times are in microseconds.
+    """
+
+    least: int
+    most: int
     prepares: bool
     pause: int
+    restart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +79,10 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
     """The next step, from the log and the provider's list of machines."""
     # What a machine runs is unknown while its agent does not answer.
     listed = {machine.id: machine for machine in machines if machine.state is not MachineState.STARTING}
-    return _running(state, listed) if state.work.runs else _gathering(state, listed, shape, now)
+    return _running(state, listed, shape, now) if state.work.runs else _gathering(state, listed, shape, now)
 
 
-def _running(state: RunState, listed: Mapping[str, Machine]) -> GangStep:
+def _running(state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int) -> GangStep:
     attempt = state.work.attempt
     assert attempt is not None
     leaving = [f"{held.id} {why}" for held in map(state.machines.__getitem__, attempt.machines) if (why := _why(held))]
@@ -85,14 +96,48 @@ def _running(state: RunState, listed: Mapping[str, Machine]) -> GangStep:
         return GangStep(stop=f"{', '.join(moved)} requested a move", moved=True, idle=tuple(moved))
     failed = next((NodeExit(one, code) for one, code in codes.items() if code), None)
     done = len(codes) == len(attempt.machines) and all(code == 0 for code in codes.values())
-    return GangStep(run=waiting, failed=failed, done=done, idle=_surplus(state, attempt.machines))
+    if any(state.leaves_at(state.machines[one]) is not None for one in attempt.machines):
+        # Its replacement may be among the others.
+        return GangStep(run=waiting, failed=failed, done=done)
+    joining, surplus = _beside(state, attempt.machines, shape)
+    if all(code is None for code in codes.values()) and (why := _grows(state, joining, listed, shape, now)):
+        return GangStep(stop=why)
+    return GangStep(run=waiting, failed=failed, done=done, idle=surplus)
 
 
-def _surplus(state: RunState, members: Sequence[str]) -> tuple[str, ...]:
-    """Machines outside of the gang, unless one of the gang's is about to leave and needs a replacement."""
-    if any(state.leaves_at(state.machines[one]) is not None for one in members):
-        return ()
-    return tuple(held.id for held in _nodes(state) if held.id not in members)
+def _beside(state: RunState, members: Sequence[str], shape: GangShape) -> tuple[list[Held], tuple[str, ...]]:
+    """Machines outside of the gang: those that may join it, and the others, which are of no use."""
+    others = [held for held in _nodes(state) if held.id not in members]
+    market = _market(state, state.machines[members[0]])
+    joining = [held for held in others if _market(state, held) == market][: shape.most - len(members)]
+    return joining, tuple(held.id for held in others if held not in joining)
+
+
+def _market(state: RunState, held: Held) -> Market:
+    return state.allocations[held.allocation].market
+
+
+def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape, now: int) -> str:
+    """Why a running gang starts again with more machines; empty if it does not.
+
+    It does after a checkpoint, when even a program that saves only then loses nothing. Without one, it does once the
+    new machines have waited for as much machine time as the restart costs those at work: by then waiting costs as much
+    as growing, and machines that are soon evicted again are mostly gone. No attempt is shorter than a restart.
+    """
+    work = state.work
+    assert work.attempt is not None
+    ready = _ready(joining, listed, shape)
+    if not ready or now - work.since < shape.restart or _others_come(state, ready, joining, shape, now):
+        return ""
+    before, more = len(work.attempt.machines), len(ready)
+    there = max(_since(state, ready), work.since)
+    if work.checkpointed_at > there:
+        why = "a checkpoint has just been stored"
+    elif (now - there) * more >= shape.restart * before:
+        why = "the new ones have waited for as long as the restart costs the others"
+    else:
+        return ""
+    return f"grows from {before} to {counted(before + more, 'node')}: {why}"
 
 
 def _why(held: Held) -> str:
@@ -114,12 +159,33 @@ def _gathering(state: RunState, listed: Mapping[str, Machine], shape: GangShape,
     broken = {one.machine for one in unprepared}
     name = run_name(state.work.number)
     rest = tuple(one.id for one in nodes if listed[one.id].work == name and listed[one.id].exit_code is None)
-    ready = [held.id for held in nodes if held.running and _is_free(listed[held.id], shape)]
-    if not _still_saving(state, listed) and len(ready) >= shape.nodes:
-        return GangStep(begin=tuple(ready[: shape.nodes]), unprepared=unprepared)
-    waiting = tuple(one.id for one in nodes if one.id not in broken)
-    overdue = 0 < len(waiting) < shape.nodes and not state.open and now - _since(state, waiting) > shape.pause
-    return GangStep(rest=rest, unprepared=unprepared, idle=(*broken, *(waiting if overdue else ())))
+    ready = _ready(nodes, listed, shape)
+    waiting = [one for one in nodes if one.id not in broken]
+    alive = [one for one in _nodes(state) if one.id not in broken]
+    if not _still_saving(state, listed) and _enough(state, ready, alive, shape, now):
+        return GangStep(begin=tuple(one.id for one in ready[: shape.most]), unprepared=unprepared)
+    overdue = 0 < len(waiting) < shape.least and not state.open and now - _since(state, waiting) > shape.pause
+    idle = (*broken, *(one.id for one in waiting if overdue))
+    return GangStep(rest=rest, unprepared=unprepared, idle=idle)
+
+
+def _enough(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int) -> bool:
+    """Whether an attempt begins with the machines that are ready: at once if enough remain of the one before."""
+    if not shape.least <= len(ready) < shape.most:
+        return len(ready) >= shape.most
+    before = () if state.work.attempt is None else state.work.attempt.machines
+    remain = sum(one.id in before for one in ready)
+    return remain >= shape.least or not _others_come(state, ready, alive, shape, now)
+
+
+def _others_come(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int) -> bool:
+    """Whether more machines are on their way, for which those that are ready wait a while."""
+    return (bool(state.open) or len(ready) < len(alive)) and now - _since(state, ready) <= shape.pause
+
+
+def _ready(nodes: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape) -> list[Held]:
+    """Machines that can begin an attempt."""
+    return [one for one in nodes if one.id in listed and one.running and _is_free(listed[one.id], shape)]
 
 
 def _nodes(state: RunState) -> list[Held]:
@@ -149,6 +215,6 @@ def _still_saving(state: RunState, listed: Mapping[str, Machine]) -> bool:
     return any(one not in listed or (listed[one].work in names and listed[one].exit_code is None) for one in alive)
 
 
-def _since(state: RunState, waiting: Sequence[str]) -> int:
+def _since(state: RunState, waiting: Sequence[Held]) -> int:
     """The last time when a machine joined an incomplete gang."""
-    return max(state.work.stopped_at, *(state.machines[one].ran or state.machines[one].started for one in waiting))
+    return max(state.work.stopped_at, *(one.ran or one.started for one in waiting))

@@ -134,7 +134,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         histories = {market: history_until(planned, tariff, market, now) for market in markets}
         return PlayedRest(planned, now, left, 1 - share_done, budget_left, histories)
 
-    least = spec.resources.machines.least if isinstance(spec.program, Training) else spec.program.nodes
+    least = spec.resources.machines.least if isinstance(spec.program, Training) else spec.program.nodes.least
     limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least)
     return RunRules(strategy, tariff, limits, share_left, rest)
 
@@ -214,7 +214,7 @@ def record_of(state: RunState, now: int) -> SpotRecord:
         tuple(sorted(evicted)),
         tuple(sorted(fallbacks)),
         sum(_overlap(one.started, _ended(state, one, now), since) for one in spot),
-        sum(min(spell.kept, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
+        sum(min(spell.lasting, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
     )
 
 

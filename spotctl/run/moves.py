@@ -33,7 +33,8 @@ def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
         return None
     declared = program.checkpoint.size
     market = state.allocations[state.machines[attempt.machines[0]].allocation].market
-    return SavedState(market, (kept.bytes * program.nodes if declared is None else declared) / GB)
+    parts = 1 if program.nodes.is_range else program.nodes.most
+    return SavedState(market, (kept.bytes * parts if declared is None else declared) / GB)
 
 
 def move_to(

@@ -255,7 +255,7 @@ def _conduct(
     plan = _planner(journal, settings, made)
     rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
     if spec.kind is ProgramKind.AGILEML:
-        # The number of nodes of a command is fixed, so it could not use a larger part.
+        # A command is planned for one number of nodes, so it could not use a larger part.
         rules = replace(rules, quotas=QuotaWatch(settings))
     with (
         _connections(environment.provider),

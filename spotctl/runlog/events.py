@@ -288,11 +288,15 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegan:
-    """A command starts or resumes on machines, in the order of their ranks; `port` is for the first one."""
+    """A command starts or resumes on machines, in the order of their ranks; `port` is for the first one.
+
+    `share` is the part of its planned speed that it has on them: below 1 if it runs on fewer nodes.
+    """
 
     attempt: int
     machines: tuple[str, ...]
     port: int
+    share: Number = 1.0
 
 
 @dataclass(frozen=True, slots=True)

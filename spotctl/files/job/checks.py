@@ -183,6 +183,20 @@ def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
         yield Problem(loc, f"{machines} allows no machine; expected a range such as 4..64")
 
 
+def _of_nodes(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    program = spec.program
+    if not isinstance(program, Command) or not program.nodes.is_range:
+        return
+    nodes, loc = program.nodes, ("nodes",)
+    if program.checkpoint is None:
+        message = f"{nodes} needs a checkpoint, from which the command starts again when the number changes; add one"
+        yield Problem(loc, f"{message}, or write {nodes.most}")
+    if program.parallel is not None:
+        yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
+    if spec.strategy == REGIONS:
+        yield Problem(loc, f"{nodes} is a range, and strategy: regions moves one number; write {nodes.most}")
+
+
 def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
     types = spec.resources.types
     yield from _repeated(types, ("resources", "types"))
@@ -234,6 +248,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_regions,
     _of_moves,
     _of_machines,
+    _of_nodes,
     _of_throughputs,
     _of_variables,
 )

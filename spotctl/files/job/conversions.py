@@ -15,7 +15,7 @@ from math import isfinite
 from bidbrain.strategies.names import NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
-from spotctl.files.job.values import Accelerators, ByClock, Number, Range, Within
+from spotctl.files.job.values import Accelerators, ByClock, Nodes, Number, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
 DECIMAL_PATTERN = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
@@ -25,6 +25,7 @@ MONEY_PATTERN = rf"{DECIMAL_PATTERN} ?USD"
 PER_HOUR_PATTERN = rf"{MONEY_PATTERN} ?/ ?h"
 WHOLE_RANGE_PATTERN = rf"{_DIGITS}|{_DIGITS}\.\.({_DIGITS})?|\.\.{_DIGITS}"
 RANGE_PATTERN = rf"{DECIMAL_PATTERN}|{DECIMAL_PATTERN}\.\.({DECIMAL_PATTERN})?|\.\.{DECIMAL_PATTERN}"
+NODES_PATTERN = r"[1-9][0-9]{0,3}\.\.[1-9][0-9]{0,3}"
 ACCELERATORS_PATTERN = rf"[A-Za-z][A-Za-z0-9-]*(:({WHOLE_RANGE_PATTERN}))?"
 OURS = "SPOTCTL_"
 """spotctl sets the variables that begin with this on every machine."""
@@ -234,6 +235,18 @@ def read_backup_workers(written: object) -> bool | int | str:
     if isinstance(written, int) and not isinstance(written, bool):
         return read_whole(written, 0, MOST)
     return read_flag(written)
+
+
+def read_nodes(written: object) -> Nodes:
+    if isinstance(written, str) and ".." in written:
+        if not re.fullmatch(NODES_PATTERN, written):
+            raise ValueError("is no range from 1 on with two ends")
+        least, most = map(int, written.split(".."))
+        if most < least:
+            raise ValueError("ends below its beginning")
+        return Nodes(least, most)
+    number = read_whole(written, 1, 10_000)
+    return Nodes(number, number)
 
 
 def read_argument(written: object) -> object:

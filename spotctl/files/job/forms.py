@@ -148,7 +148,12 @@ ARGUMENT = Form(
     may_be_empty=True,
 )
 WEBHOOK = _text(_WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable")
-NODES = _whole(1, 10_000)
+NODES = Form(
+    conversions.read_nodes,
+    "a whole number from 1 to 10000, or a range such as 2..4",
+    {"type": ["string", "integer"], "pattern": f"^(?:{conversions.NODES_PATTERN})$", "minimum": 1, "maximum": 10_000},
+    lambda found: str(found) if found.is_range else found.least,
+)
 FAILURE = _text(
     conversions.FAILURE_PATTERN,
     "setup, or the status (1 to 255) with which the command exits",

@@ -10,6 +10,7 @@ from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.devices import CPU
 from spotctl.files.job.sections import MapOf, key, needed
+from spotctl.files.job.values import Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +147,22 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A shell command that runs on each node; all nodes start, stop and move together."""
+    """A shell command that runs on each node. All nodes start and move together, and stop together unless `nodes` is a
+    range: then the command starts again on those that remain."""
 
     run: str = needed(
         forms.TEXT,
         "For a command: what the shell runs on each node. SPOTCTL_* variables hold node names, ranks and addresses.",
         "torchrun train.py --resume",
     )
-    nodes: int = key(forms.NODES, "For a command: number of nodes; 1 if left out.", 2, default=1)
+    nodes: Nodes = key(
+        forms.NODES,
+        "For a command: number of nodes; 1 if left out. With a range, it goes on with the nodes that remain after an"
+        " eviction, and grows again when they are replaced.",
+        2,
+        "2..4",
+        default=Nodes(1, 1),
+    )
     checkpoint: Checkpoint | None = key(
         Checkpoint, "For a command: where its checkpoint is.", {"path": "s3://bucket/ckpt/", "every": "auto"}
     )

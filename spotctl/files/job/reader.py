@@ -18,6 +18,7 @@ from spotctl.files.job.problems import refusal
 from spotctl.files.job.programs import Command
 from spotctl.files.job.sections import Given, Reader
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind, Range
+from spotctl.files.job.values import Nodes
 from spotctl.files.yaml_file import YamlFile, parse, read
 
 _FILE = "file://"
@@ -93,11 +94,11 @@ def _given(file: YamlFile) -> Given:
 
 def _with_counts(given: Given) -> Given:
     """With the numbers of machines that follow from the kind where the file leaves them out."""
-    resources, nodes = given["resources"], given.get("nodes", 1)
+    resources, nodes = given["resources"], given.get("nodes", Nodes(1, 1))
     is_training = given["kind"] is ProgramKind.AGILEML
     reliable = {"machines": 1 if is_training else 0, **resources.get("reliable", {})}
     # Without `machines`, a training is refused by a later check.
-    machines = resources.get("machines", Range(0)) if is_training else Range(nodes, nodes)
+    machines = resources.get("machines", Range(0)) if is_training else Range(nodes.least, nodes.most)
     return {**given, "resources": {**resources, "machines": machines, "reliable": reliable}}
 
 

@@ -52,6 +52,22 @@ class Range(Generic[Number]):
 
 
 @dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a command: as many as `most`, and it goes on with any number from `least`."""
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.most}" if self.is_range else f"{self.least}"
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the command runs on different numbers of nodes."""
+        return self.least < self.most
+
+
+@dataclass(frozen=True, slots=True)
 class Accelerators:
     """How many accelerators of one model each machine has."""
 

@@ -45,7 +45,7 @@ def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
 
 def most_machines(spec: JobSpec) -> int | None:
     """The most machines that work for a job at one time; None without a limit."""
-    return spec.program.nodes if isinstance(spec.program, Command) else spec.resources.machines.most
+    return spec.program.nodes.most if isinstance(spec.program, Command) else spec.resources.machines.most
 
 
 def _measured(spec: JobSpec, learned: Learned) -> dict[str, Measured]:

@@ -121,6 +121,8 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     most = int(chance.integers(1, 13))
     together = bool(chance.random() < 0.4)
     limits = MachineLimits(most if together else int(chance.integers(1, most + 1)), most, {}, together)
+    if together and number % 2:
+        limits = replace(limits, least=-(-most // 2))
     most_nu = most * min(offer.nu for offer in offers)
     cheapest = min(offers, key=lambda offer: offer.on_demand / offer.nu)
     baseline = Rent(cheapest, baseline_machines(most_nu, cheapest.nu, limits), None)
@@ -132,6 +134,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     capacities = {offer.market: _capacity(chance, most) for offer in offers} if chance.random() < 0.5 else {}
     market = Hostile(number, overheads, histories, capacities)
     job = ReplayedJob(BEGIN, work, deadline + DAY, offers, baseline, most_nu, nodes=limits.nodes)
+    job = replace(job, most_nodes=limits.most if together else 0)
     name = NAMES[number % len(NAMES)]
     made = _strategy(name, number, offers, baseline, overheads, histories)
     delay = overheads.startup + overheads.eviction
@@ -140,7 +143,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
         offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, worth=worth, look=LOOK_AGAIN
     )
     recovery = _recovery(chance, together)
-    if together and chance.random() < 0.5:
+    if together and chance.random() < 0.5 and not limits.shrinks:
         per_gb = chance.random((len(offers), len(offers))) * (1 - np.eye(len(offers)))
         roaming = Roaming(offers, per_gb, Known.nothing([offer.market.zone for offer in offers]))
         decider, job, name = replace(decider, roaming=roaming, worth=None), replace(job, saved_gb=3.0), "regions"

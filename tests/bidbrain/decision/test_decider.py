@@ -165,6 +165,23 @@ def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_s
     assert rents(gang(Rent(A, 8, CENT)).decide(situation(later))) == []
 
 
+def test_a_gang_that_may_shrink_is_bought_whole_and_waits_for_its_own_market_while_it_works() -> None:
+    made = deciding(limits=MachineLimits(4, 8, {}, together=True))
+    assert rents(replace(made, strategy=Wants((Rent(B, 4, CENT),))).decide(situation())) == [Rent(B, 8, CENT)]
+    lost = held(1, B, 5, 3 * CENT)
+    assert rents(made.decide(situation(lost))) == [Rent(B, 3, 3 * CENT)]
+    goes_on = made.decide(situation(lost, offers=(A,)))
+    assert goes_on.actions == ()
+    assert goes_on.reason == "goes on with 5 of 8 nodes: their market has no others now"
+    assert rents(made.decide(situation(held(1, B, 3, 3 * CENT), offers=(A,)))) == [Rent(A, 5, A.on_demand)]
+
+
+def test_a_gang_that_lacks_nodes_close_to_its_deadline_moves_on_demand_as_a_whole() -> None:
+    short = deciding(limits=MachineLimits(4, 8, {}, together=True), deadline=NOW + HOUR)
+    decision = short.decide(situation(held(1, B, 5, 3 * CENT), work=0.95 * HOUR * BASELINE.machines * A.nu))
+    assert decision.actions == (Return(1, NOW + OVERHEADS.startup), Rent(A, 8, None))
+
+
 # Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
 FAILING = SpotRecord(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30)
 

@@ -24,6 +24,7 @@ from spotctl.files.job.reader import load, loads, restored, written
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import JobSpec, Range
+from spotctl.files.job.values import Nodes
 from spotctl.files.yaml_file import parse
 from tests.spotctl.cli import spotctl
 from tests.spotctl.files.test_job_refused import CASES, COMMAND, TRAINING
@@ -102,7 +103,7 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
     found = loads(COMMAND, tmp_path / "job.yaml")
     assert found == JobSpec(
         name="nightly",
-        program=Command("python train.py", 1, None),
+        program=Command("python train.py", Nodes(1, 1), None),
         resources=Resources(("aws",), Range(1, 1), Reliable(0)),
         workdir=tmp_path.resolve(),
     )
@@ -112,8 +113,13 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
 def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_file(tmp_path: Path) -> None:
     more = "nodes: 3\ncheckpoint: {path: ckpt, every: 15m}\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
-    assert found.program == Command("python train.py", 3, Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE))
+    assert found.program == Command("python train.py", Nodes(3, 3), Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE))
     assert found.resources.machines == Range(3, 3)
+    changing = loads(COMMAND + more.replace("3", "2..4"), tmp_path / "job.yaml")
+    assert isinstance(changing.program, Command)
+    assert (changing.program.nodes, changing.resources.machines) == (Nodes(2, 4), Range(2, 4))
+    assert restored(written(changing), Path("log")) == changing
+    assert (written(changing)["nodes"], written(found)["nodes"]) == ("2..4", 3)
     by_itself = loads(COMMAND + more.replace("15m", "auto"), tmp_path / "job.yaml").program
     assert isinstance(by_itself, Command)
     assert by_itself.checkpoint == Checkpoint(str(tmp_path / "ckpt"), None)
@@ -122,7 +128,7 @@ def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_f
 def test_a_local_place_may_be_a_file_url_and_work_be_given_in_hours(tmp_path: Path) -> None:
     more = "checkpoint: {path: 'file:///my%20disk/ckpt'}\noutputs: {model: out}\nhours: 90m\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
-    assert found.program == Command("python train.py", 1, Checkpoint("/my disk/ckpt"))
+    assert found.program == Command("python train.py", Nodes(1, 1), Checkpoint("/my disk/ckpt"))
     assert (found.outputs, found.hours) == ({"model": str(tmp_path / "out")}, 90 * MINUTE)
 
 
@@ -234,7 +240,7 @@ trainings |= st.builds(
 commands = st.builds(
     Command,
     lines,
-    st.integers(1, 10_000),
+    st.integers(1, 10_000).map(lambda number: Nodes(number, number)),
     st.none() | st.builds(Checkpoint, locations, st.none() | spans),
 )
 REGIONS = {"aws": ("us-east-1", "eu-west-1"), "gcp": ("us-central1",), "azure": ("eastus", "westeurope")}
@@ -247,9 +253,10 @@ def resources(draw: st.DrawFn, program: Training | Command) -> Resources:
     named = draw(st.booleans())
     least = 1 if isinstance(program, Training) else 0
     needs = st.builds(Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators)
+    nodes = program.nodes if isinstance(program, Command) else None
     return Resources(
         clouds=clouds,
-        machines=draw(whole_ranges(0)) if least else Range(program.nodes, program.nodes),  # type: ignore[union-attr]
+        machines=draw(whole_ranges(0)) if nodes is None else Range(nodes.least, nodes.most),
         reliable=Reliable(draw(st.integers(least, 10_000)), draw(st.none() | types)),
         types=tuple(draw(st.lists(types, max_size=3, unique=True))) if named else (),
         needs=Needs() if named else draw(needs),
@@ -365,6 +372,7 @@ BEYOND_SCHEMAS = (
     "is 0; expected at least 1",
     "contradicts nodes",
     "is never written",
+    "needs a checkpoint, from which",
 )
 
 

@@ -259,7 +259,22 @@ OF_COMMANDS = [
         "kind: command\nstop: {clocks: 3}",
         "3: stop: is not allowed with kind: command; remove it, or change kind",
     ),
-    ("kind: command", "kind: command\nnodes: 0", "3: nodes: 0 is too small; expected a whole number from 1 to 10000"),
+    (
+        "kind: command",
+        "kind: command\nnodes: 0",
+        "3: nodes: 0 is too small; expected a whole number from 1 to 10000, or a range such as 2..4",
+    ),
+    (
+        "kind: command",
+        "kind: command\nnodes: 4..2\ncheckpoint: {path: ckpt}",
+        "3: nodes: '4..2' ends below its beginning; expected a whole number from 1 to 10000, or a range such as 2..4",
+    ),
+    (
+        "kind: command",
+        "kind: command\nnodes: 2..4",
+        "3: nodes: 2..4 needs a checkpoint, from which the command starts again when the number changes; add one, or"
+        " write 4",
+    ),
     (
         "[aws]",
         "[aws]\n  machines: 4..64",

@@ -20,6 +20,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import JobSpec, Objective
+from spotctl.files.job.values import Nodes
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
@@ -239,7 +240,7 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
     (slow,) = plan([Job(spec())], alone)
     assert slow.estimate.hours > 20
     # A command that keeps nothing for ten hours never gets anywhere there.
-    hopeless = replace(gang(2), program=Command("true", 2, Checkpoint("s3://b/c", every=10 * HOUR)))
+    hopeless = replace(gang(2), program=Command("true", Nodes(2, 2), Checkpoint("s3://b/c", every=10 * HOUR)))
     with pytest.raises(
         NotInTime, match=r"job: standard\+checkpoint would rent aws/.*/a.large, where machines are evicted too often"
     ):

@@ -16,6 +16,7 @@ from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, parse_time
 from spotctl.files.job.programs import Command, Stop, Training
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
+from spotctl.files.job.values import Nodes
 from spotctl.planning.offers import MarketSnapshot
 
 BEGIN = parse_time("2026-01-01")
@@ -81,4 +82,6 @@ def spec(name: str = "job", machines: tuple[int, int] = (1, 8), reliable: int = 
 
 
 def gang(nodes: int) -> JobSpec:
-    return replace(spec(machines=(nodes, nodes)), program=Command("true", nodes), strategy="standard+checkpoint")
+    return replace(
+        spec(machines=(nodes, nodes)), program=Command("true", Nodes(nodes, nodes)), strategy="standard+checkpoint"
+    )

@@ -18,7 +18,7 @@ from spotctl.runlog.state import RunState
 from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 
-PAIR = GangShape(2, prepares=False, pause=5 * MINUTE)
+PAIR = GangShape(2, 2, prepares=False, pause=5 * MINUTE)
 PREPARED = replace(PAIR, prepares=True)
 NOW = START + HOUR
 
@@ -131,6 +131,67 @@ def test_surplus_machines_are_returned_unless_they_replace_others() -> None:
     assert next_step(beside, here, PAIR, NOW) == GangStep(idle=("c",))
     leaving = state(*RUNS, *bought("c", intent=2), ev.ReturnScheduled(1, NOW + MINUTE))
     assert next_step(leaving, here, PAIR, NOW) == GangStep()
+
+
+ELASTIC = GangShape(2, 3, prepares=False, pause=5 * MINUTE, restart=4 * MINUTE)
+THREE = ev.AttemptBegan(1, ("a", "b", "c"), 20_000)
+TWO = ev.AttemptBegan(2, ("a", "b"), 20_000, 2 / 3)
+
+
+def test_a_range_of_nodes_starts_with_fewer_once_the_others_are_late() -> None:
+    late = state(*bought("a", "b", "c")[:-1])
+    here = [shown("a"), shown("b")]
+    assert next_step(late, here, ELASTIC, START + 5 * MINUTE) == GangStep(), "c is on its way"
+    assert next_step(late, here, ELASTIC, START + 5 * MINUTE + 1) == GangStep(begin=("a", "b"))
+    refused = state(*bought("a", "b"))
+    assert next_step(refused, here, ELASTIC, START) == GangStep(begin=("a", "b")), "no other is on its way"
+    alone = state(*bought("a"))
+    assert next_step(alone, here[:1], ELASTIC, START + 6 * MINUTE) == GangStep(idle=("a",)), "too few"
+
+
+def test_after_an_eviction_the_machines_that_remain_start_again_at_once() -> None:
+    gone = [*bought("a", "b", "c"), THREE, ev.MachineEnded("c", NOW, "evicted"), ev.AttemptStopped(1, "c was evicted")]
+    lost = state(*gone)
+    saving = [shown("a", "run-1"), shown("b", "rest-1")]
+    assert next_step(lost, saving, ELASTIC, START) == GangStep(rest=("a",))
+    rested = [shown("a", "rest-1", 0), shown("b", "run-1", 1)]
+    assert next_step(lost, rested, ELASTIC, START) == GangStep(begin=("a", "b"))
+    assert next_step(lost, rested, replace(ELASTIC, least=3), START) == GangStep(), "a fixed number waits for the third"
+    coming = state(*gone, ev.MachineEnded("b", NOW, "evicted"), *bought("d", "e", intent=2)[:-1])
+    remain = [shown("a", "rest-1", 0), shown("d"), shown("e")]
+    assert next_step(coming, remain, ELASTIC, START) == GangStep(), "too few remain, so the others are waited for"
+
+
+def test_a_gang_grows_after_a_checkpoint_or_once_waiting_has_cost_as_much_as_a_restart() -> None:
+    shrunk = [*bought("a", "b"), THREE, ev.AttemptStopped(1, "c was evicted"), (TWO, 10), *bought("d", intent=2)]
+    here = [shown("a", "run-2"), shown("b", "run-2"), shown("d")]
+
+    def at(minute: int, *more: Event | tuple[Event, int], machines: Sequence[Machine] = here) -> GangStep:
+        return next_step(state(*shrunk, *more), machines, ELASTIC, START + minute * MINUTE)
+
+    saved = (carried(2, 1), 12)
+    assert at(13, saved) == GangStep(), "the attempt is shorter than a restart"
+    assert at(14, saved) == GangStep(stop="grows from 2 to 3 nodes: a checkpoint has just been stored")
+    # One machine waits while a restart would cost two of them 4 minutes each.
+    assert at(17) == GangStep()
+    waited = "the new ones have waited for as long as the restart costs the others"
+    assert at(18) == GangStep(stop=f"grows from 2 to 3 nodes: {waited}")
+    assert at(18, machines=[shown("a", "run-2", 0), *here[1:]]) == GangStep(), "it is about to be done"
+    assert at(18, machines=here[:2]) == GangStep(), "the new machine does not answer"
+    beside = state(*shrunk, *bought("e", intent=3))
+    assert next_step(beside, [*here, shown("e")], ELASTIC, START + 11 * MINUTE) == GangStep(idle=("e",))
+    order = ev.RentIntended(4, MARKETS[1], 1, 1, ON_DEMAND, 4.0, False, START + 9 * HOUR)
+    elsewhere = state(*bought("a", "b"), (TWO, 10), order, ev.Rented(4, (ev.Granted("f", START),)))
+    assert next_step(elsewhere, [*here[:2], shown("f")], ELASTIC, NOW) == GangStep(idle=("f",)), "another market"
+
+
+def test_work_counts_by_the_nodes_that_do_it() -> None:
+    shrunk = [*bought("a", "b", "c"), (THREE, 0), (carried(1, 1), 30), (ev.AttemptStopped(1, "c was evicted"), 40)]
+    work = state(*shrunk, (TWO, 40)).work
+    assert work.done(START + 70 * MINUTE) == 50 * MINUTE, "30 minutes on two of three nodes are 20 on all"
+    assert work.redone(NOW) == (ev.Stretch(START + 40 * MINUTE, START + 55 * MINUTE),), "10 minutes take 15 on two"
+    kept = state(*shrunk, (TWO, 40), (carried(2, 2), 70), (ev.AttemptStopped(2, "grows"), 76)).work
+    assert (kept.safe, kept.spells[-1].worked, kept.spells[-1].lasting) == (50 * MINUTE, 24 * MINUTE, 30 * MINUTE)
 
 
 def carried(attempt: int, number: int) -> Event:

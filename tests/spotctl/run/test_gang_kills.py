@@ -18,6 +18,7 @@ from bidbrain.strategies.standard import Standard
 from spotctl.files.job.programs import Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range
+from spotctl.files.job.values import Nodes
 from spotctl.machines.base import Machine, MachineState
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
@@ -50,7 +51,11 @@ WORK, SAVING = 12, 3
 BASELINE = Rent(OFFERS[0], 2, None)
 RULES = Decider(OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE)
 SPEC = JobSpec(
-    "job", Command("work", 2), Resources(("local",), Range(2, 2), Reliable(0)), Path("/"), local=LocalMarket(speed=1)
+    "job",
+    Command("work", Nodes(2, 2)),
+    Resources(("local",), Range(2, 2), Reliable(0)),
+    Path("/"),
+    local=LocalMarket(speed=1),
 )
 
 

@@ -23,6 +23,7 @@ from spotctl import ledger
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range
+from spotctl.files.job.values import Nodes
 from spotctl.ledger.rows import ChargeKind, micro_dollars
 from spotctl.machines.base import MachineState
 from spotctl.machines.fake import FakeProvider
@@ -50,7 +51,7 @@ GONE_AT, WRITTEN_AT, DONE_AFTER = 40, 20, 60
 SIZE = 50 * 10**9
 SPEC = JobSpec(
     "job",
-    Command("work", 1, Checkpoint("kept", size=SIZE)),
+    Command("work", Nodes(1, 1), Checkpoint("kept", size=SIZE)),
     Resources(("local",), Range(1, 1), Reliable(0)),
     Path("/"),
     local=LocalMarket(speed=1),
