@@ -200,6 +200,21 @@ def test_an_eviction_of_one_node_undoes_the_work_of_the_whole_gang_since_its_che
     assert run.end == begun + 2 * HOUR + undone + OVERHEADS.startup
 
 
+def test_a_gang_that_may_shrink_works_with_three_of_four_nodes_until_the_fourth_is_replaced() -> None:
+    job_, spike = replace(gang(2.0, nodes=3), most_nodes=4), HOUR
+    offer_ = job_.offers[0]
+    orders = {0: Rent(offer_, 3, None), 1: Rent(offer_, 1, 200)}
+    recovery = Recovery(1.0, lambda _: 30 * MINUTE)
+    market = MarketReplay([steady(job_, (spike,))])
+    run = run_job(job_, Script(orders, Rent(offer_, 1, None)), market, OVERHEADS, recovery)
+    assert run.evictions == 1
+    begun = OVERHEADS.startup + 1
+    before = 4 * (spike - begun - OVERHEADS.resize - (spike - begun) % (30 * MINUTE))
+    on_three = 3 * (OVERHEADS.startup - OVERHEADS.eviction)
+    left = (job_.work - before - on_three) / 4
+    assert run.end == pytest.approx(spike + OVERHEADS.startup + OVERHEADS.resize + left, abs=SECOND)
+
+
 def test_a_gang_resumes_once_a_checkpoint_was_written() -> None:
     job_ = gang(2.0)
     asked: list[Situation] = []
