@@ -99,7 +99,7 @@ class PSLD:
         superior = superior_set(lines, share, self.trigger)
         lines = _pooled(lines, superior, share)
         after = replace(self, moves=self.moves + 1, fresh={})
-        assigned = after._assign(sizes, servers, superior, lines)
+        assigned = _with_few_moves(owners, after._assign(sizes, servers, superior, lines), sizes)
         before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
         if then > (1 - (LEAST_SAVED if apart > self.trigger else WORTHWHILE)) * before:
             return self, None
@@ -168,6 +168,26 @@ def _pooled(lines: Mapping[str, Line], superior: Sequence[str], size: float) -> 
 def _cost(line: Line, load: int, assigned: int, weight: float) -> float:
     """Predicted time and share of the load, both relative (Algorithm 2 with equal weights)."""
     return line.mean(load) / max(1e-12, weight) + load / max(1, assigned)
+
+
+def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequence[int]) -> tuple[str, ...]:
+    """Gives each server about as many bytes as `wanted` does, and leaves blocks where they are as far as that allows.
+
+    Each block that moves holds up the clock in which it does.
+    """
+    room = dict.fromkeys(wanted, 0)
+    for name, size in zip(wanted, sizes, strict=True):
+        room[name] += size
+    places = list(wanted)
+    order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+    for staying in (True, False):
+        for block in list(order):
+            name = owners[block] if staying else max(room, key=lambda one: room[one])
+            if not staying or 2 * room.get(name, 0) >= sizes[block]:
+                places[block] = name
+                room[name] -= sizes[block]
+                order.remove(block)
+    return tuple(places)
 
 
 def _longest(owners: Sequence[str], sizes: Sequence[int], lines: Mapping[str, Line]) -> float:

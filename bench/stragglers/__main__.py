@@ -3,7 +3,8 @@
 Prints the time of a clock of simulated jobs: with workers slowed as in FlexRR's paper (`workers`), with servers slowed
 as in PSLD's (`servers`), with recorded times of production jobs (`traces`); and the time to a loss with backup
 workers as in DBW's (`backups`); and what all measures cost where no worker is slow (`overhead`). Time is virtual, so
-the figures depend on the seed alone, but for the processor time of `overhead`.
+the figures depend on the seed alone, but for the processor time of `overhead`, and for `workers --engine local`, which
+starts processes that sleep.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--clocks", type=int, default=20, help="clocks of each job")
     parser.add_argument("--workers", type=int, default=16, help="workers of each job")
     parser.add_argument("--modes", nargs="*", default=[*workers.MODES], choices=workers.TRACED, help="of `workers`")
+    parser.add_argument("--engine", default="sim", choices=workers.ENGINES, help="of `workers`")
     parser.add_argument("--plots", type=Path, help="folder for workers.svg and backups.svg")
     parser.add_argument("--traces", type=Path, nargs="*", default=[], help="files with recorded times")
     chosen = parser.parse_args()
@@ -34,7 +36,7 @@ def main() -> None:
     if chosen.plots is not None:
         chosen.plots.mkdir(parents=True, exist_ok=True)
     if "workers" in names:
-        print(workers.run(chosen.workers, chosen.clocks, chosen.modes, chosen.plots))
+        print(workers.run(chosen.workers, chosen.clocks, chosen.modes, chosen.plots, chosen.engine))
     if "servers" in names:
         print(servers.run(chosen.clocks))
     if "traces" in names:

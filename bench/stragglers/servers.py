@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -76,12 +77,14 @@ def run(clocks: int) -> str:
     lines.append(
         f"{SERVERS} servers and {2 * SERVERS} workers, {PARTITIONS} partitions, cards of {RATE / 1e6:g} MB/s; slow"
         f" servers have a tenth. Median from clock {SETTLED + 1} on, virtual time. The proportional split is computed:"
-        " the time without slow servers, divided by the bandwidth that is left."
+        " the time without slow servers, divided by the bandwidth that is left. Under way: from the decision until the"
+        " last partition had arrived, while training goes on. Pause: by how much more a clock in which partitions moved"
+        " took than the clock before it, at most."
     )
     lines += [
         "",
-        "| slow servers | stay | PSLD | stay / PSLD | proportional / PSLD | moved | suspended |",
-        "| --- |" + " ---: |" * 6,
+        "| slow servers | stay | PSLD | stay / PSLD | proportional / PSLD | moved | under way | pause |",
+        "| --- |" + " ---: |" * 7,
     ]
     even = _settled(played("", 0, clocks))
     for slow, jitter in ((0, 0.0), (1, 0.0), (SERVERS // 2, 0.0), (1, 0.002)):
@@ -90,11 +93,15 @@ def run(clocks: int) -> str:
         balanced = _settled(log)
         known = even * SERVERS / (SERVERS - 0.9 * slow)
         fields = straggler_fields(log)
-        moved = f"{fields['moved_bytes'] / 1e6:.2f} MB | {fields['suspended_seconds']:.2f} s"
+        moved = f"{fields['moved_bytes'] / 1e6:.2f} MB | {fields['suspended_seconds']:.2f} s | {_pause(log):.3f} s"
         name = f"{slow}{', noisy network' if jitter else ''}"
         times = f"{stay:.3f} s | {balanced:.3f} s | {stay / balanced:.2f} | {known / balanced:.2f}"
         lines.append(f"| {name} | {times} | {moved} |")
     return "\n".join(lines) + "\n"
+
+
+def _pause(log: list[Iteration]) -> float:
+    return max((one.seconds - before.seconds for before, one in pairwise(log) if one.sums.moved_bytes), default=0.0)
 
 
 def _settled(log: list[Iteration]) -> float:

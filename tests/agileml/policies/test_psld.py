@@ -35,6 +35,8 @@ def test_blocks_leave_a_server_that_is_slow(noise: float) -> None:
     assert Counter(place.owners) == {"a": 1, "b": 13, "c": 13, "d": 13}
     again = measured({"a": 1.0, "b": 10.0, "c": 10.0, "d": 10.0}, noise, policy)
     assert again.propose(place.owners, [1] * BLOCKS, SERVERS)[1] is None
+    # The nine that leave, and no others.
+    assert sum(before != after for before, after in zip(even(), place.owners, strict=True)) == 9
     assert not place.short
     assert "servers differ by a factor of" in place.reason
 
