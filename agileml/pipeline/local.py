@@ -44,7 +44,7 @@ sys.path[:] = pickle.load(sys.stdin.buffer)
 from agileml.pipeline.worker import main
 main()
 """
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """More threads would share the processors with the other stages, and add in another order."""
 _POLL_SECONDS = 0.5
 HANG_SECONDS = 30.0
@@ -104,7 +104,7 @@ class LocalPipeline:
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT],
             stdin=subprocess.PIPE,
-            env={**os.environ, **_ONE_THREAD},
+            env={**os.environ, **ONE_THREAD},
         )
         self._processes[name] = process
         assert process.stdin is not None

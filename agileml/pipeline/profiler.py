@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from agileml.checks import check_whole
+from agileml.errors import JobFailed
 from agileml.extras import torch_module
+from agileml.pipeline.local import ONE_THREAD
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights
 from agileml.pipeline.profile import FORMAT, LayerCost, ModelProfile
 from agileml.pipeline.tensor_parts import TensorPart, added, pieces
@@ -22,27 +27,32 @@ from agileml.pipeline.user_model import ModelFactory
 
 
 def profiled(name: str, make: ModelFactory, sizes: Sequence[int], repeats: int) -> tuple[ModelProfile, ...]:
-    """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up."""
+    """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
+
+    They are measured in a process of its own with one thread, as nodes have: how many threads numpy and PyTorch use
+    is decided when they are imported.
+    """
     check_whole("repeats", repeats, 1)
     for size in sizes:
         check_whole("microbatch", size, 1)
-    with _one_thread():
-        return tuple(_profile(name, make(size), size, repeats) for size in sizes)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """PyTorch uses one thread, as the workers do; without PyTorch there is nothing to set."""
-    if importlib.util.find_spec("torch") is None:
-        yield
-        return
-    torch = torch_module()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    work = cloudpickle.dumps((name, make, tuple(sizes), repeats))
+    before = {key: os.environ.get(key) for key in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
     try:
-        yield
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            return process.submit(_measured, work).result()
+    except BrokenProcessPool as error:
+        raise JobFailed(
+            f"{name}: the process that measures the layers was killed: use smaller microbatches, or more memory"
+        ) from error
     finally:
-        torch.set_num_threads(threads)
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})
+
+
+def _measured(work: bytes) -> tuple[ModelProfile, ...]:
+    name, make, sizes, repeats = cloudpickle.loads(work)
+    return tuple(_profile(name, make(size), size, repeats) for size in sizes)
 
 
 def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
