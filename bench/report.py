@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
 
 from bench.harness import Row, shown, table, times_faster
+from bench.startup import processor_seconds
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, parse_time
 from spotctl.config import Settings
@@ -84,7 +86,12 @@ def run() -> str:
             begun = time.process_time()
             answers.as_json(gather(Settings(home), (), ALWAYS, (By.JOB,), parse_time("2026-01-01")))
             used.append(time.process_time() - begun)
-    best = min(used)
+        command = [str(Path(sys.executable).with_name("spotctl")), "--home", folder, "report", "cost", "--json"]
+        whole = min(processor_seconds(command) for _ in range(3))
+    best, limit = min(used), f"at most {shown(LIMIT_SECONDS)}"
     what = f"`report cost --json` on {count:,} events, processor time"
-    rows = [Row(what, shown(best), f"at most {shown(LIMIT_SECONDS)}", times_faster(best, LIMIT_SECONDS))]
+    rows = [
+        Row(what, shown(best), limit, times_faster(best, LIMIT_SECONDS)),
+        Row("the same command from its start to its end", shown(whole), limit, times_faster(whole, LIMIT_SECONDS)),
+    ]
     return table("Cost reports", "The best of four reports on a year of nights, with their clocks and leases.", rows)

@@ -70,7 +70,6 @@ def cost(
     """
     from spotctl.errors import BadRequest
     from spotctl.paths import Paths
-    from spotctl.reports import tables
     from spotctl.reports.gather import write
     from spotctl.runlog.salvage import no_runs
     from spotctl.runlog.statuses import job_names
@@ -85,6 +84,8 @@ def cost(
     if not report.runs and not job_names(session.settings):
         session.remark(no_runs(Paths(session.settings.home)))
     if chosen_format is Format.TABLE and out is None:
+        from spotctl.reports import tables
+
         session.out.print(tables.terminal_report(report, session.out.width))
         return
     text = _formatted(report, chosen_format)
@@ -113,22 +114,33 @@ def gathered(session: Session, jobs: Sequence[str], since: str, until: str, by: 
 
 
 def _formatted(report: Report, format_: Format) -> str:
-    import json
-
-    from spotctl.reports import answers, focus, page, tables
-
+    """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
         case Format.TABLE:
+            from spotctl.reports import tables
+
             return tables.plain_text(report)
         case Format.JSON:
+            import json
+
+            from spotctl.reports import answers
+
             return json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
+            from spotctl.reports import answers
+
             return answers.as_csv(report)
         case Format.MD:
+            from spotctl.reports import answers
+
             return answers.as_markdown(report)
         case Format.HTML:
+            from spotctl.reports import page
+
             return page.html(report)
         case Format.FOCUS | Format.FOCUS_1_0:
+            from spotctl.reports import focus
+
             return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 

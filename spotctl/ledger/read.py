@@ -40,7 +40,7 @@ class RunRead:
 
 def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     """The runs of some jobs, or of all, oldest first; active runs up to now."""
-    tariff = stored(library(settings))
+    tariff = stored(lambda: library(settings))
     runs = events_of(settings, lambda began: not jobs or began.job in jobs, for_costs=True)
     found = []
     for events in runs:
@@ -78,15 +78,18 @@ def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) ->
             opened.append(run, correction.at, correction)
 
 
-def stored(known: Library) -> Tariff:
-    """Stored prices, and the present billing rules of clouds, for runs that are not settled.
+def stored(known: Callable[[], Library]) -> Tariff:
+    """Stored prices, and the present billing rules of clouds, for runs that are not settled. Without such a run, the
+    price store is not opened.
 
     The last known price holds until now: a run may be younger than the stored prices.
     """
 
+    opened = cache(known)
+
     @cache
     def history(market: Market) -> PriceSeries:
-        return known.series(market)
+        return opened().series(market)
 
     def prices(market: Market, now: int) -> PriceSeries:
         series = history(market)

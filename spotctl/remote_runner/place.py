@@ -7,20 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
-from spotctl.agent.blobs.conditional import SharedObject, shared_object
-from spotctl.agent.blobs.identity import StoreIdentity
-from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.machines.owner_only import made_once
-from spotctl.machines.remote.home import public_key
 from spotctl.paths import Paths
 from spotctl.remote_runner import keys
 
 if TYPE_CHECKING:
+    from spotctl.agent.blobs.conditional import SharedObject
+    from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.config import Settings
 
 _RECORD, _ABOUT = "place.json", "run"
@@ -28,16 +26,23 @@ _RECORD, _ABOUT = "place.json", "run"
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """A run and its folder in the object store: its claim (`fence`), and the copy of its log (`log_copy`)."""
+    """A run and its folder in the object store: its claim (`fence`), and the copy of its log (`log_copy`).
+
+    Most commands look for such runs, and most homes have none: the object stores' clients are imported for one only.
+    """
 
     job: str
     run: str
     location: str
 
     def claim(self, who: StoreIdentity) -> SharedObject:
+        from spotctl.agent.blobs.conditional import shared_object
+
         return shared_object(f"{self.location}/claim", who)
 
     def store(self, who: StoreIdentity) -> BlobStore:
+        from spotctl.agent.blobs.locations import store_at
+
         return store_at(self.location, who)
 
 
@@ -59,6 +64,9 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
 
     BadRequest: there is no run, or the job has another one here.
     """
+    from spotctl.agent.blobs.locations import store_at
+    from spotctl.machines.remote.home import public_key
+
     location = location.rstrip("/")
     try:
         store = store_at(location, who)

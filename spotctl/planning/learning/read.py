@@ -31,7 +31,7 @@ def lessons(settings: Settings, known: Library, specs: Iterable[JobSpec], before
 
 def _learned(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
     runs = events_of(settings, lambda began: _comparable(began, spec, before), RUNS)
-    tariff = stored(known)
+    tariff = stored(lambda: known)
     told = [one for events in runs if (one := observed(events, tariff)) is not None]
     vcpus = {one.name: float(one.vcpus) for one in known.catalog.types if one.cloud in spec.resources.clouds}
     kept = [one for one in told if one.wall_ended <= before]

@@ -57,7 +57,7 @@ def test_an_interrupted_run_is_charged_until_its_leases_end(settings: Settings) 
 
 def test_the_last_known_price_holds_and_earlier_ones_are_not_invented(settings: Settings) -> None:
     history = Library(PriceStore(settings.price_store)).series(MARKET)
-    tariff = stored(Library(PriceStore(settings.price_store)))
+    tariff = stored(lambda: Library(PriceStore(settings.price_store)))
     later = tariff.prices(MARKET, history.last + HOUR)
     assert later.last == history.last + HOUR
     assert later.price_at(later.last) == history.price_at(history.last)
