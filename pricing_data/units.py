@@ -133,6 +133,18 @@ def format_usd(nanos: int) -> str:
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
 
 
+def usd_text(value: float, digits: int = 2) -> str:
+    """An amount of dollars with this number of decimals; `<$0.01` where that would show zero.
+
+    >>> usd_text(2.4), usd_text(0.001)
+    ('$2.40', '<$0.01')
+    """
+    sign, size, least = "-" if value < 0 else "", abs(value), 10.0**-digits
+    if 0 < size < least / 2:
+        return f"<${least:.{digits}f}" if not sign else f">-${least:.{digits}f}"
+    return f"{sign}${size:,.{digits}f}"
+
+
 class Span(NamedTuple):
     """A span of time, in microseconds UTC."""
 

@@ -23,7 +23,7 @@ from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
-from pricing_data.units import HOUR, MINUTE, SECOND
+from pricing_data.units import HOUR, MINUTE, SECOND, usd_text
 
 LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
@@ -352,7 +352,7 @@ class Decider:
         if situation.usd_left < inf and held < needed:
             cheaper = self._cheaper(situation, self._room(situation, staying), needed)
             if cheaper is not None:
-                why = f"the budget of ${situation.usd_left:.2f} does not cover that; {described(cheaper)}, fits"
+                why = f"the budget of {usd_text(situation.usd_left)} does not cover that; {described(cheaper)}, fits"
                 return Decision((*others, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
         if held < self.limits.least:
             why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"

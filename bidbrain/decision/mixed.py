@@ -15,7 +15,7 @@ from math import inf
 from bidbrain.decision.mixing import Aim, Mixing
 from bidbrain.decision.mixture import KindOption, MixturePhase, MixtureTerms, Schedule, change_usd
 from bidbrain.strategies.base import Decision, Holding, Rent, Return, Situation, Strategy
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 
 _LOOK_AGAIN = 2 * MINUTE
 _CLEARLY = 0.99
@@ -122,7 +122,7 @@ class Mixed:
 
 def described(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
     """A schedule in words: `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`."""
-    cost = f", ${schedule.usd:.2f}" if schedule.hours < inf else f", ${schedule.usd:.3g} an hour"
+    cost = f", {usd_text(schedule.usd)}" if schedule.hours < inf else f", ${schedule.usd:.3g} an hour"
     return f"{phases_text(schedule, types)} ({purpose}{cost})"
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Floats, Known
 from bidbrain.strategies.regions_plan import PlacePrices, Plan, PlanTerms
 from pricing_data.series import Ints
+from pricing_data.units import usd_text
 
 STAY: Final = "stay"
 START: Final = "start"
@@ -141,7 +142,7 @@ class RegionsStrategy:
         if stays is not None and best is not stays and best.zone is not None:
             hurdle = HALF_OF_A_START * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
             if best.usd > stays.usd - hurdle:
-                why = f"saves less than the hurdle of ${hurdle:.2f}"
+                why = f"saves less than the hurdle of {usd_text(hurdle)}"
                 return RegionsDecision(stays, _reason(at, stays, best, why))
         second = min((one for one in options if one is not best), key=lambda one: one.usd, default=None)
         return RegionsDecision(best, _reason(at, best, second, "costs more"))
@@ -296,8 +297,8 @@ def _price(at: RegionsSituation, option: Option) -> float:
 
 def _reason(at: RegionsSituation, chosen: Option, other: Option | None, why: str) -> str:
     """`stays on spot in zone 2: $31.20 to the end; starting on demand in zone 0, $44.10, costs more`."""
-    said = f"{_named(at, chosen)}: ${chosen.usd:,.2f} to the end"
-    return said if other is None else f"{said}; {_named(at, other)}, ${other.usd:,.2f}, {why}"
+    said = f"{_named(at, chosen)}: {usd_text(chosen.usd)} to the end"
+    return said if other is None else f"{said}; {_named(at, other)}, {usd_text(other.usd)}, {why}"
 
 
 def _named(at: RegionsSituation, option: Option) -> str:

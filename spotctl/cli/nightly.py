@@ -78,6 +78,7 @@ def list_(
     """
     from rich.text import Text
 
+    from pricing_data.units import usd_text
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs
     from spotctl.show.layout import plain_table
@@ -108,7 +109,7 @@ def list_(
         last = job["last_night"] or {}
         cost = last.get("cost_usd")
         outcome = f"{last['night']} {last['outcome']}" if last else ""
-        shown = "" if cost is None else f"${cost:,.2f}"
+        shown = "" if cost is None else usd_text(cost)
         cells = (job["name"], hours, job["scheduler"], job["next"], outcome, shown, job["trouble"])
         table.add_row(*map(Text, cells))
     session.out.print(table)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from threading import Thread
 
-from pricing_data.units import counted
+from pricing_data.units import counted, usd_text
 from spotctl.files.job.spec import JobSpec
 from spotctl.ledger.final_figures import final_figures
 from spotctl.notify.message import Message
@@ -63,7 +63,8 @@ def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded)
     """The message that a run is expected to cost more than its budget."""
     expected, limit = (amount / NANO_SECONDS_PER_DOLLAR for amount in (exceeded.committed, exceeded.limit))
     lines = {
-        "What happened": f"the whole job is expected to cost ${expected:,.2f}, more than its budget of ${limit:,.2f}",
+        "What happened": f"the whole job is expected to cost {usd_text(expected)},"
+        f" more than its budget of {usd_text(limit)}",
         "What follows": "the run goes on, and ends when the budget is used",
         "What to do": "to let it finish, stop the run, raise `budget:` in the job file, and launch it again",
     }
@@ -76,8 +77,8 @@ def cost_text(spent: float | None, on_demand: float | None) -> str:
     if spent is None:
         return "unknown"
     if not on_demand:
-        return f"${spent:,.2f}"
-    return f"${spent:,.2f} (on demand ${on_demand:,.2f})"
+        return usd_text(spent)
+    return f"{usd_text(spent)} (on demand {usd_text(on_demand)})"
 
 
 def _still_running(state: RunState) -> str:

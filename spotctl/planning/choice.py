@@ -21,7 +21,7 @@ from bidbrain.strategies.registry import set_up
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
@@ -160,8 +160,8 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     if budget is not None and forecast.usd.median > budget:
         low, high = forecast.usd.likely
         return OverBudget(
-            f"{name}: expected cost ${forecast.usd.median:.2f} (${low:.2f} to ${high:.2f}) exceeds the budget of"
-            f" ${budget:.2f}; raise the budget, or reduce the job"
+            f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)}) exceeds"
+            f" the budget of {usd_text(budget)}; raise the budget, or reduce the job"
         )
     if deadline is None or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
         return None
@@ -170,7 +170,7 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     hours = forecast.hours.quantile(EVEN)
     return NotInTime(
         f"{name}: expected to take {hours:.1f} hours, {hours - (deadline - plan.at) / HOUR:.1f} hours past"
-        f" the deadline; allow more time, or a budget of ${plan.on_demand.usd:.2f} for on-demand machines"
+        f" the deadline; allow more time, or a budget of {usd_text(plan.on_demand.usd)} for on-demand machines"
     )
 
 
@@ -252,9 +252,9 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
     raise OverBudget(
-        f"{demand.name}: a budget of ${budget:.2f} does not cover {demand.least} machines at their bids until the end"
-        f" of their first leases; raise it to ${budget - situation.usd_left + demand.least * each:.2f}, or let the job"
-        " use fewer machines"
+        f"{demand.name}: a budget of {usd_text(budget)} does not cover {demand.least} machines at their bids until the"
+        f" end of their first leases; raise it to {usd_text(budget - situation.usd_left + demand.least * each)}, or let"
+        " the job use fewer machines"
     )
 
 

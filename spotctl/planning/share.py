@@ -17,6 +17,7 @@ from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.budget import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs
+from pricing_data.units import usd_text
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
@@ -200,8 +201,8 @@ def _held(
         found = policy_named(policy).allocate(problem)
     except BudgetTooLow as error:
         raise OverBudget(
-            f"{names}: a budget of ${budget or 0:,.2f} is too low: even without a time limit, the work costs at least"
-            f" ${error.least_usd:,.2f}; raise the budget"
+            f"{names}: a budget of {usd_text(budget or 0)} is too low: even without a time limit, the work costs at"
+            f" least {usd_text(error.least_usd)}; raise the budget"
         ) from error
     except CannotHold as error:
         raise OverBudget(f"{names}: {error}; raise the budget") from error

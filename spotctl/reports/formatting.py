@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime
+from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports.cost import Report, usd
 from spotctl.reports.run_timeline import RunTimeline
@@ -14,16 +14,7 @@ RUNNING_MARK = " *"
 
 def money(amount: int, digits: int = 2) -> str:
     """Nano-dollar-seconds as dollars with this number of decimals."""
-    return dollars(usd(amount), digits)
-
-
-def dollars(value: float, digits: int = 2) -> str:
-    """Dollars with this number of decimals; `<$0.01` for amounts that would be shown as zero."""
-    sign, size = "-" if value < 0 else "", abs(value)
-    least = 10.0**-digits
-    if 0 < size < least / 2:
-        return f"<${least:.{digits}f}" if not sign else f">-${least:.{digits}f}"
-    return f"{sign}${size:,.{digits}f}"
+    return usd_text(usd(amount), digits)
 
 
 def digits_of(report: Report) -> int:

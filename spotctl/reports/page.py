@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from pricing_data.units import HOUR, counted
+from pricing_data.units import HOUR, counted, usd_text
 from spotctl.reports import formatting as fmt
 from spotctl.reports.charts.bars import BarPart, share_bar, stacked_bars
 from spotctl.reports.charts.steps import cumulative
@@ -182,12 +182,12 @@ def _uses(report: Report) -> Html:
     parts = parts_of(report.whole)
     total, digits = usd(report.whole.total), fmt.digits_of(report)
     rows = [
-        (part.name, fmt.dollars(part.value, digits), f"{part.value / total:.1%}" if total > 0 else "")
+        (part.name, usd_text(part.value, digits), f"{part.value / total:.1%}" if total > 0 else "")
         for part in parts
         if part.value or part.class_ == "working"
     ]
     heads = (ColumnHead("machines were", is_text=True), ColumnHead("paid"), ColumnHead("share"))
-    foot = ("total", fmt.dollars(total, digits), "")
+    foot = ("total", usd_text(total, digits), "")
     alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
     free = report.whole.free
     more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""

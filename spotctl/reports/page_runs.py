@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 
-from pricing_data.units import HOUR, counted, format_time, to_datetime
+from pricing_data.units import HOUR, counted, format_time, to_datetime, usd_text
 from spotctl.reports import formatting as fmt
 from spotctl.reports.charts.dots import Dot, dot_chart
 from spotctl.reports.charts.steps import EvictionMark, Layer, StageBand, footprint, prices, unbroken
@@ -167,7 +167,7 @@ def plan_section(report: Report) -> Html:
 def _plan_text(ended: Sequence[RunCost]) -> str:
     planned = sum(one.timeline.expected.usd or 0.0 for one in ended)
     paid = sum(usd(one.figures.total) for one in ended)
-    text = f"{fmt.dollars(planned)} was planned and {fmt.dollars(paid)} paid"
+    text = f"{usd_text(planned)} was planned and {usd_text(paid)} paid"
     if planned:
         text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
     if len(ended) > 1:
@@ -186,8 +186,8 @@ def _plan_table(one: RunCost, digits: int) -> Html:
     expected, run = one.timeline.expected, one.timeline
     cost, took = usd(one.figures.total), (run.until - run.began) / HOUR
     low, high = expected.usd_low, expected.usd_high
-    predicted = "" if low is None or high is None else f"{fmt.dollars(low, digits)} to {fmt.dollars(high, digits)}"
-    dollars = partial(fmt.dollars, digits=digits)
+    predicted = "" if low is None or high is None else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
+    dollars = partial(usd_text, digits=digits)
     rows = [
         _against("cost", expected.usd, cost, dollars, predicted),
         _against("hours", expected.hours, took, "{:,.1f}".format),
@@ -195,7 +195,7 @@ def _plan_table(one: RunCost, digits: int) -> Html:
     ]
     if expected.budget_usd is not None:
         share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
-        rows.append(["budget", fmt.dollars(expected.budget_usd), "", dollars(cost), share])
+        rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
     heads = (
         ColumnHead("", is_text=True),
         ColumnHead("planned"),
@@ -219,7 +219,7 @@ def _against(
 def _planned_dot(one: RunCost) -> Dot:
     run, expected = one.timeline, one.timeline.expected
     cost = usd(one.figures.total)
-    tooltip = f"{run.run}: {fmt.dollars(cost, 4)}, planned {fmt.dollars(expected.usd or 0.0, 4)}"
+    tooltip = f"{run.run}: {usd_text(cost, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
     label = fmt.short_day(run.wall_began)
     return Dot(label, tooltip, cost, is_running=run.is_running, low=expected.usd_low, high=expected.usd_high)
 
@@ -258,7 +258,7 @@ def _trend(report: Report, job: str) -> Html:
 def _trend_dot(one: RunCost, *, by_work: bool, is_reported: bool) -> Dot:
     run, value = one.timeline, _trend_value(one, by_work=by_work)
     label = fmt.short_day(run.wall_began)
-    tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else fmt.dollars(value, 4)}"
+    tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
     return Dot(label, tooltip, value, is_reported, run.is_running)
 
 

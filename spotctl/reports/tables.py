@@ -10,12 +10,12 @@ from rich.console import Group as Lines
 from rich.table import Table
 from rich.text import Text
 
+from pricing_data.units import usd_text
 from spotctl.reports.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, FigureColumn, texts
 from spotctl.reports.cost import Report
 from spotctl.reports.formatting import (
     RUNNING_MARK,
     digits_of,
-    dollars,
     headline,
     money,
     per_work,
@@ -109,7 +109,7 @@ def _month(one: Month, digits: int) -> str:
     low, high = money(one.low, digits), money(one.high, digits)
     text = f"{one.name}: {money(one.paid, digits)} so far, {money(one.forecast, digits)} expected by its end"
     text += f" (likely {low} to {high})" if one.low < one.high else ""
-    return text if one.budget is None else f"{text}; budget {dollars(one.budget)}"
+    return text if one.budget is None else f"{text}; budget {usd_text(one.budget)}"
 
 
 def plain_text(report: Report) -> str:

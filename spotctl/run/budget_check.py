@@ -9,9 +9,12 @@ from math import inf
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from bidbrain.billing import usd
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Rent, terms_of
-from pricing_data.units import counted, format_usd
+from pricing_data.errors import PricingDataError
+from pricing_data.units import counted, usd_text
+from spotctl.errors import SpotctlError
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy, Instruction, LeaseTimes, Renew, ReturnMachines, ScheduleReturn
 from spotctl.runlog import budget
@@ -60,13 +63,24 @@ class BudgetForecast:
                 Thread(target=_play, args=(self._playing, rest, used, evenly), daemon=True).start()
         return self._expected
 
+    def rest_usd(self, used: int, share_done: float) -> float:
+        """The dollars that would finish a run which ends at its budget: it is played now, with enough money."""
+        evenly, rest = used / share_done, None
+        with suppress(SpotctlError, PricingDataError):
+            rest = self._rest(share_done)
+        whole = evenly if rest is None else _whole(rest.with_enough_money(), used, evenly)
+        return (whole - used) / budget.NANO_SECONDS_PER_DOLLAR
+
 
 def _play(answer: Future[int], rest: PlayedRest, used: int, evenly: int) -> None:
-    """Sets the answer: if nothing can be played, for example of too short a history, work costs as much as so far."""
-    expected = evenly
+    answer.set_result(round(_whole(rest, used, evenly)))
+
+
+def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
+    """If nothing can be played, for example of too short a history, work costs as much as so far."""
     with suppress(BidBrainError):
-        expected = used + round(rest.usd() * budget.NANO_SECONDS_PER_DOLLAR)
-    answer.set_result(expected)
+        return used + rest.usd() * budget.NANO_SECONDS_PER_DOLLAR
+    return evenly
 
 
 class BudgetCheck:
@@ -138,7 +152,7 @@ class BudgetCheck:
         state = self._journal.state
         used = budget.used(state, self._journal.now(), self._tariff)
         if self._tells(1.0 - left, used):
-            return used / budget.NANO_SECONDS_PER_DOLLAR * left / (1.0 - left)
+            return self._forecast.rest_usd(used, 1.0 - left)
         if state.planned is None or state.planned.assumed:
             return None
         return state.planned.usd * left
@@ -230,7 +244,7 @@ def described(instruction: Instruction) -> str:
 
 def exhausted(limit: int) -> str:
     """Why a run ends at its budget."""
-    return f"the budget of ${format_usd(limit // 3600)} would be exceeded; raise it (budget, --max-cost)"
+    return f"the budget of {usd_text(usd(limit))} would be exceeded; raise it (budget, --max-cost)"
 
 
 def in_words(unfinished: Mapping[str, Any]) -> str:
@@ -238,7 +252,7 @@ def in_words(unfinished: Mapping[str, Any]) -> str:
     words = ""
     if "work_left" in unfinished:
         more = unfinished.get("to_finish_usd")
-        cost = "" if more is None else f", about ${more:.2f} more"
+        cost = "" if more is None else f", about {usd_text(more)} more"
         words = f"; {unfinished['work_left']:.0%} of the work is left{cost}"
     kept = unfinished.get("checkpoint")
     return f"{words}; the checkpoint is in {kept}" if kept else words

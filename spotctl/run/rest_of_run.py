@@ -34,6 +34,11 @@ class PlayedRest:
     usd_left: float
     histories: Mapping[Market, PriceSeries]
 
+    def with_enough_money(self) -> PlayedRest:
+        """The same, if the budget were raised: by the same part of it as the work that is left."""
+        budget = self.plan.job.budget_usd
+        return replace(self, usd_left=inf if budget is None else budget * self.share)
+
     def usd(self) -> float:
         """The expected dollars, as likely too high as too low.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results
+from pricing_data.units import usd_text
 from spotctl.show.outputs import output_folder
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def table(summary: SimulationSummary) -> Table:
         ("utilization of the cluster", f"{summary.utilization:.1%}"),
         ("finish-time fairness, mean", f"{summary.finish_time_fairness:.2f}"),
         ("moves per job", f"{summary.moves_per_job:.1f}"),
-        ("cost", _UNKNOWN if cost is None else f"${cost:,.2f}"),
+        ("cost", _UNKNOWN if cost is None else usd_text(cost)),
         ("deadlines missed", _UNKNOWN if violations is None else f"{violations:,}"),
     ):
         rows.add_row(name, value)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
@@ -197,7 +197,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     usd = plan.forecast.usd_per_hour.median * other.hours if plan.work.assumed else plan.forecast.usd.median
     ratio = usd / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    yield "on demand", f"${other.usd:.2f} in {hours_text(other.hours)} on {machines}: {comparison}"
+    yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
     if bids := bids_text((one.rent.offer.market.cloud, one.rent.bid, one.rent.offer.on_demand) for one in plan.choice):
         yield "bids", bids
     yield "work", plan.work.source
@@ -232,9 +232,9 @@ def _expected(plan: JobPlan) -> str:
     forecast = plan.forecast
     if plan.work.assumed:
         low, high = forecast.usd_per_hour.likely
-        return f"${forecast.usd_per_hour.median:.2f} per hour (${low:.2f} to ${high:.2f})"
+        return f"{usd_text(forecast.usd_per_hour.median)} per hour ({usd_text(low)} to {usd_text(high)})"
     low, high = forecast.usd.likely
-    cost = f"${forecast.usd.median:.2f} (${low:.2f} to ${high:.2f})"
+    cost = f"{usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)})"
     return f"{cost} in {_hours_range(plan)}, finished by {_moment(plan.finish_by)}"
 
 
@@ -245,8 +245,8 @@ def _hours_range(plan: JobPlan) -> str:
 
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
-        return f"${budget:.2f}, enough for {hours_text(budget / plan.forecast.usd_per_hour.median)}"
-    return f"${budget:.2f}: sufficient with a probability of {_probability(plan.forecast.budget_kept(budget))}"
+        return f"{usd_text(budget)}, enough for {hours_text(budget / plan.forecast.usd_per_hour.median)}"
+    return f"{usd_text(budget)}: sufficient with a probability of {_probability(plan.forecast.budget_kept(budget))}"
 
 
 def _deadline(plan: JobPlan, deadline: int) -> str:

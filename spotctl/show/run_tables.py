@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import HOUR, counted, format_time
+from pricing_data.units import HOUR, counted, format_time, usd_text
 from spotctl.ledger.final_figures import final_figures
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE, FAILED
@@ -193,7 +193,7 @@ def _halvings(loss: float) -> int | None:
 
 def short_budget(exceeded: BudgetExceeded) -> str:
     """What a budget does not allow, and how to change that."""
-    limit, committed = (f"${usd(amount):,.2f}" for amount in (exceeded.limit, exceeded.committed))
+    limit, committed = (usd_text(usd(amount)) for amount in (exceeded.limit, exceeded.committed))
     if exceeded.action == FINISH:
         return (
             f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it (`budget:` in"
@@ -248,7 +248,7 @@ def _loss(loss: float | None) -> str | None:
 
 
 def _money(dollars: float | None) -> str | None:
-    return None if dollars is None else f"${dollars:,.2f}"
+    return None if dollars is None else usd_text(dollars)
 
 
 def _cell(value: object) -> str:

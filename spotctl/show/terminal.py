@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd
+from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
 from spotctl.show.bars import sparkline
 from spotctl.show.layout import Cell, LongTable, pairs_table, plain_table
 from spotctl.show.printable import printable
@@ -232,7 +232,7 @@ def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
     certainty = ", approximate" if price.approximate else ""
     return pairs_table(
         [
-            ("cost", f"${usd:,.2f} for {gigabytes:,g} GB"),
+            ("cost", f"{usd_text(usd)} for {gigabytes:,g} GB"),
             ("list", ", ".join(f"${each:g}/GB above {above:,g} GB" for above, each in price.tiers)),
             ("source", f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"),
         ]

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import format_usd, to_usd
+from pricing_data.units import format_usd, to_usd, usd_text
 from spotctl.planning.roaming import declared_gb
 from spotctl.show.terminal import market_name
 
@@ -49,14 +49,14 @@ def zones_view(plan: JobPlan) -> Group:
             f"${format_usd(_price(plan, one))}",
             f"{one.chance:.0%}",
             f"{one.lasts:.1f} h",
-            "unknown" if move is None else f"${move:.2f}",
-            f"${one.spot_usd:,.2f}",
+            "unknown" if move is None else usd_text(move),
+            usd_text(one.spot_usd),
             _why_not(plan, one) or "chosen",
         )
     more = len(plan.outlooks) - _NAMED
     cheapest = min(one.on_demand_usd for one in plan.outlooks)
     remarks = [Text(f"and {more} more markets (--json lists all)")] if more > 0 else []
-    remarks.append(Text(f"on demand: ${cheapest:,.2f} to the end at the least"))
+    remarks.append(Text(f"on demand: {usd_text(cheapest)} to the end at the least"))
     remarks.append(Text("a job that runs moves when that saves at least half of what the move and its start cost"))
     return Group(table, *remarks)
 
@@ -87,4 +87,4 @@ def _why_not(plan: JobPlan, one: ZoneOutlook) -> str:
     if rent.bid is None:
         return "the decision costs less"
     more = one.spot_usd - next(each.spot_usd for each in plan.outlooks if _offer(plan, each) == rent.offer)
-    return f"${more:,.2f} more to the end" if more >= 0.005 else "the same to the end"
+    return f"{usd_text(more)} more to the end" if more >= 0.005 else "the same to the end"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import MINUTE, SECOND, age, to_datetime
+from pricing_data.units import MINUTE, SECOND, age, to_datetime, usd_text
 from spotctl.show.bars import Floats, columns, sparkline
 from spotctl.show.phrases import WITHOUT_BIDS
 from spotctl.show.terminal import dollars, market_name, percent
@@ -172,7 +172,7 @@ def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
 
 
 def _usd(amount: int | None) -> str:
-    return _UNKNOWN if amount is None else f"${usd(amount):,.2f}"
+    return _UNKNOWN if amount is None else usd_text(usd(amount))
 
 
 def _span(micros: int) -> str:

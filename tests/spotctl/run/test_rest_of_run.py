@@ -29,6 +29,7 @@ JOB = {
     "resources": {"clouds": ["local"], "types": ["c4.2xlarge"], "machines": "4..6"},
     "throughputs": {"c4.2xlarge": 6},
     "strategy": "standard+agileml",
+    "budget": "80 USD",
     "local": {"speed": 600, "start": "2026-01-15T00:10:00Z"},
 }
 
@@ -42,7 +43,10 @@ def test_the_rest_of_a_run_is_played_by_its_decision_object(plan: JobPlan) -> No
     """Without start-up and begun hours, half of the work costs half as much."""
     whole = PlayedRest(plan, plan.at, plan.work_left, 1.0, inf, plan.market_history.histories)
     assert whole.usd() == pytest.approx(plan.estimate.usd, rel=0.1)
-    assert replace(whole, work=plan.work_left / 2).usd() == pytest.approx(whole.usd() / 2, rel=0.05)
+    half = replace(whole, work=plan.work_left / 2)
+    assert half.usd() == pytest.approx(whole.usd() / 2, rel=0.05)
+    # A run that ends at its budget has no money left, and says what the rest would cost with more.
+    assert replace(half, usd_left=0.0, share=0.5).with_enough_money().usd_left == 40.0
 
 
 @dataclass
@@ -56,6 +60,9 @@ class Rest:
             raise BidBrainError("too short a history")
         return self.dollars
 
+    def with_enough_money(self) -> Rest:
+        return self
+
 
 @pytest.mark.parametrize(("dollars", "whole"), [(1.0, 3.0), (9.0, 11.0), (None, 8.0)])
 def test_a_forecast_of_the_whole_is_what_was_used_and_the_rest(dollars: float | None, whole: float) -> None:
@@ -65,6 +72,7 @@ def test_a_forecast_of_the_whole_is_what_was_used_and_the_rest(dollars: float | 
     while not (found := forecast.whole(2 * DOLLAR, 0.25)) and time.monotonic() < give_up:
         time.sleep(0.01)
     assert found == whole * DOLLAR
+    assert forecast.rest_usd(2 * DOLLAR, 0.25) == whole - 2
 
 
 def test_the_rest_is_played_once_for_each_tenth_of_the_budget() -> None:
