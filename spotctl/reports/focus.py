@@ -1,7 +1,7 @@
 """The ledger in the columns of FOCUS 1.2 or 1.0, the FinOps Open Cost and Usage Specification, as CSV.
 
-https://focus.finops.org/focus-specification/v1-2/. It has all mandatory columns, and the conditional
-ones that apply to rented machines; columns that begin with `x_` are ours. `ListCost` is the list price of the
+https://focus.finops.org/focus-specification/v1-2/, column by column in docs/focus.md; columns that begin with `x_` are
+ours. `ListCost` is the list price of the
 time that was charged, which the specification asks for; what the same work would have cost on demand is in the other
 formats. `BilledCost` is zero on the local market. The log does not know the
 paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of a million rows exact.
@@ -26,6 +26,8 @@ from spotctl.reports.run_timeline import RunTimeline
 PLACES = Decimal(1).scaleb(-18)
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 _CURRENCY = "USD"
+_IN_PRICING_CURRENCY = ("ContractedUnitPrice", "EffectiveCost", "ListUnitPrice")
+"""Prices and charges are in one currency, so these columns repeat others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,12 @@ def as_csv(report: Report, columns: Sequence[str]) -> str:
 
 def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
     charge, provider = _CHARGE_TYPES[row.kind], PROVIDERS[row.market.cloud]
+    money = _money(row, charge)
     return {
         **dict.fromkeys(COLUMNS, ""),
         **_when(row),
-        **_money(row, charge),
+        **money,
+        **{f"PricingCurrency{name}": money.get(name, "") for name in _IN_PRICING_CURRENCY},
         "BillingAccountId": f"spotctl:{row.market.cloud}",
         "BillingAccountName": "",
         "BillingAccountType": "spotctl ledger",
@@ -105,6 +109,7 @@ def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
         "ServiceName": provider.service,
         "ServiceSubcategory": charge.subcategory,
         **_sku(row, charge),
+        "PricingCurrency": _CURRENCY,
         "Tags": json.dumps(_tags(row, run), sort_keys=True),
         "x_SpotctlKind": row.kind.value,
         "x_SpotctlUse": row.use.value,
@@ -159,7 +164,13 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
         "SkuId": sku,
         "SkuPriceId": f"{sku}/{row.market.region}/{row.market.zone}/{how}",
         "SkuMeter": f"{charge.noun} {charge.unit.lower()}",
+        "SkuPriceDetails": json.dumps(_details(row), sort_keys=True) if charge is _MACHINE else "",
     }
+
+
+def _details(row: LedgerRow) -> dict[str, str]:
+    """What all charges with the same `SkuPriceId` share."""
+    return {"InstanceType": row.market.instance_type, "OperatingSystem": row.market.os}
 
 
 def _description(row: LedgerRow, charge: _ChargeType) -> str:
@@ -194,6 +205,8 @@ COLUMNS = (
     "BillingCurrency",
     "BillingPeriodEnd",
     "BillingPeriodStart",
+    "CapacityReservationId",
+    "CapacityReservationStatus",
     "ChargeCategory",
     "ChargeClass",
     "ChargeDescription",
@@ -203,8 +216,10 @@ COLUMNS = (
     "CommitmentDiscountCategory",
     "CommitmentDiscountId",
     "CommitmentDiscountName",
+    "CommitmentDiscountQuantity",
     "CommitmentDiscountStatus",
     "CommitmentDiscountType",
+    "CommitmentDiscountUnit",
     "ConsumedQuantity",
     "ConsumedUnit",
     "ContractedCost",
@@ -215,6 +230,10 @@ COLUMNS = (
     "ListCost",
     "ListUnitPrice",
     "PricingCategory",
+    "PricingCurrency",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyEffectiveCost",
+    "PricingCurrencyListUnitPrice",
     "PricingQuantity",
     "PricingUnit",
     "ProviderName",
@@ -229,17 +248,36 @@ COLUMNS = (
     "ServiceSubcategory",
     "SkuId",
     "SkuMeter",
+    "SkuPriceDetails",
     "SkuPriceId",
     "SubAccountId",
     "SubAccountName",
+    "SubAccountType",
     "Tags",
     "x_SpotctlKind",
     "x_SpotctlSettled",
     "x_SpotctlUse",
 )
-"""The columns of FOCUS 1.2 in order. Commitment discounts, invoices and sub-accounts are unknown here, hence null."""
+"""All columns of FOCUS 1.2 in order. Commitments, reservations, invoices and sub-accounts are unknown, hence null."""
 
-COLUMNS_1_0 = tuple(
-    name for name in COLUMNS if name not in ("BillingAccountType", "InvoiceId", "ServiceSubcategory", "SkuMeter")
+_LATER = frozenset(
+    {
+        "BillingAccountType",
+        "CapacityReservationId",
+        "CapacityReservationStatus",
+        "CommitmentDiscountQuantity",
+        "CommitmentDiscountUnit",
+        "InvoiceId",
+        "PricingCurrency",
+        "PricingCurrencyContractedUnitPrice",
+        "PricingCurrencyEffectiveCost",
+        "PricingCurrencyListUnitPrice",
+        "ServiceSubcategory",
+        "SkuMeter",
+        "SkuPriceDetails",
+        "SubAccountType",
+    }
 )
+
+COLUMNS_1_0 = tuple(name for name in COLUMNS if name not in _LATER)
 """Without those that later versions introduced."""
