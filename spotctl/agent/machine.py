@@ -41,6 +41,7 @@ from spotctl.agent.link_server import LinkServer
 from spotctl.agent.output_times import EVERY_SECONDS, OutputTimes, times_file
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK
+from spotctl.agent.traffic import traffic
 
 INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
@@ -60,6 +61,7 @@ class AgentSettings:
     """What an agent is started with. `lease_until` is the provider's time, which the agent only repeats.
 
     `payload_folder` is where payloads run that name no folder; unset, in a folder of the machine's own.
+    `counts_traffic`: the machine's network interfaces are its own.
     """
 
     folder: Path
@@ -69,6 +71,7 @@ class AgentSettings:
     lease_seconds: float
     payload: Payload | None = None
     payload_folder: str = ""
+    counts_traffic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +251,14 @@ class MachineAgent:
 
     def _status(self) -> dict[str, Any]:
         name, cards = "" if self._payload is None else self._payload.name, self._cards.use()
+        moved = traffic() if self._settings.counts_traffic else None
         return {
             "work": name,
             "exit_code": self._exit_code,
             "lease_until": self._lease_until,
             "notices": len(self._notices),
             **({} if cards is None else {"cards": {"busy": cards.busy, "memory": cards.memory}}),
+            **({} if moved is None else {"traffic": {"received": moved.received, "sent": moved.sent}}),
         }
 
     def _printed(self, after: int) -> str:

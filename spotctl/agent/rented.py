@@ -216,7 +216,9 @@ class RentedMachine:
         payload = None if told["payload"] is None else Payload.from_json(told["payload"])
         machine, index = self._start.machine, self._start.index
         until = int(told["lease_until"])
-        return AgentSettings(self._folder, machine, index, until, seconds, payload, layout.JOB_FOLDER)
+        return AgentSettings(
+            self._folder, machine, index, until, seconds, payload, layout.JOB_FOLDER, counts_traffic=True
+        )
 
     def _make_links(self) -> None:
         """Creates links to the job's folder, our code and the Python that runs it."""

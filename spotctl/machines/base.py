@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from pricing_data.market import Market
 from spotctl.agent.card_use import CardUse
 from spotctl.agent.payload import Payload
+from spotctl.agent.traffic import Traffic
 from spotctl.errors import BadRequest
 from spotctl.machines.errors import NotFound
 
@@ -100,9 +101,9 @@ class MachineRequest:
 class Machine:
     """A machine as its provider lists it, paid from `started` to `ended`. `address` is how its peers reach it.
 
-    The last four are what its agent says (`spotctl.machines.link.with_status`), and a provider leaves them unset:
+    The last five are what its agent says (`spotctl.machines.link.with_status`), and a provider leaves them unset:
     when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal
-    that ended it; None: it has not ended), and how busy its graphics cards are.
+    that ended it; None: it has not ended), how busy its graphics cards are, and what it has received and sent.
     """
 
     id: str
@@ -118,6 +119,7 @@ class Machine:
     work: str = ""
     exit_code: int | None = None
     cards: CardUse | None = None
+    traffic: Traffic | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ class MachineStatus:
     """What an agent says about itself: the payload it was last given, how that ended, its lease, and its notices.
 
     `exit_code` is negative for the signal that ended the payload, and None until it has ended. `cards` is None where
-    nothing is known of graphics cards, as from an agent of an earlier version.
+    nothing is known of graphics cards, and `traffic` where the machine's interfaces are not its own; both from an agent
+    of an earlier version.
     """
 
     work: str
@@ -143,6 +146,7 @@ class MachineStatus:
     lease_until: int
     notices: int
     cards: CardUse | None = None
+    traffic: Traffic | None = None
 
 
 @dataclass(frozen=True, slots=True)

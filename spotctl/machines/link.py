@@ -28,6 +28,7 @@ from spotctl.agent.errors import (
 )
 from spotctl.agent.link_client import Address, LinkClient
 from spotctl.agent.payload import Payload
+from spotctl.agent.traffic import Traffic
 from spotctl.agent.wire import SECRET_BYTES
 from spotctl.errors import BadRequest
 from spotctl.machines.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
@@ -90,7 +91,9 @@ class AgentLink:
     def status(self) -> MachineStatus:
         answer = self._call("status")
         cards = CardUse(**answer["cards"]) if "cards" in answer else None
-        return MachineStatus(answer["work"], answer["exit_code"], answer["lease_until"], answer["notices"], cards)
+        moved = Traffic(**answer["traffic"]) if "traffic" in answer else None
+        work, code, until, notices = (answer[key] for key in ("work", "exit_code", "lease_until", "notices"))
+        return MachineStatus(work, code, until, notices, cards, moved)
 
     def notify(self, kind: str, until: int, source: str) -> None:
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
@@ -196,8 +199,8 @@ def with_status(
         return replace(machine, state=MachineState.STARTING)
     warned_until = min(evictions, default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING
-    heard = replace(machine, work=status.work, exit_code=status.exit_code, cards=status.cards)
-    return replace(heard, state=state, warned_until=warned_until)
+    heard = replace(machine, work=status.work, exit_code=status.exit_code)
+    return replace(heard, state=state, warned_until=warned_until, cards=status.cards, traffic=status.traffic)
 
 
 def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:

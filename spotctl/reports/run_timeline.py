@@ -83,6 +83,9 @@ class RunTimeline:
     same_work: SameWork = field(default_factory=SameWork)
     samples: int | None = None
     is_cut: bool = False
+    received: int | None = None
+    sent: int | None = None
+    """Bytes that its machines received and sent, as far as they have said so; None if none has."""
 
     @property
     def failed(self) -> bool:
@@ -113,6 +116,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTim
             stages.append(StageChange(row.at, row.event.stage))
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
+    counted = [held.traffic for held in state.machines.values() if held.traffic is not None]
     return RunTimeline(
         run=state.run,
         job=began.job,
@@ -131,6 +135,8 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTim
         expected=_expected(began, state.planned),
         same_work=same_work(state, state.at),
         samples=None if ended is None else ended.facts.get("samples"),
+        received=sum(one.received for one in counted) if counted else None,
+        sent=sum(one.sent for one in counted) if counted else None,
     )
 
 

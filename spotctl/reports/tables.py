@@ -28,6 +28,7 @@ from spotctl.reports.unit_cost import UnitTrend, trends_of
 _ALWAYS_SHOWN = 3
 _TOTAL = "total"
 _GAP = 2
+_GB = 10**9
 _FILE_WIDTH = 160
 
 
@@ -87,7 +88,7 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
     if report.runs and not report.is_replayed and not all(one.on_ray for one in report.runs):
-        notes.append("traffic: moves of checkpoints between regions; what else machines send is not measured")
+        notes.append(_traffic(report))
     if whole.work is not None and whole.usd_per_work is not None:
         notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
     elif on_ray := sorted({one.job for one in report.runs if one.on_ray}):
@@ -95,6 +96,17 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     elif whole.work is None and COLUMNS["work"] in columns:
         notes.append("clocks are not added up over different jobs, and commands have none")
     return notes
+
+
+def _traffic(report: Report) -> str:
+    """Which traffic is priced, and what the machines' interfaces counted in all."""
+    counted = [(one.sent, one.received or 0) for one in report.runs if one.sent is not None]
+    priced = "traffic: moves of checkpoints between regions"
+    if not counted:
+        return f"{priced}; what else machines send is not measured"
+    sent, received = (sum(column) / _GB for column in zip(*counted, strict=True))
+    runs = "" if len(counted) == len(report.runs) else f", counted in {len(counted)} of {len(report.runs)} runs"
+    return f"{priced} are priced; in all, machines sent {sent:,.1f} GB and received {received:,.1f} GB{runs}"
 
 
 def _trend(one: UnitTrend) -> str:

@@ -19,6 +19,9 @@ EVICTION = "eviction"
 _CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
 """How often at most, and from how many points on, a change of a machine's graphics cards is noted: the log is kept."""
 
+_TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
+"""How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a 50th of it."""
+
 _REASONS = {
     EndReason.RETURNED: "returned",
     EndReason.EVICTED: EVICTED,
@@ -44,6 +47,7 @@ def news(
         *_changed(state, known, now),
         *_warned(state, known, source),
         *_cards(state, known, now),
+        *_traffic(state, known, now),
         *(_missing(held, now) for held in missing),
     ]
 
@@ -97,6 +101,17 @@ def _cards(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Even
 
 def _differs(is_: int | None, was: int | None) -> bool:
     return is_ != was and (is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE)
+
+
+def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """Counts that have grown by a part of themselves: however much a machine sends, it adds few rows to the log."""
+    for machine in known:
+        held, is_ = state.machines[machine.id], machine.traffic
+        if is_ is None or now - held.traffic_at < _TRAFFIC_EVERY:
+            continue
+        before = 0 if held.traffic is None else held.traffic.received + held.traffic.sent
+        if is_.received + is_.sent - before >= max(_TRAFFIC_LEAST, before // _TRAFFIC_SHARE):
+            yield ev.TrafficCounted(machine.id, is_.received, is_.sent)
 
 
 def _found(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:

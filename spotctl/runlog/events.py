@@ -227,6 +227,15 @@ class CardsUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficCounted:
+    """Bytes that a machine has received and sent since it started."""
+
+    id: str
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
 class MachineEnded:
     """A machine is gone: since when, and why."""
 
@@ -407,6 +416,7 @@ Event = (
     | MachineRan
     | MachineWarned
     | CardsUsed
+    | TrafficCounted
     | MachineEnded
     | MachineListedAgain
     | Sent

@@ -184,6 +184,10 @@ def _cards(state: RunState, event: ev.CardsUsed, at: int) -> RunState:
     return _machines(state, (event.id,), lambda held: _changed(held, cards=event, cards_at=at))
 
 
+def _counted(state: RunState, event: ev.TrafficCounted, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: _changed(held, traffic=event, traffic_at=at))
+
+
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
     state = _machines(state, (event.id,), lambda held: _changed(held, ended=event.at, end_reason=event.reason))
@@ -292,6 +296,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineRan: _ran,
     ev.MachineWarned: _warned,
     ev.CardsUsed: _cards,
+    ev.TrafficCounted: _counted,
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: _listed_again,
     ev.Sent: _sent,

@@ -51,7 +51,7 @@ class Held:
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
     as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
     apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
-    graphics cards are.
+    graphics cards are, and `traffic`, noted at `traffic_at`, what it has received and sent.
     """
 
     id: str
@@ -66,6 +66,8 @@ class Held:
     leaves_at: int | None = None
     cards: ev.CardsUsed | None = None
     cards_at: int = 0
+    traffic: ev.TrafficCounted | None = None
+    traffic_at: int = 0
     ended: int | None = None
     end_reason: str = ""
 

@@ -22,12 +22,14 @@ PATIENCE_SECONDS = 60.0
 
 _MAIN = """
 import json, os, socket, sys
+from dataclasses import replace
 from pathlib import Path
 from spotctl.agent.machine import AgentSettings, MachineAgent
 from spotctl.agent.payload import Payload
 given = json.loads(sys.argv[1])
 payload = None if given["payload"] is None else Payload.from_json(given["payload"])
 settings = AgentSettings(Path(given["folder"]), "m-0", 7, given["until"], given["seconds"], payload)
+settings = replace(settings, counts_traffic=given["counts_traffic"])
 agent = MachineAgent(settings, socket.socket(fileno=int(sys.argv[2])), bytes.fromhex(sys.stdin.readline()))
 sys.exit(agent.run(lambda: (sys.stdout.write("up\\n"), sys.stdout.flush())))
 """
@@ -44,6 +46,7 @@ class Agent:
     root: Path
     payload: Payload | None = None
     seconds: float = 1000.0
+    counts_traffic: bool = False
     process: subprocess.Popen[str] = field(init=False)
     port: int = field(init=False)
 
@@ -54,6 +57,7 @@ class Agent:
         self.port = listener.getsockname()[1]
         payload = None if self.payload is None else self.payload.to_json()
         given = {"folder": str(self.folder), "until": 1, "seconds": self.seconds, "payload": payload}
+        given["counts_traffic"] = self.counts_traffic
         words = [sys.executable, "-E", "-S", "-c", _MAIN, json.dumps(given), str(listener.fileno())]
         self.process = subprocess.Popen(
             words,

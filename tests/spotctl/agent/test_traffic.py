@@ -1,0 +1,102 @@
+"""What machines have received and sent: from the kernel's counters, through an agent, to the log and the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import MINUTE, SECOND
+from spotctl.agent.traffic import COUNTERS, Traffic, traffic
+from spotctl.machines.base import Machine, MachineState
+from spotctl.reports.cost import Report
+from spotctl.reports.run_timeline import timeline_of
+from spotctl.reports.tables import plain_text
+from spotctl.run.observe import news
+from spotctl.runlog import event_json
+from spotctl.runlog import events as ev
+from spotctl.runlog.folding import fold
+from tests.spotctl.agent.agents import Agent
+from tests.spotctl.machines.test_link import to
+from tests.spotctl.reports.focus_validator import made_up
+from tests.spotctl.show.top.runs import WILD, at, granted, order, rows, run_events
+
+TABLE = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
+    lo: 9000       10    0    0    0     0          0         0     9000      10    0    0    0     0       0          0
+  ens5: 700        9    0    0    0     0          0         0       50       8    0    0    0     0       0          0
+  ens6:1000        9    0    0    0     0          0         0        5       8    0    0    0     0       0          0
+docker0: 640       9    0    0    0     0          0         0       70       8    0    0    0     0       0          0
+"""
+GB = 10**9
+
+
+def test_interfaces_to_the_outside_are_added_up(tmp_path: Path) -> None:
+    counters = tmp_path / "dev"
+    counters.write_text(TABLE)
+    assert traffic(counters) == Traffic(1700, 55)
+
+
+@pytest.mark.parametrize("content", [None, "eth0: 1 2 3\n", "eth0: many\n"])
+def test_counters_that_cannot_be_read_are_no_error(tmp_path: Path, content: str | None) -> None:
+    counters = tmp_path / "dev"
+    if content is not None:
+        counters.write_text(content)
+    assert traffic(counters) is None
+
+
+@pytest.mark.skipif(not COUNTERS.exists(), reason="the kernel has no such counters")
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_agent_of_a_machine_of_its_own_says_its_traffic(tmp_path: Path, *, counts: bool) -> None:
+    agent = Agent(tmp_path, counts_traffic=counts)
+    try:
+        assert (to(agent).status().traffic is not None) is counts
+    finally:
+        agent.close()
+
+
+def test_the_log_gets_counts_that_have_grown_noticeably() -> None:
+    logged: list[tuple[float, ev.Event]] = [(0, order(1, WILD, 60_000_000, 1)), (0, granted(1, 0, "m"))]
+    logged.append((0, ev.MachineRan("m")))
+    machine = Machine("m", WILD, 60_000_000, MachineState.RUNNING, at(0), {})
+
+    def seen(seconds: int, moved: Traffic | None) -> list[ev.Event]:
+        found = news(fold(rows(logged)), [replace(machine, traffic=moved)], at(0) + seconds * SECOND, "fake")
+        logged.extend(
+            (seconds * SECOND / MINUTE, event_json.from_json(type(one).__name__, event_json.to_json(one)))
+            for one in found
+        )
+        return found
+
+    assert seen(1, None) == []
+    assert seen(2, Traffic(GB, GB)) == [ev.TrafficCounted("m", GB, GB)]
+    assert seen(61, Traffic(9 * GB, GB)) == [], "within a minute"
+    assert seen(62, Traffic(GB, GB + GB // 100)) == [], "a small part"
+    assert seen(63, Traffic(GB, 2 * GB)) == [ev.TrafficCounted("m", GB, 2 * GB)]
+    assert seen(200, None) == []
+
+
+def test_a_run_has_the_sum_of_its_machines() -> None:
+    before = timeline_of(rows(run_events()))
+    assert (before.received, before.sent) == (None, None)
+    counted = [
+        (9.0, ev.TrafficCounted("r", 5, 1)),
+        (9.5, ev.TrafficCounted("e", 7, 2)),
+        (10.0, ev.TrafficCounted("r", 9, 3)),
+    ]
+    after = timeline_of(rows([*run_events(), *counted]))
+    assert (after.received, after.sent) == (16, 5)
+
+
+def test_a_report_says_what_was_counted() -> None:
+    report = made_up()
+    assert "what else machines send is not measured" in flat(report)
+    first, *rest = report.runs
+    counted = replace(report, runs=(replace(first, sent=1_200_000_000, received=30 * GB), *rest))
+    told = f"machines sent 1.2 GB and received 30.0 GB, counted in 1 of {len(report.runs)} runs"
+    assert told in flat(counted)
+
+
+def flat(report: Report) -> str:
+    return " ".join(plain_text(report).split())
