@@ -99,13 +99,13 @@ def _running(state: RunState, listed: Mapping[str, Machine], shape: GangShape, n
     if any(state.leaves_at(state.machines[one]) is not None for one in attempt.machines):
         # Its replacement may be among the others.
         return GangStep(run=waiting, failed=failed, done=done)
-    joining, surplus = _beside(state, attempt.machines, shape)
+    joining, surplus = _outside(state, attempt.machines, shape)
     if all(code is None for code in codes.values()) and (why := _grows(state, joining, listed, shape, now)):
         return GangStep(stop=why)
     return GangStep(run=waiting, failed=failed, done=done, idle=surplus)
 
 
-def _beside(state: RunState, members: Sequence[str], shape: GangShape) -> tuple[list[Held], tuple[str, ...]]:
+def _outside(state: RunState, members: Sequence[str], shape: GangShape) -> tuple[list[Held], tuple[str, ...]]:
     """Machines outside of the gang: those that may join it, and the others, which are of no use."""
     others = [held for held in _nodes(state) if held.id not in members]
     market = _market(state, state.machines[members[0]])
