@@ -100,7 +100,7 @@ def realized(
     """The plan's decision object in what really followed, and what that shows of evictions that no price explains."""
     at = planned.at
     luck = np.random.default_rng(at % 2**31).normal(size=2).tolist()
-    job = with_luck(forecast_job(planned), *luck)
+    job = with_luck(replace(forecast_job(planned), decider=lambda start: planned.decider.later(start - at)), *luck)
     end = min(future[offer.market].last for offer in job.offers)
     histories = {offer.market: future[offer.market].window(at, end) for offer in job.offers}
     lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +12,18 @@ from bench.harness import Row, seconds, shown, table
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
-from pricing_data.units import DAY, HOUR, SECOND, parse_time
+from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, SECOND, parse_time
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Objective, Range, Within
+from spotctl.planning.errors import OverBudget
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 
 OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
-MOST_SECONDS, MOST_FORECAST_SECONDS = 0.3, 2.0
+MOST_SECONDS, MOST_FORECAST_SECONDS, MOST_REFUSAL_SECONDS = 0.3, 2.0, 4.0
 # AWS repeats prices once a day and changes them about as often.
 _EVENTS, _DAYS = 40, 30
 _START = parse_time("2026-01-01")
@@ -89,7 +91,17 @@ def run() -> str:
         _limited("whole plan, objective max-throughput", seconds(partial(planned, objective=Objective.MAX_THROUGHPUT))),
         *(
             _forecast_row(what, one, PlanningInputs(snapshot))
-            for what, one in (("a mixture", mixed()), ("40 hours in 4 regions", roaming()))
+            for what, one in (
+                ("a mixture", mixed()),
+                ("a mixture of 100,000 clocks", mixed(100_000, hours=250)),
+                ("100,000 clocks", long()),
+                ("40 hours in 4 regions", roaming()),
+            )
+        ),
+        _limited(
+            "whole plan of 100,000 clocks for $5, refused",
+            seconds(partial(refused, long(5 * NANOS_PER_DOLLAR), PlanningInputs(snapshot)), runs=3),
+            MOST_REFUSAL_SECONDS,
         ),
     ]
     return table(
@@ -101,12 +113,30 @@ def run() -> str:
     )
 
 
-def mixed() -> Job:
+def mixed(clocks: int = 2000, hours: int = 5) -> Job:
     """A job whose deadline asks for machines of two types."""
+    spec = replace(_training(clocks), objective=Objective.MIN_COST_SLO)
+    return Job(spec, _START + _DAYS * DAY + hours * HOUR)
+
+
+def long(budget: int | None = None) -> Job:
+    """A job of days, without a deadline."""
+    return Job(replace(_training(100_000), budget=budget))
+
+
+def _training(clocks: int) -> JobSpec:
     resources = Resources(("aws",), Range(1, 8), Reliable(1), types=("f0.s0", "f0.s1"), regions=(_region(0),))
-    program, speeds = Training("mf", Stop(clocks=2000)), {"f0.s0": 48.0, "f0.s1": 100.0}
-    spec = JobSpec("bench", program, resources, Path(), throughputs=speeds, objective=Objective.MIN_COST_SLO)
-    return Job(spec, _START + _DAYS * DAY + 5 * HOUR)
+    speeds = {"f0.s0": 48.0, "f0.s1": 100.0}
+    return JobSpec("bench", Training("mf", Stop(clocks=clocks)), resources, Path(), throughputs=speeds)
+
+
+def refused(one: Job, inputs: PlanningInputs) -> None:
+    """Plans a job that no machines do within its budget."""
+    try:
+        plan([one], inputs)
+    except OverBudget:
+        return
+    raise AssertionError("the job was to be refused")
 
 
 def roaming() -> Job:

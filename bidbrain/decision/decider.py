@@ -44,9 +44,10 @@ class Decider:
     """A strategy within a job's limits, itself a strategy: decisions depend only on the situation.
 
     `deadline` is None if the job has none, or if its length is unknown. `worth` is the value of slack; without it a
-    deadline only has its safety net. `look` is the longest time to the next decision while slack runs out. `speed` is
-    the part of the machines' speed that checkpoints leave. A gang with `roaming` may move between regions.
-    `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars per hour.
+    deadline only has its safety net. `look` is the longest time to the next decision while slack runs out, or on-demand
+    machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
+    between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
+    per hour.
     """
 
     offers: tuple[Offer, ...]
@@ -315,7 +316,7 @@ class Decider:
         room = self.most_nu - sum(holding.nu for holding in situation.holdings)
         machines = min(floor(room / offer.nu + _ROUNDING), self.baseline.machines)
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
-        return Decision(rents, situation.now + LOOK_AGAIN, why)
+        return Decision(rents, situation.now + self.look, why)
 
     def _cheaper(self, situation: Situation, room: Room, needed: int) -> Rent | None:
         """The purchase that the budget covers and that does most: fewer machines, another market, a lower bid."""

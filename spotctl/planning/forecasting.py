@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from bidbrain.decision.mixing import Aim
 from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.seldom import Seldom
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
 from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.replay.market import Capacity
-from bidbrain.strategies.base import Offer
+from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -31,6 +32,8 @@ UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
 
 # How many decisions are played; those of a mixture, and those among many zones, take longer.
 _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
+# A job of more than eight hours looks about this many times while nothing happens, and more often near its deadline.
+_LOOKS, _LEAST_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
 # A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
 _PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
@@ -65,7 +68,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     """A plan's job as the forecast plays it."""
     decider, timed = plan.decider, plan.work.assumed or plan.work.longest < inf
     return ForecastJob(
-        decider=lambda start: decider.later(start - plan.at),
+        decider=deciders(plan, plan.at),
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
@@ -87,6 +90,20 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         most_decisions=_most_decisions(plan),
         most_nodes=decider.limits.most if decider.limits.together else 0,
     )
+
+
+def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
+    """A plan's decision object for a start at a moment, instead of `at`; that of a long job looks less often."""
+    decider, pause = plan.decider, round(plan.estimate.hours * HOUR) // _LOOKS
+    if pause <= _LEAST_PAUSE:
+        return lambda start: decider.later(start - at)
+    # The longer a job with a deadline looks away, the more slack it keeps.
+    look = pause if decider.deadline is None else min(max(pause // 4, decider.look), _LONGEST_LOOK)
+
+    def later(start: int) -> Strategy:
+        return replace(decider.later(start - at), strategy=Seldom(decider.strategy, pause), look=look)
+
+    return later
 
 
 def _moving(plan: JobPlan) -> Callable[[Market, Market], float]:

@@ -11,7 +11,7 @@ from bidbrain.billing import End
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast
 from pricing_data.units import HOUR
-from spotctl.planning.forecasting import forecast_job
+from spotctl.planning.forecasting import deciders, forecast_job
 
 if TYPE_CHECKING:
     from pricing_data.market import Market
@@ -56,7 +56,7 @@ class PlayedRest:
             longest = job.overheads.startup + round((job.longest - job.overheads.startup) * self.share)
         return replace(
             job,
-            decider=lambda start: plan.decider.later(start - self.now),
+            decider=deciders(plan, self.now),
             work=self.work,
             longest=longest,
             times=replace(job.times, order=0),
