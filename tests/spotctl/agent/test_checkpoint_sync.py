@@ -20,9 +20,11 @@ from spotctl.agent.task import CheckpointPolicy, NodeTask
 class Program:
     """One start of a program on a machine of its own, and the copying of its checkpoints."""
 
-    def __init__(self, root: Path, life: int, rank: int = 0, every: float | None = None) -> None:
+    def __init__(
+        self, root: Path, life: int, rank: int = 0, every: float | None = None, *, of_first: bool = False
+    ) -> None:
         self.folder, self.plan = root / f"machine-{life}-{rank}", root / f"plan-{life}-{rank}.json"
-        policy = CheckpointPolicy(str(root / "storage"), every, 800.0, 1.0, 3600.0)
+        policy = CheckpointPolicy(str(root / "storage"), every, 800.0, 1.0, 3600.0, of_first)
         self.sync = CheckpointSync(policy, NodeTask(f"run.{life}", rank), self.folder, self.plan, self.write_seconds)
         self.seconds: float | None = None
         self.restored = self.sync.restore()
@@ -70,6 +72,17 @@ def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_
     found = StoredCheckpoints(str(tmp_path / "storage"), 0).latest()
     assert found is not None
     assert (found.by, found.size) == ("run.2", 4)
+
+
+def test_where_the_number_of_nodes_changes_all_get_the_checkpoint_of_the_first(tmp_path: Path) -> None:
+    first, second = (Program(tmp_path, 1, rank, of_first=True) for rank in (0, 1))
+    first.save("one")
+    second.save("of two nodes")
+    assert (first.sync.last(), second.sync.last()) == (True, False)
+    alone = Program(tmp_path, 2, of_first=True)
+    alone.save("two")
+    assert alone.sync.last()
+    assert Program(tmp_path, 3, 1, of_first=True).files() == {"state": "two"}
 
 
 def test_files_being_written_are_left_out_and_a_changing_folder_is_copied_when_overdue(tmp_path: Path) -> None:
