@@ -49,8 +49,8 @@ PEER_SECONDS = 5.0
 LONGEST_INTERVAL = HOUR
 """A checkpoint is written at least this often, unless the job says how often."""
 
-RESTART_SECONDS = 10.0
-"""In which a program starts again, besides its checkpoint."""
+RESTART_SECONDS = 60.0
+"""In which a program is assumed to start again, besides its checkpoint."""
 
 INCOMPLETE_SECONDS, INCOMPLETE = 3.0, 5 * MINUTE
 """How long an incomplete gang waits for its last nodes: at least these seconds, and this long in market time."""

@@ -120,14 +120,14 @@ def _market(state: RunState, held: Held) -> Market:
 def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape, now: int) -> str:
     """Why a running gang starts again with more machines; empty if it does not.
 
-    It does after a checkpoint, when even a program that saves only then loses nothing. Without one, it does once the
-    new machines have waited for as much machine time as the restart costs those at work: by then waiting costs as much
-    as growing, and machines that are soon evicted again are mostly gone. No attempt is shorter than a restart.
+    It does after a checkpoint: the program is known to be at work, and loses nothing even if it saves only then.
+    Without one, it does once the new machines have waited for as much machine time as the restart costs those at work:
+    by then waiting costs as much as growing, and machines that are soon evicted again are mostly gone.
     """
     work = state.work
     assert work.attempt is not None
     ready = _ready(joining, listed, shape)
-    if not ready or now - work.since < shape.restart or _others_come(state, ready, joining, shape, now):
+    if not ready or _others_come(state, ready, joining, shape, now):
         return ""
     before, more = len(work.attempt.machines), len(ready)
     there = max(_since(state, ready), work.since)
