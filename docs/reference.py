@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,22 +82,28 @@ def _keys(section: Mapping[str, Any]) -> Iterator[str]:
 
 
 JSON_COMMANDS = (
+    "init first.yaml",
     "plan examples/quickstart.yaml --explain",
     "launch examples/pytorch/job.yaml --dry-run",
     "launch job.yaml --yes",
     "status",
     "top greeting",
     "logs greeting",
+    "exec napping -- true",
+    "ssh napping",
+    "stop napping",
     "down greeting",
     "gc",
     "report cost",
     "log check",
+    "log repair",
     "nightly ls",
     "doctor",
     "prices sources",
     "prices ls local/sim-east/*/c4.*",
     "prices show local/sim-east/sim-east-b/c4.2xlarge",
     "prices stats local/sim-east/*/c4.*",
+    "prices plot local/sim-east/*/c4.2xlarge --last 7d --out prices.svg",
     "prices gaps",
     "prices best --vcpus 8",
     "prices egress aws/us-east-1 gcp/us-central1 --gb 500",
@@ -106,6 +113,14 @@ JSON_COMMANDS = (
     "beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001",
     "beta calibrate local/sim-east/sim-east-b/c4.2xlarge",
     "train mf --engine sim --nodes 1+3 --clocks 3",
+    "gavel solve problem.json --policy min-cost",
+    "gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json --cluster v100=1,k80=2"
+    " --policy max-min-fairness",
+    "parallel profile mlp --microbatch 8,16",
+    "parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64",
+    "parallel simulate plan.json --batches 2",
+    "parallel train mlp --engine sim --batches 3",
+    "parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048 --devices 32",
 )
 """Commands of a clone without any account, in this order. What they print with `--json` is listed."""
 
@@ -117,8 +132,21 @@ hours: 1h
 resources: {clouds: [local], types: [c4.2xlarge]}
 """
 
+NAPPING = JOB.replace("greeting", "napping").replace("echo hello", "sleep 600")
+"""A job that runs while other commands ask about it."""
+
+FILES = {
+    "job.yaml": JOB,
+    "napping.yaml": NAPPING,
+    "problem.json": json.dumps(
+        {"workers": {"v100": 8}, "prices": {"v100": 2.48}, "jobs": [{"id": "a", "throughputs": {"v100": 40}}]}
+    ),
+    "throughputs.json": json.dumps({name: {"('ResNet-50', 1)": {"null": 10.0}} for name in ("v100", "k80")}),
+}
+"""What these commands read."""
+
 ROOT = Path(__file__).parents[1]
-_HERE = ("job.yaml", "prices.csv")
+_HERE = (*FILES, "first.yaml", "prices.csv", "prices.svg", "profile.json", "plan.json")
 """Files that these commands read or write."""
 
 
@@ -127,18 +155,18 @@ def json_output() -> Iterator[str]:
     yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone. They"
     yield f"launch this `job.yaml`:\n\n```yaml\n{JOB}```\n"
     yield "Lists that are empty there list no keys. `null` means: not known.\n"
+    missing = ", ".join(f"`{name}`" for name in _names_of_commands() if name not in map(_heading, JSON_COMMANDS))
+    yield f"Without a table, mostly because they need an account, data or a timer: {missing}."
+    yield "`resume` prints what `launch` prints, and `try` adds `left`, a list of what the cloud still lists, with `kind` and `id`.\n"
     with tempfile.TemporaryDirectory() as home:
-        Path(home, "job.yaml").write_text(JOB, encoding="utf-8")
+        for name, text in FILES.items():
+            Path(home, name).write_text(text, encoding="utf-8")
         for command in JSON_COMMANDS:
-            words = [str(Path(home, word)) if word in _HERE else word for word in shlex.split(command)]
-            printed = subprocess.run(
-                [sys.executable, "-m", "spotctl", *words, "--json"],
-                cwd=ROOT,
-                env={**os.environ, "SPOTCTL_HOME": home, "PYTHONPATH": str(ROOT)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            if command.startswith("exec "):
+                _begin_nap(home)
+            printed = _run(command, home)
+            if command.startswith("parallel p"):  # the next command reads it
+                Path(home, f"{command.split()[1]}.json").write_text(printed.stdout, encoding="utf-8")
             yield f"\n## spotctl {_heading(command)}\n\n`spotctl {command} --json`\n"
             yield "| key | type |\n| --- | --- |"
             found: dict[str, set[str]] = {}
@@ -146,10 +174,52 @@ def json_output() -> Iterator[str]:
             yield from (f"| `{key}` | {' or '.join(sorted(types))} |" for key, types in found.items())
 
 
+def _run(command: str, home: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command with `--json` in a clone with this home."""
+    before, dashes, after = command.partition(" -- ")
+    words = [str(Path(home, word)) if word in _HERE else word for word in shlex.split(before)]
+    return subprocess.run(
+        [sys.executable, "-m", "spotctl", *words, "--json", *dashes.split(), *after.split()],
+        cwd=ROOT,
+        env=_environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _begin_nap(home: str) -> None:
+    """Launches the job that sleeps, and waits until its machine runs commands. `stop napping` ends the launch."""
+    with Path(home, "launch.txt").open("wb") as said:
+        launched = subprocess.Popen(
+            [sys.executable, "-m", "spotctl", "launch", str(Path(home, "napping.yaml")), "--yes"],
+            env=_environment(home),
+            stdout=said,
+            stderr=said,
+        )
+    while _run("exec napping -- true", home).returncode:
+        if launched.poll() is not None:
+            raise SystemExit(
+                f"spotctl launch napping.yaml ended: {Path(home, 'launch.txt').read_text(encoding='utf-8')}"
+            )
+        time.sleep(1)
+
+
+def _environment(home: str) -> dict[str, str]:
+    return {**os.environ, "SPOTCTL_HOME": home, "PYTHONPATH": str(ROOT)}
+
+
+def _names_of_commands() -> Iterator[str]:
+    """`prices fetch` for the command of that name, of all commands."""
+    yield from (
+        line.removeprefix("\n## spotctl ").partition("\n")[0] for line in commands() if line.startswith("\n## ")
+    )
+
+
 def _heading(command: str) -> str:
     """The command's words before its arguments; the dry run of a launch has its own."""
     words = command.split()
-    nested = words[0] in ("prices", "report", "log", "nightly", "beta")
+    nested = words[0] in ("prices", "report", "log", "nightly", "beta", "gavel", "parallel")
     return " ".join(words[: 2 if nested else 1] + [word for word in words if word == "--dry-run"])
 
 

@@ -1,5 +1,7 @@
 """A classifier with Lightning: `SpotCallback` carries it through evictions, and `ResumableLoader` to the very batch."""
 
+import logging
+
 import lightning.pytorch as pl
 import torch
 from torch import nn
@@ -19,10 +21,15 @@ class Spirals(pl.LightningModule):
         points, labels = batch
         return nn.functional.cross_entropy(self.net(points), labels)
 
+    def on_train_epoch_end(self):
+        if (self.current_epoch + 1) % 10 == 0:
+            print(f"epoch {self.current_epoch + 1} done, step {self.global_step}", flush=True)
+
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # the logs show what the script prints
 torch.manual_seed(1)
 labels = torch.arange(1500) % 2
 radius = torch.rand(1500)
@@ -31,7 +38,12 @@ points = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
 
 spot, model = SpotCallback(), Spirals()
 trainer = pl.Trainer(
-    max_epochs=100, callbacks=[spot], logger=False, enable_checkpointing=False, enable_progress_bar=False
+    max_epochs=100,
+    callbacks=[spot],
+    logger=False,
+    enable_checkpointing=False,  # SpotCallback saves
+    enable_model_summary=False,
+    enable_progress_bar=False,
 )
 loader = ResumableLoader(TensorDataset(points, labels), batch_size=50, shuffle=True)
 trainer.fit(model, loader, ckpt_path=spot.newest())

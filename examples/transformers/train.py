@@ -3,6 +3,7 @@
 import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers.utils import logging
 
 from spotctl.integrations.transformers import SpotCallback
 
@@ -23,6 +24,8 @@ class Counting(Dataset):
         return {"input_ids": self.rows[row], "labels": self.rows[row]}
 
 
+logging.set_verbosity_error()  # the logs show what the script prints, and no progress bar for each save
+logging.disable_progress_bar()
 torch.manual_seed(1)
 data = Counting()
 config = GPT2Config(

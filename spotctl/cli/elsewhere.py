@@ -69,9 +69,19 @@ def client_of(session: Session, job: str) -> RunnerClient | None:
 
 def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit code."""
+    from spotctl.remote_runner.errors import RunnerLost
+
     client = client_of(session, job)
-    if client is not None:
-        raise typer.Exit(client.call(words, terminal=terminal))
+    if client is None:
+        return
+    try:
+        code = client.call(words, terminal=terminal)
+    except RunnerLost:
+        # What follows a run loses its connection when the run ends, because the runner's machine is returned.
+        if words[0] not in ("logs", "top") or client_of(session, job) is not None:
+            raise
+        code = 0
+    raise typer.Exit(code)
 
 
 def stopped(session: Session, job: str) -> Ending | None:

@@ -78,7 +78,7 @@ class SpotCallback(Callback):  # type: ignore[misc]
         if trainer.is_global_zero:
             hidden = self._published.hidden(name)
         hidden = trainer.strategy.broadcast(hidden if trainer.is_global_zero else None)
-        trainer.save_checkpoint(hidden)
+        trainer.save_checkpoint(hidden, weights_only=False)  # said, or Lightning remarks on it at each save
         if trainer.is_global_zero:
             self._published.publish(name)
         least(0)  # a process that ends may take the others with it

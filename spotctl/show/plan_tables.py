@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, counted, format_time, format_usd, to_datetime, to_usd, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
@@ -340,7 +340,7 @@ def _rejected_line(market: Market, why: str) -> Text:
 
 
 def _more(count: int) -> list[Text]:
-    return [Text(f"and {count:,} more markets (--explain and --json list more)")] if count else []
+    return [Text(f"and {counted(count, 'more market')} (--explain and --json list more)")] if count else []
 
 
 def _moment(micros: int) -> str:

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import format_usd, to_usd, usd_text
+from pricing_data.units import counted, format_usd, to_usd, usd_text
 from spotctl.planning.roaming import declared_gb
 from spotctl.show.terminal import market_name
 
@@ -55,7 +55,7 @@ def zones_view(plan: JobPlan) -> Group:
         )
     more = len(plan.outlooks) - _NAMED
     cheapest = min(one.on_demand_usd for one in plan.outlooks)
-    remarks = [Text(f"and {more} more markets (--json lists all)")] if more > 0 else []
+    remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: {usd_text(cheapest)} to the end at the least"))
     remarks.append(Text("a job that runs moves when that saves at least half of what the move and its start cost"))
     return Group(table, *remarks)

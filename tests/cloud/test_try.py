@@ -1,4 +1,4 @@
-"""`spotctl try` on simulated clouds: one command on the smallest machine, and nothing left."""
+"""First steps on simulated clouds: `spotctl try`, which leaves nothing, and the job of the tutorial's cloud part."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.files.job.reader import load
+from tests.cloud import tutorial
 from tests.cloud.clouds import sampled, simulated
 from tests.cloud.laptop import Laptop
 
@@ -29,3 +31,12 @@ def test_a_first_launch_ends_and_leaves_nothing(tmp_path: Path, name: str) -> No
         assert len(cloud.server.machines()) == 1
         assert cloud.server.resources() == ()
         assert f"spotctl works on {name}" in laptop.run("logs", f"try-{name}").stdout
+
+
+def test_the_walk_of_the_tutorial_changes_only_what_a_simulated_cloud_lacks(tmp_path: Path) -> None:
+    example = load(tutorial.ROOT / tutorial.JOB)
+    (tmp_path / "job.yaml").write_text(tutorial.job_for("s3://results", "runner"))
+    walked = load(tmp_path / "job.yaml")
+    assert (example.name, example.resources, example.budget) == (walked.name, walked.resources, walked.budget)
+    assert (example.identity, walked.identity) == ({"aws": "spotctl"}, {"aws": "runner"})
+    assert [words[0] for words in tutorial.commands()].count("launch") == 1
