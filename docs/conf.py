@@ -25,6 +25,7 @@ exclude_patterns = ["_build"]
 suppress_warnings = ["myst.header"]
 html_theme = "furo"
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 smartquotes = False  # they would turn --option into a dash
