@@ -71,6 +71,11 @@ class Decider:
         """The name of the strategy, or of what decides in its place."""
         return self.strategy.name if self.roaming is None else REGIONS
 
+    @property
+    def fallback(self) -> Rent:
+        """The on-demand machines that the job may turn to: the baseline, or as much of it as quotas hold."""
+        return self.limits.rentable(self.baseline)
+
     def decide(self, situation: Situation) -> Decision:
         """What to rent and return now. Buys nothing whose first lease costs more than what is left of the budget."""
         if self.limits.together:
@@ -83,8 +88,9 @@ class Decider:
         if self.deadline is not None and isfinite(situation.work_left):
             decider = self
             if self.roaming is not None:
-                decider = replace(self, baseline=self.roaming.last_resort(situation, self.baseline))
-            return self._within(decider._in_time(situation, self.deadline), situation)
+                decider = replace(self, baseline=self.roaming.last_resort(situation, self._gang(self.deadline)))
+            if decider.fallback.machines:
+                return self._within(decider._in_time(situation, self.deadline), situation)
         return self._within(self._unhurried(situation), situation)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
@@ -113,7 +119,7 @@ class Decider:
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
         wanted = self.strategy.decide(situation)
-        if not situation.offers and not situation.holdings and not wanted.actions:
+        if not situation.offers and not situation.holdings and not wanted.actions and self.fallback.machines:
             return self._on_demand(situation, "no spot market is available: on demand until one is")
         if self.limits.together and not wanted.actions and (short := self._completing(situation)) is not None:
             return short
@@ -123,21 +129,34 @@ class Decider:
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
         """The decision of a job with a deadline: fill up on demand, or leave it to the strategy, or wait."""
-        full = self.baseline.machines * self.baseline.offer.nu
+        full = self.fallback.machines * self.fallback.offer.nu
         left = time_left(
             situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
         )
+        if self._is_too_late(left):
+            return self._as_fast_as_possible(situation, left)
         if left.must_leave_spot and (moved := self._leave_spot(situation, left)) is not None:
             return moved
         if left.pressed(self.look):
             return self._filled(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
-        if self.limits.together and (why := self._stays_on_demand(situation)):
-            return self._filled(situation, left, why)
-        if why := self._slack_is_scarce(situation, left):
+        why = self._stays_on_demand(situation) if self.limits.together else ""
+        if why := why or self._slack_is_scarce(situation, left):
             return self._filled(situation, left, why)
         return self._patient(situation, left)
+
+    def _is_too_late(self, left: TimeLeft) -> bool:
+        """Whether as many on-demand machines as quotas hold would be late, so that only more spot machines help."""
+        needed = self.overheads.startup if left.missing > _ROUNDING else 0
+        return self.fallback.machines < self.baseline.machines and left.slack < needed
+
+    def _as_fast_as_possible(self, situation: Situation, left: TimeLeft) -> Decision:
+        """Spot machines as the strategy wants them, and while there are none, those on demand."""
+        wanted = self._patient(situation, left)
+        spot = any(one.rent.bid is not None for one in situation.holdings)
+        rents = any(isinstance(one, Rent) for one in wanted.actions)
+        return wanted if spot or rents else self._filled(situation, left, PRESSED)
 
     def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
         """Where the gang is cheapest; it stays where it is if a move would lose its work."""
@@ -150,7 +169,9 @@ class Decider:
     def _gang(self, deadline: int) -> GangNow:
         # What a loss costs in time is part of each start.
         delay = self.overheads.startup + self.overheads.resize + self.overheads.eviction
-        return GangNow(self.limits.nodes, self.baseline.offer.nu, self.speed, deadline, delay, self.look)
+        nodes, limits = self.limits.nodes, self.limits.on_demand
+        closed = frozenset(market for market, most in limits.items() if most < nodes)
+        return GangNow(nodes, self.baseline, self.speed, deadline, delay, self.look, closed)
 
     def _running(self, situation: Situation) -> list[Holding]:
         """What does the work and stays: a gang runs only as a whole."""
@@ -167,8 +188,8 @@ class Decider:
         spell = situation.spell() or SpotSpell.begun(up=up)
         if spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
-        # The plan thinks in time on the baseline, as `worth` was told the length of the job.
-        time = situation.work_left / (self.baseline.machines * self.baseline.offer.nu * self.speed)
+        # The plan thinks in time on demand, as `worth` was told the length of the job.
+        time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
@@ -211,7 +232,7 @@ class Decider:
         """Everything on demand; None if that is impossible, or would itself cost the deadline."""
         spot = [one for one in situation.holdings if one.rent.bid is not None]
         kept = [one for one in situation.holdings if one.rent.bid is None]
-        offer, rate = self.baseline.offer, self.baseline.machines * self.baseline.offer.nu
+        offer, rate = self.baseline.offer, self.fallback.machines * self.baseline.offer.nu
         wanted = Rent(offer, ceil((rate - sum(one.nu for one in kept)) / offer.nu - _ROUNDING), None)
         if wanted.machines <= 0:
             return None
@@ -230,7 +251,7 @@ class Decider:
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
         offer, running = self.baseline.offer, self._running(situation)
-        missing = left.missing * self.baseline.machines * offer.nu
+        missing = left.missing * self.fallback.machines * offer.nu
         wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
         if self.limits.together and not running:
             back = tuple(Return(one.allocation) for one in situation.holdings)
@@ -271,7 +292,8 @@ class Decider:
         stay_until = fallback_end(record)
         if not fallback:
             why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
-            return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
+            falls = why and not situation.holdings and self.fallback.machines
+            return self._on_demand(situation, f"{why}: on demand") if falls else None
         if not record.resumes:
             return self._on_demand(situation, _NO_CHECKPOINT)
         if stay_until is not None and situation.now < stay_until:
@@ -314,7 +336,7 @@ class Decider:
         """As many of the baseline's machines as still fit."""
         offer = self.baseline.offer
         room = self.most_nu - sum(holding.nu for holding in situation.holdings)
-        machines = min(floor(room / offer.nu + _ROUNDING), self.baseline.machines)
+        machines = min(floor(room / offer.nu + _ROUNDING), self.fallback.machines)
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + self.look, why)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
 from bidbrain.strategies.base import Holding, Rent
+from pricing_data.market import Market
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +16,14 @@ class MachineLimits:
     """Fewest and most machines, the most spot machines of each type, and whether all must be in one market.
 
     Those of a gang are together. It is rented as a whole, with `most` machines, and goes on with `least` of them.
+    `on_demand` are the most on-demand machines in markets where quotas do not hold as many as the job may have.
     """
 
     least: int
     most: int
     by_type: Mapping[str, int]
     together: bool = False
+    on_demand: Mapping[Market, int] = field(default_factory=dict)
 
     @property
     def nodes(self) -> int:
@@ -31,6 +34,11 @@ class MachineLimits:
     def shrinks(self) -> bool:
         """Whether a gang goes on without some of its machines."""
         return self.together and self.least < self.most
+
+    def rentable(self, on_demand: Rent) -> Rent:
+        """The part of on-demand machines that quotas hold; none if the job cannot work with so few."""
+        machines = min(on_demand.machines, self.on_demand.get(on_demand.offer.market, on_demand.machines))
+        return replace(on_demand, machines=machines if machines >= self.least else 0)
 
 
 def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
@@ -45,7 +53,7 @@ class Room:
     """How many machines and dollars are still free while purchases are cut to fit.
 
     `committed_usd` is what one machine of a purchase can cost until it may be returned; `held` counts spot
-    machines by type.
+    machines by type, `on_demand` the others by market.
     """
 
     limits: MachineLimits
@@ -53,6 +61,7 @@ class Room:
     committed_usd: Callable[[Rent], float]
     machines: int = 0
     held: Counter[str] = field(default_factory=Counter)
+    on_demand: Counter[Market] = field(default_factory=Counter)
 
     def without(self, holdings: Iterable[Holding]) -> Room:
         """The room that is left next to holdings."""
@@ -62,14 +71,19 @@ class Room:
 
     def _count(self, rent: Rent, machines: int) -> None:
         self.machines += machines
-        if rent.bid is not None:
+        if rent.bid is None:
+            self.on_demand[rent.offer.market] += machines
+        else:
             self.held[rent.offer.market.instance_type] += machines
 
     def free(self, rent: Rent) -> int:
         """How many machines of a purchase fit."""
-        kind, limits = rent.offer.market.instance_type, self.limits
+        market, limits = rent.offer.market, self.limits
+        kind = market.instance_type
         in_number = limits.most - self.machines
-        if rent.bid is not None:
+        if rent.bid is None:
+            in_number = min(in_number, limits.on_demand.get(market, limits.most) - self.on_demand[market])
+        else:
             in_number = min(in_number, limits.by_type.get(kind, limits.most) - self.held[kind])
         if self.usd_left == inf:
             return max(in_number, 0)

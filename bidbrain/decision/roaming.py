@@ -29,15 +29,22 @@ LOOK_AROUND = 30 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class GangNow:
-    """A gang and its terms: `nu` is that of a machine of its baseline, and `speed` the part that checkpoints leave.
-    `delay` is what a start takes, and `look` the shortest time to the next decision."""
+    """A gang and its terms: `baseline` are the machines that measure its work, and `speed` is the part of theirs that
+    checkpoints leave. `delay` is what a start takes, and `look` the shortest time to the next decision. Quotas do not
+    hold it on demand in the markets `only_spot`."""
 
     nodes: int
-    nu: float
+    baseline: Rent
     speed: float
     deadline: int
     delay: int
     look: int
+    only_spot: frozenset[Market] = frozenset()
+
+    @property
+    def nu(self) -> float:
+        """Of each machine of the baseline."""
+        return self.baseline.offer.nu
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +108,9 @@ class Roaming:
         """What is expected of each market, by its number in the offers; the best first."""
         return self.strategy.outlooks(self.seen(situation, gang))
 
-    def last_resort(self, situation: Situation, planned: Rent) -> Rent:
+    def last_resort(self, situation: Situation, gang: GangNow) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""
+        planned = gang.baseline
         hours = situation.work_left / (planned.machines * planned.offer.nu) / HOUR
         columns = self._columns
         usd = columns.on_demand / NANOS_PER_DOLLAR * planned.machines * hours
@@ -110,6 +118,7 @@ class Roaming:
         if saved is not None and (home := self._zone(saved.market)) is not None:
             usd += self.usd_per_gb[home] * saved.gigabytes
         usd[np.abs(columns.nu - planned.offer.nu) >= _ALIKE] = inf
+        usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
         return planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
 
@@ -150,6 +159,7 @@ class Roaming:
             running=running,
             home=home,
             refused=frozenset(zone for zone, offer in enumerate(self.offers) if offer not in open_now),
+            only_spot=self._zones(gang.only_spot),
             names=columns.names,
         )
 
@@ -164,6 +174,9 @@ class Roaming:
                 ready = max(one.ready for one in holdings if one.rent.offer.market == market)
                 return Running(zone, spot, max(ready - now, 0) / HOUR)
         return None
+
+    def _zones(self, markets: frozenset[Market]) -> frozenset[int]:
+        return frozenset(zone for zone, offer in enumerate(self.offers) if offer.market in markets)
 
     def _zone(self, market: Market) -> int | None:
         return self._columns.zones.get(market)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+ON_DEMAND = "on-demand"
+
 NAMES = (
-    "on-demand",
+    ON_DEMAND,
     "standard+checkpoint",
     "standard+agileml",
     "tierml",

@@ -56,8 +56,8 @@ class RegionsSituation:
 
     `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
     left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
-    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. `names` are those of the
-    zones, for reasons.
+    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. Quotas do not hold it on
+    demand in the zones `only_spot`. `names` are those of the zones, for reasons.
     """
 
     now: float
@@ -75,6 +75,7 @@ class RegionsSituation:
     refused: frozenset[int] = frozenset()
     share: float = 1.0
     probe_hours: float = 1 / 60
+    only_spot: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
 
     @property
@@ -211,13 +212,14 @@ def _options(at: RegionsSituation, by: PlannedPlaces) -> list[Option]:
     if running is None and at.fits(1, steps=1):
         found.append(Option(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
     if running is None or running.spot:
+        on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
         found += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
     if at.fits(2) and at.fits(1, steps=1):
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
         found += _cheapest(spot, spot=True)
-    return found
+    return found or [Option(WAIT, None, False, inf)]
 
 
 def _cheapest(usd: Floats, *, spot: bool) -> list[Option]:

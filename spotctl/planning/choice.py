@@ -31,6 +31,7 @@ from spotctl.planning.fleet import FleetPlan, plan_fleet
 from spotctl.planning.forecasting import RATE_HOURS
 from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.mixing import MachineOption
+from spotctl.planning.on_demand_limits import check_on_demand
 from spotctl.planning.regimes import within_the_hour
 from spotctl.planning.rejected import rejections
 from spotctl.planning.roaming import roaming_of
@@ -46,7 +47,10 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
     fleet_plan = plan_fleet(allocated, option, inputs, columns)
-    roams = allocated.demand.roams
+    fleet = fleet_plan.fleet
+    fallback = fleet_plan.limits.rentable(fleet.baseline)
+    check_on_demand(allocated.job.spec, fallback, fleet, allocated.on_demand_quotas, inputs.snapshot.catalog)
+    roams = allocated.demand.roams and fallback.machines > 0
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud, roams=roams)
     made_from = strategy_inputs(
         fleet_plan.market_history, fleet_plan.fleet, _hours(allocated, fleet_plan), allocated.job.value_of_time_usd
@@ -55,7 +59,9 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     made = set_up("on-demand" if roams else named.name, made_from)
     named = replace(named, reason=f"{named.reason}; {made.note}") if made.note else named
     strategy = _mixed(allocated, option, fleet_plan, columns, made.strategy)
-    decider = _decider(allocated, fleet_plan, strategy, made_from.billing, inputs.snapshot.catalog.lists)
+    lists = inputs.snapshot.catalog.lists
+    roaming = _roaming(fleet_plan, lists) if roams else None
+    decider = _decider(allocated, fleet_plan, strategy, made_from.billing, roaming)
     situation = _situation(allocated, decider, fleet_plan, inputs.snapshot.at)
     decision = _decision(allocated, decider, situation)
     rents = _together(action for action in decision.actions if isinstance(action, Rent))
@@ -79,7 +85,8 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         _choice(fleet_plan.market_history, part, beta, usd_per_work(share))
         for part, beta, share in zip(parts, betas, found.first.shares, strict=False)
     )
-    usd, hours = on_demand(fleet_plan.fleet.baseline, under, todo)
+    instead = fallback if fallback.machines else fleet.baseline
+    usd, hours = on_demand(instead, under, todo)
     rejected = rejections(allocated, fleet_plan, under, choice, (inputs.snapshot, columns))
     return JobPlan(
         job=allocated.job,
@@ -93,7 +100,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         work_left=_work_left(allocated, decider),
         rates={offer.market.instance_type: allocated.rates[offer.market.instance_type] for offer in decider.offers},
         estimate=found,
-        on_demand=OnDemand(fleet_plan.fleet.baseline, usd, hours),
+        on_demand=OnDemand(instead, usd, hours),
         rejected=rejected,
         unnamed=max(allocated.fitting - len({rent.offer.market for rent in rents}) - len(rejected), 0),
         market_history=fleet_plan.market_history,
@@ -101,6 +108,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         checkpoints=kept if _is_kept(allocated) else None,
         mixture=mixture,
         quotas=allocated.quotas,
+        on_demand_quotas=allocated.on_demand_quotas,
         outlooks=decider.outlooks(situation),
     )
 
@@ -153,7 +161,9 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     """The job's budget or deadline that a plan is expected to violate, as an error."""
     budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
     # A job that can afford on-demand machines finishes on them in time.
-    on_demand_keeps = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
+    fallback = plan.decider.fallback
+    in_time = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
+    on_demand_keeps = in_time and fallback.machines > 0
     if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
         return None
     forecast = plan.forecast
@@ -168,14 +178,21 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     if forecast.deadline_met((deadline - plan.at) / HOUR) >= EVEN:
         return None
     hours = forecast.hours.quantile(EVEN)
+    cure = f"a budget of {usd_text(plan.on_demand.usd)} for on-demand machines"
+    if fallback.machines < plan.decider.baseline.machines:
+        cure = f"raise the quota of {fallback.offer.market.instance_type} on demand ('spotctl doctor' says how)"
     return NotInTime(
         f"{name}: expected to take {hours:.1f} hours, {hours - (deadline - plan.at) / HOUR:.1f} hours past"
-        f" the deadline; allow more time, or a budget of {usd_text(plan.on_demand.usd)} for on-demand machines"
+        f" the deadline; allow more time, or {cure}"
     )
 
 
 def _decider(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy, billing: BillingRule, lists: ListPrices
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    strategy: Strategy,
+    billing: BillingRule,
+    roaming: Roaming | None,
 ) -> Decider:
     fleet = fleet_plan.fleet
     deadline = None if allocated.demand.work.assumed else allocated.job.deadline
@@ -189,8 +206,8 @@ def _decider(
         deadline=deadline,
         strategy=strategy,
         billing=billing,
-        worth=None if deadline is None or allocated.demand.roams else _worth(allocated, fleet_plan),
-        roaming=_roaming(fleet_plan, lists) if deadline is not None and allocated.demand.roams else None,
+        worth=None if deadline is None or roaming is not None else _worth(allocated, fleet_plan),
+        roaming=None if deadline is None else roaming,
     )
 
 
@@ -199,12 +216,16 @@ def _roaming(fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
     return roaming_of(fleet_plan.fleet.offers, history.histories, history.hazards, history.at, lists)
 
 
-def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy:
-    """What slack is worth: from the length on demand, the cost of changing machines, and how cheap spot is now."""
-    fleet, baseline = fleet_plan.fleet, fleet_plan.fleet.baseline
-    work = max(round(_hours(allocated, fleet_plan) * HOUR), 1)
+def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy | None:
+    """What slack is worth, if there are on-demand machines: from the length on demand, the cost of changing machines,
+    and how cheap spot is now."""
+    fleet, fallback = fleet_plan.fleet, fleet_plan.limits.rentable(fleet_plan.fleet.baseline)
+    if not fallback.machines:
+        return None
+    rate = fallback.machines * fallback.offer.nu
+    work = max(round(_work(allocated, fleet.most_nu) / rate), 1)
     spot = min(fleet_plan.prices[offer.market] / offer.nu for offer in fleet.offers)
-    ratio = baseline.offer.on_demand / baseline.offer.nu / spot
+    ratio = fallback.offer.on_demand / fallback.offer.nu / spot
     return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
 
 
@@ -246,9 +267,9 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
         return decision
     unbound = decider.decide(replace(situation, usd_left=inf))
     each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
-    if not each and decider.deadline is not None:
+    if not each and decider.deadline is not None and decider.fallback.machines:
         # What it waits for is not certain; this is.
-        return replace(decision, actions=(decider.baseline,), reason=f"{decision.reason}; at the latest on demand")
+        return replace(decision, actions=(decider.fallback,), reason=f"{decision.reason}; at the latest on demand")
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
     raise OverBudget(

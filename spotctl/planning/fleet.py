@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.mixing import MachineOption, outside_mixture
 from spotctl.planning.offers import MarketSnapshot, in_zones
+from spotctl.planning.on_demand_limits import on_demand_limits
 from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import Demand, companions
 from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
@@ -69,10 +70,12 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
         {columns.kinds[j].type: share.caps[j] for j in kinds},
         together=demand.gang,
     )
+    reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
+    limits = replace(limits, on_demand=on_demand_limits(offers, reliable, allocated.on_demand_quotas, snapshot.catalog))
     fleet = RentableFleet(
         offers,
         _baseline(offers, most_nu, limits),
-        reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns),
+        reliable,
         most_nu,
         moving_overheads(inputs.overheads, offers, allocated.job.spec) if demand.roams else inputs.overheads,
     )
@@ -102,12 +105,16 @@ def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, Rate]) -> Off
 
 
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
-    """The cheapest on-demand machines that do the same work per hour, or the fastest ones where none do as much."""
+    """The cheapest on-demand machines that do the same work per hour, or the fastest ones where none do as much; if
+    possible, machines that quotas hold."""
     rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
-    enough = [one for one in rents if one.machines * one.offer.nu >= most_nu * (1 - _CLOSE)]
+    held = [(one, limits.rentable(one).machines * one.offer.nu) for one in rents]
+    if not any(nu for _, nu in held):
+        held = [(one, one.machines * one.offer.nu) for one in rents]
+    enough = [one for one, nu in held if nu >= most_nu * (1 - _CLOSE)]
     if enough:
         return min(enough, key=lambda one: one.offer.on_demand / one.offer.nu)
-    return max(rents, key=lambda one: (one.machines * one.offer.nu, -one.offer.on_demand))
+    return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
 
 
 def reliable_machines(

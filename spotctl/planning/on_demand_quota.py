@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
+from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
+from pricing_data.units import HOUR
 from spotctl.planning.errors import NotInTime
+from spotctl.planning.on_demand_limits import tightest
 from spotctl.planning.quota_use import Machines, left_of, used
-from spotctl.planning.request import ON_DEMAND
 from spotctl.planning.values import JobPlan
 from spotctl.quotas import Quota
 
@@ -19,18 +22,18 @@ def lacking(
 ) -> tuple[str, ...]:
     """Remarks on quotas that cannot hold all on-demand machines that the jobs may come to rent; `held` are those of
     running jobs. Raises NotInTime if a quota cannot even hold those without which the jobs do not run."""
-    certain, possible = _sum(map(_certain, plans)), _sum(map(_possible, plans))
-    remarks = list[str]()
+    certain, most = _sum(map(_certain, plans)), _sum(map(possible, plans))
+    remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
-    for quota in left_of(quotas, [*held, dict.fromkeys(possible, 0)], catalog):
-        names = ", ".join(plan.job.spec.name for plan in plans if used(quota, _possible(plan), catalog) > 0)
+    for quota in left_of(quotas, [*held, dict.fromkeys(most, 0)], catalog):
+        names = ", ".join(plan.job.spec.name for plan in plans if used(quota, possible(plan), catalog) > 0)
         if (needed := used(quota, certain, catalog)) > quota.amount:
             raise NotInTime(
                 f"{names}: the on-demand machines that it needs use {needed} {quota.unit} of quota {quota.name}, which"
                 f" has {quota.amount} left; raise it ('spotctl doctor' says how), or choose fewer or smaller machines,"
                 " or another region"
             )
-        if (needed := used(quota, possible, catalog)) > quota.amount:
+        if (needed := used(quota, most, catalog)) > quota.amount:
             remarks.append(
                 f"quota {quota.name} has {quota.amount} {quota.unit} left, and on-demand machines of {names} may need"
                 f" {needed}: raise it ('spotctl doctor' says how), or the job may end later than planned"
@@ -46,12 +49,42 @@ def _certain(plan: JobPlan) -> Counter[Market]:
     return found
 
 
-def _possible(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and those on demand with which the job begins, or to which a deadline may make it turn."""
+def possible(plan: JobPlan) -> Counter[Market]:
+    """The reliable machines, and those on demand with which the job begins, or to which it may turn."""
     begins = _sum([Counter({one.rent.offer.market: one.rent.machines}) for one in plan.choice if one.rent.bid is None])
-    rent, hurries = plan.decider.baseline, plan.decider.deadline is not None
-    fallback = Counter({rent.offer.market: rent.machines if hurries else 0})
+    rent = plan.decider.fallback
+    fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})
     return _reliable(plan) + (begins or fallback)
+
+
+def _may_turn(plan: JobPlan) -> bool:
+    """Whether a deadline, or spot that keeps failing a gang, may make the job turn to on-demand machines."""
+    return plan.decider.deadline is not None or plan.decider.limits.together
+
+
+def equal_parts(quotas: Iterable[Quota], jobs: int, clouds: Collection[str]) -> tuple[Quota, ...]:
+    """What the first of some jobs, which uses some clouds, may use of the quotas."""
+    return tuple(replace(one, amount=one.amount // jobs) for one in quotas if one.cloud in clouds)
+
+
+def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
+    """What it means for a job that quotas hold fewer on-demand machines than it would turn to."""
+    wanted, most = plan.decider.baseline, plan.decider.fallback.machines
+    if not _may_turn(plan) or most >= wanted.machines:
+        return
+    _, quota = tightest(plan.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
+    late = plan.decider.deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) > plan.decider.deadline
+    if not most:
+        means = "so it can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")
+    elif late:
+        means = "which would miss its deadline without spot"
+    else:
+        means = "so it turns to them earlier"
+    kind = wanted.offer.market.instance_type
+    yield (
+        f"{plan.job.spec.name}: quota {quota.name} has room for {most or 'too few'} of the {wanted.machines} on-demand"
+        f" {kind} to which it may turn, {means}; raise it ('spotctl doctor' says how)"
+    )
 
 
 def _reliable(plan: JobPlan) -> Counter[Market]:

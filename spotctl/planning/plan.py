@@ -21,6 +21,8 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.forecasting import clearly_over_budget
 from spotctl.planning.mixing import MachineOption, Prices, machine_options
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
+from spotctl.planning.on_demand_quota import equal_parts, possible
+from spotctl.planning.quota_use import left_of
 from spotctl.planning.roaming import may_roam
 from spotctl.planning.share import Demand, Share, divide
 from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs, QuotaShare
@@ -59,10 +61,13 @@ def plan(jobs: Sequence[Job], inputs: PlanningInputs) -> list[JobPlan]:
     columns = columns_of(wanted, inputs, usable)
     demand = [_demand(candidate, inputs, columns) for candidate in candidates]
     shares = divide(demand, columns.kinds, columns.usd_per_hour, columns.quotas)
-    return [
-        _first_that_fits(_allocated(candidate, one, share, _limiting(share, len(demand), columns)), inputs, columns)
-        for candidate, one, share in zip(candidates, demand, shares, strict=True)
-    ]
+    plans, left = list[JobPlan](), tuple(inputs.on_demand_quotas)
+    for candidate, one, share in zip(candidates, demand, shares, strict=True):
+        allocated = _allocated(candidate, one, share, _limiting(share, len(demand), columns))
+        parts = equal_parts(left, len(jobs) - len(plans), candidate.job.spec.resources.clouds)
+        plans.append(_first_that_fits(replace(allocated, on_demand_quotas=parts), inputs, columns))
+        left = left_of(left, [possible(plans[-1])], inputs.snapshot.catalog)
+    return plans
 
 
 def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> JobPlan:

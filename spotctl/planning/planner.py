@@ -18,7 +18,7 @@ from spotctl.files.parallel_files import profiles_of
 from spotctl.garbage import without_garbage_collection
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.on_demand_quota import lacking
-from spotctl.planning.quota_use import left_of, used
+from spotctl.planning.quota_use import Machines, left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
 from spotctl.planning.values import JobPlan
 from spotctl.quotas import Quota
@@ -59,6 +59,7 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
     learned = lessons(settings, library, specs, when.now)
     quotas, held = quotas_left(settings, data.catalog, when.now)
+    quotas += on_demand_left(settings, data.catalog, when.now)
     stated = _stated(settings, {cloud for spec in specs for cloud in spec.resources.clouds}, when.now)
     profiles = profiles_of(specs)
     request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas, profiles=profiles)
@@ -69,9 +70,17 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
 
 def _lacking(plans: Sequence[JobPlan], settings: Settings, catalog: Catalog, now: int) -> tuple[str, ...]:
     """What on-demand quotas do not hold of these plans, next to the machines of running jobs of this home."""
+    return lacking(plans, *_on_demand(settings, now), catalog)
+
+
+def on_demand_left(settings: Settings, catalog: Catalog, now: int) -> tuple[Quota, ...]:
+    """The known quotas of on-demand machines without what running jobs of this home hold."""
+    return left_of(*_on_demand(settings, now), catalog)
+
+
+def _on_demand(settings: Settings, now: int) -> tuple[Sequence[Quota], Sequence[Machines]]:
     quotas = account_quotas.known(settings, now, spot=False)
-    held = [state.on_demand_machines for state in unfinished_runs(settings).values()] if quotas else []
-    return lacking(plans, quotas, held, catalog)
+    return quotas, [one.on_demand_machines for one in unfinished_runs(settings).values()] if quotas else []
 
 
 def quotas_left(settings: Settings, catalog: Catalog, now: int) -> tuple[tuple[Quota, ...], tuple[str, ...]]:

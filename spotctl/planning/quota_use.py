@@ -51,6 +51,13 @@ def used(quota: Quota, machines: Machines, catalog: Catalog) -> int:
     )
 
 
+def most_machines(quota: Quota, market: Market, held: Machines, catalog: Catalog) -> int | None:
+    """How many machines of a market a quota holds next to others; None if they do not count against it."""
+    here = quota.within(market.region)
+    each = used(here, {market: 1}, catalog)
+    return max(here.amount - used(here, held, catalog), 0) // each if each else None
+
+
 def _stated(quotas: Iterable[Quota], held: Machines) -> list[Quota]:
     found: list[Quota] = []
     for quota in quotas:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from agileml.pipeline.profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
+from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
@@ -25,7 +26,6 @@ from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.quotas import Quota
 
-ON_DEMAND = "on-demand"
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
 
@@ -57,8 +57,8 @@ class PlanRequest:
     `at` is when they begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
     user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
     resolved when the job was launched: a run that is resumed in another time zone keeps them. `quotas` are what the
-    jobs may use of those of the settings. `place` is the cloud and region in which a running job has its machines.
-    `profiles` are those of models that are split over devices, by job name.
+    jobs may use of those of the settings, spot and on demand. `place` is the cloud and region in which a running job
+    has its machines. `profiles` are those of models that are split over devices, by job name.
     """
 
     specs: tuple[JobSpec, ...]
@@ -73,11 +73,12 @@ class PlanRequest:
 
 def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> list[JobPlan]:
     """A plan for each job, from what was known before `request.at`; `learned` is what earlier runs measured."""
+    spot = tuple(one for one in request.quotas if one.spot)
     known = PlanningInputs(
         MarketSnapshot.of(data.table, data.catalog, request.at),
         hazards(data.interruptions, request.at, evidence_of(learned)),
-        # Quotas are those of spot machines.
-        quotas=request.quotas if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
+        quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
+        on_demand_quotas=tuple(one for one in request.quotas if not one.spot),
     )
     jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
     return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learned))

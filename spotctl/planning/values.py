@@ -65,12 +65,13 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class PlanningInputs:
     """Everything a plan depends on: offers, eviction rates, throughputs that earlier runs measured (by job, then type),
-    and known quotas."""
+    and known quotas of spot and of on-demand machines."""
 
     snapshot: MarketSnapshot
     hazard_of: HazardOf = lambda _: None
     earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
     quotas: Sequence[Quota] = ()
+    on_demand_quotas: Sequence[Quota] = ()
     overheads: Overheads = OVERHEADS
 
 
@@ -99,7 +100,7 @@ class QuotaShare:
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatedJob:
     """A job with its share of Gavel's allocation, the number of matching markets, the rows of unusable ones, and its
-    part of each quota."""
+    part of each quota of spot and of on-demand machines."""
 
     job: Job
     demand: Demand
@@ -108,6 +109,7 @@ class AllocatedJob:
     fitting: int
     unusable: tuple[int, ...]
     quotas: tuple[QuotaShare, ...]
+    on_demand_quotas: tuple[Quota, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,8 @@ class JobPlan:
     between checkpoints of a command, and `checkpoints` the same if the command keeps them somewhere. `work_left` is the
     job's work in microseconds times nu, infinite if its length is unknown. `rejected` lists markets that were
     considered, are unusable, or are the best of another kind; `unnamed` counts the rest. `mixture` is the mixture of
-    kinds, if the job needs one, and `quotas` are those that limit it. `outlooks` are those of the markets between
-    which the job may move.
+    kinds, if the job needs one, and `quotas` are those that limit it. `on_demand_quotas` are what it may use of those
+    of on-demand machines. `outlooks` are those of the markets between which the job may move.
     """
 
     job: Job
@@ -191,6 +193,7 @@ class JobPlan:
     checkpoints: CheckpointInterval | None
     mixture: PlannedMixture | None = None
     quotas: tuple[QuotaShare, ...] = ()
+    on_demand_quotas: tuple[Quota, ...] = ()
     outlooks: tuple[ZoneOutlook, ...] = ()
 
     @property

@@ -47,6 +47,7 @@ def plans_to_launch(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
         rented = [plan for plan in plans.plans if not plan.job.spec.is_local]
         chosen = {one.rent.offer.market for plan in rented for one in plan.choice}
         chosen |= {plan.decider.reliable.offer.market for plan in rented if plan.decider.reliable is not None}
+        chosen |= {plan.decider.baseline.offer.market for plan in rented}
         if not (unasked := _unknown(chosen, settings) - asked):
             return plans
         asked |= unasked

@@ -36,10 +36,22 @@ class QuotaWatch:
         others = self._others(state)
         if not before - others.keys():
             return None
-        machines = [one.spot_machines for one in others.values()]
-        quotas = account_quotas.known(self.settings, wall_us())
-        parts = grown(quotas_from(state.quotas), quotas, state.spot_machines, machines, self._catalog)
-        text = ", ".join(map(str, parts))
+        parts, now = quotas_from(state.quotas), wall_us()
+        spot = grown(
+            [one for one in parts if one.spot],
+            account_quotas.known(self.settings, now),
+            state.spot_machines,
+            [one.spot_machines for one in others.values()],
+            self._catalog,
+        )
+        on_demand = grown(
+            [one for one in parts if not one.spot],
+            account_quotas.known(self.settings, now, spot=False),
+            state.on_demand_machines,
+            [one.on_demand_machines for one in others.values()],
+            self._catalog,
+        )
+        text = ", ".join(map(str, (*spot, *on_demand)))
         return None if text == state.quotas else text
 
     def shared(self, state: RunState) -> bool:

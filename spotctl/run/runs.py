@@ -127,7 +127,7 @@ def begun(
     budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
     stored = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
     deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
-    quotas = _quotas_left(settings) if plan is None else tuple(share.part for share in plan.quotas)
+    quotas = _quotas_left(settings) if plan is None else _parts(plan)
     quota_text = ", ".join(map(str, quotas))
     rented_from = RAY if spec.on_ray else provider.name
     journal.write(RunBegan(spec.name, rented_from, stored, str(folder), wall_us(), deadline, quota_text))
@@ -322,9 +322,14 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
 
 
 def _quotas_left(settings: Settings) -> tuple[Quota, ...]:
-    from spotctl.planning.planner import quotas_left
+    from spotctl.planning.planner import on_demand_left, quotas_left
 
-    return quotas_left(settings, library(settings).catalog, wall_us())[0]
+    catalog, now = library(settings).catalog, wall_us()
+    return quotas_left(settings, catalog, now)[0] + on_demand_left(settings, catalog, now)
+
+
+def _parts(plan: JobPlan) -> tuple[Quota, ...]:
+    return (*(share.part for share in plan.quotas), *plan.on_demand_quotas)
 
 
 def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:

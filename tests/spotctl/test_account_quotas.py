@@ -14,6 +14,7 @@ from spotctl.files.job.reader import load
 from spotctl.paths import Paths
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.planner import When, plan_jobs, quotas_left
+from spotctl.planning.values import JobPlan
 from spotctl.quotas import quotas_from
 from spotctl.wiring import library
 
@@ -72,25 +73,38 @@ def test_on_demand_machines_have_quotas_of_their_own(settings: Settings) -> None
 
 
 def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
-    """The job has one reliable machine, and with a deadline it may turn to 16 on-demand machines."""
+    """The job has one reliable machine, and with a deadline it may turn to 3 to 16 on-demand machines."""
     job = tmp_path / "job.yaml"
 
-    def planned(quota: str, more: str = "") -> tuple[str, ...]:
-        job.write_text(JOB + more)
+    def planned(quota: str, more: str = "") -> tuple[JobPlan, list[str]]:
+        job.write_text(JOB.replace("100", "4000") + more)
         settings = Settings(home=tmp_path / "home", quotas=quotas_from(quota))
-        return plan_jobs([load(job)], settings, library(settings), When(0)).remarks
+        found = plan_jobs([load(job)], settings, library(settings), When(0))
+        return found.plans[0], [one for one in found.remarks if "quota" in one]
 
     with pytest.raises(
         NotInTime, match=r"^mine: the on-demand machines that it needs use 1 machines of quota local/sim-east/c4 on"
     ):
         planned("local/*/c4 on demand=0 machines")
-    assert not [one for one in planned("local on demand=1 machines, aws on demand=0") if "quota" in one]
-    (remark,) = (one for one in planned("local on demand=2 machines", "deadline: 500h\n") if "quota" in one)
-    assert remark.startswith("quota local on demand has 2 machines left, and on-demand machines of mine may need 17:")
+    assert planned("local on demand=1 machines, aws on demand=0")[1] == []
     with pytest.raises(
-        NotInTime, match=r"^mine: the on-demand machines that it needs use 4 machines of quota local on"
+        NotInTime, match=r"^mine: strategy on-demand needs at least 3 .* local on demand has room for 2; raise it"
     ):
         planned("local on demand=3 machines", "strategy: on-demand\n")
+    full, remarks = planned("local on demand=17 machines", "deadline: 500h\n")
+    assert (full.decider.fallback.machines, remarks) == (16, [])
+    may_turn = "mine: quota local on demand has room for {} of the 16 on-demand c4.xlarge to which it may turn, {};"
+    for deadline, left, most, means in (
+        ("500h", 9, 8, "so it turns to them earlier"),
+        ("10h", 9, 8, "which would miss its deadline without spot"),
+        ("500h", 3, 0, "so it can only wait for spot, and may miss its deadline"),
+    ):
+        plan, (remark,) = planned(f"local on demand={left} machines", f"deadline: {deadline}\n")
+        assert plan.decider.fallback.machines == most
+        assert remark.startswith(may_turn.format(most or "too few", means))
+        assert [one.rent for one in plan.choice] == [one.rent for one in full.choice]
+    half, _ = planned("local on demand=9 machines", "deadline: 500h\n")
+    assert half.on_demand.hours > full.on_demand.hours
 
 
 def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:

@@ -126,8 +126,12 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     most_nu = most * min(offer.nu for offer in offers)
     cheapest = min(offers, key=lambda offer: offer.on_demand / offer.nu)
     baseline = Rent(cheapest, baseline_machines(most_nu, cheapest.nu, limits), None)
+    if not together and chance.random() < 0.3:
+        quota = {cheapest.market: int(chance.integers(limits.least, most + 1))}
+        limits = replace(limits, on_demand=quota)
+    fallback = limits.rentable(baseline)
     span = float(chance.choice([0.2, 1.0, 3.0, 8.0])) * HOUR
-    work = span * baseline.machines * baseline.offer.nu
+    work = span * fallback.machines * fallback.offer.nu
     slack = float(chance.choice([0.0, 0.001, 0.02, 0.1, 0.25, 0.5, 1.0])) * span + int(chance.integers(0, 60)) * SECOND
     deadline = BEGIN + overheads.startup + round(span + slack) + 1
     histories = [_prices(chance, offer) for offer in offers]

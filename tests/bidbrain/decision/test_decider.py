@@ -20,6 +20,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.regions_knowledge import Known
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
@@ -88,6 +89,7 @@ holdings = st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3)), ma
     st.integers(1, 6),
     st.integers(0, 12),
     st.dictionaries(st.sampled_from("ab"), st.integers(0, 12)),
+    st.dictionaries(st.sampled_from([A.market, C.market]), st.integers(0, 12)),
     st.one_of(st.just(inf), st.floats(0, 3)),
     st.booleans(),
     st.sampled_from(["per-second", "hourly-refund"]),
@@ -98,11 +100,12 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     least: int,
     more: int,
     by_type: dict[str, int],
+    on_demand: dict[Market, int],
     usd_left: float,
     together: bool,
     billing: str,
 ) -> None:
-    made = deciding(*wanted, limits=MachineLimits(least, least + more, by_type, together), billing=billing)
+    made = deciding(*wanted, limits=MachineLimits(least, least + more, by_type, together, on_demand), billing=billing)
     now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
     bought = rents(made.decide(replace(situation(*now), usd_left=usd_left)))
     kept, spot = Counter({"a": 0, "b": 0}), Counter({"a": 0, "b": 0})
@@ -112,6 +115,7 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     committed = sum(rent.machines * made.committed_usd(rent) for rent in bought)
     assert committed <= usd_left + 1e-9
     assert all(rent.machines > 0 for rent in bought)
+    assert all(on_demand.get(one.offer.market, inf) >= one.machines for one in bought if one.bid is None)
     types = {rent.offer.market.instance_type for rent in bought if rent.bid is not None}
     if bought:
         assert least <= sum(kept.values()) <= least + more
@@ -334,6 +338,41 @@ def test_on_demand_machines_give_way_to_spot_when_slack_allows_it() -> None:
     assert replace(made, deadline=NOW + 4 * HOUR + 20 * MINUTE).decide(on_demand).actions == ()
     closed = replace(on_demand, offers=())
     assert replace(made, strategy=Wants(())).decide(closed).actions == (Return(1),)
+
+
+def test_a_quota_of_few_on_demand_machines_casts_the_net_earlier() -> None:
+    """An hour of work on 8 machines takes two on the 4 that the quota holds."""
+
+    def wanted(minutes: int, now: Situation) -> tuple[Rent | Return, ...]:
+        limits, spot = MachineLimits(1, 8, {}, on_demand={A.market: 4}), [Rent(B, 8, CENT)] if now.offers else []
+        return deciding(*spot, limits=limits, deadline=NOW + minutes * MINUTE).decide(now).actions
+
+    begins, half = situation(work=WORK), replace(BASELINE, machines=4)
+    assert wanted(4 * 60, begins) == (Rent(B, 8, CENT),)
+    assert wanted(2 * 60 + 10, begins) == (half,)
+    # On demand alone it would be late: spot does more, and gives way only where there is none.
+    assert wanted(90, begins) == (Rent(B, 8, CENT),)
+    assert wanted(90, replace(begins, offers=())) == (half,)
+    assert wanted(90, situation(held(1, A, 4, None), work=WORK)) == (Return(1), Rent(B, 8, CENT))
+    assert wanted(90, situation(held(1, A, 4, None), work=WORK, offers=())) == ()
+
+
+def test_a_gang_that_no_quota_holds_on_demand_waits_for_spot() -> None:
+    limits = MachineLimits(8, 8, {}, together=True, on_demand={A.market: 7})
+    for deadline in (None, NOW + HOUR):
+        made = deciding(Rent(B, 8, CENT), limits=limits, deadline=deadline)
+        assert rents(made.decide(situation(work=WORK))) == [Rent(B, 8, CENT)]
+        assert rents(replace(made, strategy=Wants(())).decide(situation(work=WORK, offers=()))) == []
+
+
+def test_a_gang_that_roams_turns_to_on_demand_machines_where_a_quota_holds_them() -> None:
+    far = Offer(replace(A.market, region="far", zone="far-a"), 4.0, 40 * CENT)
+    roaming = Roaming((A, far), np.zeros((2, 2)), Known.nothing(("near", "far")))
+    limits = MachineLimits(8, 8, {}, together=True, on_demand={A.market: 7})
+    made = replace(deciding(limits=limits, deadline=NOW + HOUR + MINUTE), offers=(A, far), roaming=roaming)
+    assert rents(made.decide(situation(work=WORK, offers=(A, far)))) == [Rent(far, 8, None)]
+    unlimited = replace(made, limits=replace(limits, on_demand={}))
+    assert rents(unlimited.decide(situation(work=WORK, offers=(A, far)))) == [Rent(A, 8, None)]
 
 
 def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() -> None:

@@ -12,13 +12,14 @@ from bidbrain.strategies.standard import Standard
 from spotctl.config import Settings
 from spotctl.files.job.reader import load, written
 from spotctl.paths import Paths
-from spotctl.planning.planner import local_market_start, quotas_left
+from spotctl.planning.planner import When, local_market_start, on_demand_left, plan_jobs, quotas_left
 from spotctl.quotas import quotas_from
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Journal
+from spotctl.run.local_market import begin_market
 from spotctl.run.quota_watch import QuotaWatch
 from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.runs import plan_of_run
+from spotctl.run.runs import begun, plan_of_run
 from spotctl.run.service import Runner, RunRules
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import DONE
@@ -39,7 +40,7 @@ resources: {clouds: [local], types: [c4.xlarge], machines: 1..16}
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path, quotas=quotas_from("local=10 machines"))
+    return Settings(home=tmp_path, quotas=quotas_from("local=10 machines, local on demand=3 machines"))
 
 
 def other_run(settings: Settings, machines: int) -> None:
@@ -63,28 +64,31 @@ def end_other_run(settings: Settings) -> None:
 
 def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path) -> None:
     catalog = library(settings).catalog
-    assert quotas_left(settings, catalog, START)[0] == settings.quotas
+    assert quotas_left(settings, catalog, START)[0] == settings.quotas[:1]
+    assert on_demand_left(settings, catalog, START) == settings.quotas[1:]
     other_run(settings, 5)
     (left,), (remark,) = quotas_left(settings, catalog, START)
     assert left.amount == 4
+    assert [one.amount for one in on_demand_left(settings, catalog, START)] == [2]
     assert remark == "quota local: 6 machines are held by running jobs (other), 4 are left"
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     shown = spotctl("plan", file, "--json", SPOTCTL_HOME=str(settings.home), SPOTCTL_QUOTAS="local=10 machines")
     assert sum(one["machines"] for one in shown.json["choice"]) <= 4
     end_other_run(settings)
-    assert quotas_left(settings, catalog, START) == (settings.quotas, ())
+    assert quotas_left(settings, catalog, START) == (settings.quotas[:1], ())
 
 
 def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_path: Path) -> None:
     """The strategy is made again once, for the larger part, which the log keeps for a run that is resumed."""
+    before, after = (f"local={spot} machines, local on demand={others} machines" for spot, others in ((4, 2), (10, 3)))
     other_run(settings, 5)
     one = life(tmp_path, rounds=600)
     one.terms = terms(reliable=0)
     made: list[str] = []
     with EventLog(Paths(settings.home).log) as log:
         journal = Journal(log, RUN, one.cloud.now)
-        journal.write(ev.RunBegan("mine", one.cloud.name, {}, "", 0, None, "local=4 machines"))
+        journal.write(ev.RunBegan("mine", one.cloud.name, {}, "", 0, None, before))
 
         def strategy() -> tuple[Strategy, StrategyTerms]:
             made.append(journal.state.quotas)
@@ -99,9 +103,9 @@ def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_pa
         made_environment: RunEnvironment = environment(one.cloud)
         runner = Runner(journal, made_environment, one.work, rules)
         assert runner.run(pause, lambda: 0).outcome == DONE
-    assert made == ["local=4 machines", "local=10 machines"]
+    assert made == [before, after]
     with EventLog(Paths(settings.home).log) as log:
-        assert Journal(log, RUN, one.cloud.now).state.quotas == "local=10 machines"
+        assert Journal(log, RUN, one.cloud.now).state.quotas == after
 
 
 def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Settings, tmp_path: Path) -> None:
@@ -114,3 +118,20 @@ def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Se
     more = plan_of_run(began, settings, started, "local=10 machines", (place.cloud, place.region))
     assert sum(one.rent.machines for one in few.choice) == 4
     assert sum(one.rent.machines for one in more.choice) == 10
+
+
+def test_a_launch_keeps_its_part_of_the_on_demand_quotas_for_every_later_process(
+    settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB + "deadline: 500h\n")
+    known, spec = library(settings), load(file)
+    (plan,) = plan_jobs([spec], settings, known, When(0)).plans
+    begin_market(spec, settings)
+    with EventLog(Paths(settings.home).log) as log:
+        journal, _ = begun(spec, settings, log, plan=plan)
+        began = journal.state.began
+    assert began is not None
+    assert began.quotas == "local=10 machines, local on demand=3 machines"
+    assert plan_of_run(began, settings, plan.at).decider.fallback == plan.decider.fallback
+    assert plan.decider.fallback.machines == 2 < plan.decider.baseline.machines

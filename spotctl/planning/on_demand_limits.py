@@ -1,0 +1,52 @@
+"""How many on-demand machines quotas hold in each market of a job, next to its reliable ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.names import ON_DEMAND, REGIONS
+from pricing_data.catalog import Catalog
+from pricing_data.market import Market
+from spotctl.files.job.spec import JobSpec
+from spotctl.planning.errors import NotInTime
+from spotctl.planning.market_history import RentableFleet
+from spotctl.planning.quota_use import most_machines
+from spotctl.quotas import Quota
+
+
+def on_demand_limits(
+    offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
+) -> Mapping[Market, int]:
+    """The most on-demand machines of each market that a quota limits."""
+    found = {one.market: [most for most, _ in _holding(quotas, one.market, reliable, catalog)] for one in offers}
+    return {market: min(most) for market, most in found.items() if most}
+
+
+def tightest(quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog) -> tuple[int, Quota]:
+    """The quota that holds the fewest machines of a market, and how many."""
+    return min(_holding(quotas, market, reliable, catalog), key=lambda pair: pair[0])
+
+
+def check_on_demand(
+    spec: JobSpec, rentable: Rent, fleet: RentableFleet, quotas: Sequence[Quota], catalog: Catalog
+) -> None:
+    """Raises NotInTime if a strategy that needs on-demand machines gets too few."""
+    if spec.strategy not in (ON_DEMAND, REGIONS) or rentable.machines:
+        return
+    market = rentable.offer.market
+    most, quota = tightest(quotas, market, fleet.reliable, catalog)
+    raise NotInTime(
+        f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
+        f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says how),"
+        " or choose fewer or smaller machines, or another region"
+    )
+
+
+def _holding(
+    quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog
+) -> Iterator[tuple[int, Quota]]:
+    held = {} if reliable is None else {reliable.offer.market: reliable.machines}
+    for quota in quotas:
+        if (most := most_machines(quota, market, held, catalog)) is not None:
+            yield most, quota
