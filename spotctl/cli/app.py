@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from spotctl.cli import (
+    admit,
     backtest,
     beta,
     doctor,
@@ -124,6 +125,7 @@ for _name, _command, _panel in (
     ("top", top.top, _RUNS),
     ("logs", logs.logs, _RUNS),
     ("attach", elsewhere.attach, _RUNS),
+    ("admit", admit.admit, _RUNS),
     ("exec", remote.exec_, _RUNS),
     ("ssh", remote.ssh, _RUNS),
     ("resume", launch.resume, _RUNS),

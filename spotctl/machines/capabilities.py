@@ -77,6 +77,18 @@ class TakesCommands(Protocol):
         ...
 
 
+@runtime_checkable
+class AdmitsSsh(Protocol):
+    """A provider that makes rules which admit ssh to the machines of a run."""
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """Lets ssh to machines with these tags come from these address ranges, and from no others any more.
+
+        Returns the names of the rules that say so now. None: the rules of these machines are not spotctl's.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ReverseTunnel:
     """A port of the launcher that machines reach at a port of their own loopback interface."""
@@ -122,5 +134,5 @@ class StatesQuotas(Protocol):
         ...
 
 
-class RentingProvider(CloudProvider, Prepares, TakesCommands, BillsHoldings, StatesQuotas, Closes, Protocol):
+class RentingProvider(CloudProvider, Prepares, TakesCommands, AdmitsSsh, BillsHoldings, StatesQuotas, Closes, Protocol):
     """A provider of machines that are rented from a cloud: all of them can do this."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pricing_data.market import Market
 from spotctl.machines.base import CloudProvider, Machine, MachineLink, MachineRequest, Resource
 from spotctl.machines.capabilities import (
+    AdmitsSsh,
     BillsHoldings,
     Closes,
     Holdings,
@@ -70,6 +71,11 @@ class SeveralClouds(WallClock):
         if not isinstance(cloud, TakesCommands):
             raise NotFound(f"{machine}: its cloud runs no commands with a terminal", (machine,))
         return cloud.invocation(machine, command)
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        clouds = [cloud for cloud in self._clouds.values() if isinstance(cloud, AdmitsSsh)]
+        return tuple(chain.from_iterable(cloud.admit_ssh(tags, ssh_from) for cloud in clouds))
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         return tuple(self._listed({name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}))

@@ -92,9 +92,8 @@ class RunnerClient:
             raise
         if code == SSH_FAILED:
             raise RunnerLost(
-                f"run {self.place.run}: the connection to its runner failed; if this computer has another address than"
-                " the run's firewall rule admits (ssh_from at the launch), add it to the rule; or"
-                f" {self.follower.ways_out}"
+                f"run {self.place.run}: the connection to its runner failed; if the public address of this computer"
+                f" has changed: spotctl admit {self.place.job} ADDRESS/32; or {self.follower.ways_out}"
             )
         return code
 

@@ -23,6 +23,7 @@ from tests.cloud.azure_models import BadBody, check_body
 from tests.cloud.azure_state import (
     GROUPS,
     INTERFACES,
+    RULES,
     VMS,
     Body,
     Deployment,
@@ -40,6 +41,7 @@ from tests.servers.loopback import Reply, Request, serving
 _PREFIX = f"/subscriptions/{SUBSCRIPTION}"
 _GROUP = rf"{_PREFIX}/resourcegroups/(?P<group>[^/]+)"
 _PROVIDER = rf"{_GROUP}/providers/(?P<kind>[^/]+/[^/]+)"
+_RULES = rf"{_GROUP}/providers/{re.escape(RULES)}/(?P<name>[^/]+)"
 _DEPLOYMENTS = rf"{_GROUP}/providers/microsoft\.resources/deployments"
 
 Handler = Callable[..., Reply]
@@ -145,6 +147,7 @@ class AzureServer:
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
         yield "GET", _PROVIDER, self._list_items
         yield "GET", rf"{_PROVIDER}/(?P<name>[^/]+)", self._get_item
+        yield "PUT", _RULES, self._put_rules
         yield "DELETE", rf"{_PROVIDER}/(?P<name>[^/]+)", self._delete_item
         yield "POST", rf"{_PROVIDER}/(?P<name>[^/]+)/retrieveBootDiagnosticsData", self._console
         yield "POST", rf"{_PROVIDER}/(?P<name>[^/]+)/simulateEviction", self._simulate_eviction
@@ -321,6 +324,18 @@ class AzureServer:
         item = self._item(group, kind, name)
         if isinstance(item, Vm):
             return Reply.of_json(item.shown(status=asked.get("$expand") == "instanceView"))
+        return Reply.of_json(item.shown())
+
+    def _put_rules(self, request: Request, group: str, name: str) -> Reply:
+        """Replaces the rules of a security group that exists."""
+        parameters(request, RULES)
+        self.access.check(request, f"{RULES}/write", name)
+        body = request.json()
+        check_body(RULES, body)
+        item = self._item(group, RULES, name)
+        if body["location"] != item.body["location"]:
+            raise Refused("InvalidResourceLocation", f"{name} is in {item.body['location']}.", 409)
+        item.body = {**item.body, "tags": body.get("tags", {}), "properties": body["properties"]}
         return Reply.of_json(item.shown())
 
     def _delete_item(self, request: Request, group: str, kind: str, name: str) -> Reply:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.cloud.azure_fleet import LAUNCHER
 from tests.cloud.azure_models import check_version
-from tests.cloud.azure_state import ADDRESSES, DISKS, INTERFACES, VMS, Refused
+from tests.cloud.azure_state import ADDRESSES, DISKS, INTERFACES, RULES, VMS, Refused
 from tests.servers.loopback import Request
 
 SKIP = "$skiptoken"
@@ -68,7 +68,5 @@ def parameters(request: Request, kind: str, *allowed: str) -> dict[str, str]:
 
 def spelled(kind: str) -> str:
     """A type as Azure writes it in actions."""
-    known = (VMS, DISKS, INTERFACES, ADDRESSES, "Microsoft.Network/virtualNetworks")
-    return next(
-        (one for one in (*known, "Microsoft.Network/networkSecurityGroups") if one.lower() == kind.lower()), kind
-    )
+    known = (VMS, DISKS, INTERFACES, ADDRESSES, RULES, "Microsoft.Network/virtualNetworks")
+    return next((one for one in known if one.lower() == kind.lower()), kind)

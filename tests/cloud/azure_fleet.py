@@ -11,13 +11,27 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from ipaddress import ip_address, ip_network
 
 from pricing_data.units import DAY, NANOS_PER_DOLLAR
 from tests.cloud import azure_metadata
 from tests.cloud.api import now_micros
-from tests.cloud.azure_state import ADDRESSES, DISKS, INTERFACES, VMS, Bill, Body, Group, Item, Refused, Vm, moment
+from tests.cloud.azure_state import (
+    ADDRESSES,
+    DISKS,
+    INTERFACES,
+    RULES,
+    VMS,
+    Bill,
+    Body,
+    Group,
+    Item,
+    Refused,
+    Vm,
+    moment,
+)
 from tests.cloud.buckets import STORAGE_AUDIENCE
-from tests.cloud.host import MachineHost, MachineSpec, MetadataAnswer, MetadataRequest
+from tests.cloud.host import LAPTOP, MachineHost, MachineSpec, MetadataAnswer, MetadataRequest
 from tests.servers.azure import SUBSCRIPTION, AzureCloud, eviction_row, price_row, retail_item, sku
 
 IDENTITY = (
@@ -140,7 +154,8 @@ class Fleet:
         inside = f"http://{self.host.reach(int(self.url.rpartition(':')[2]))}"
         addresses = ("AZURE_RESOURCE_MANAGER_URL", "SPOTCTL_AZURE_MANAGEMENT_ENDPOINT")
         environment = {**dict.fromkeys(addresses, inside), **self.variables}
-        spec = MachineSpec(vm.host_name, data, partial(self._metadata, vm), environment)
+        firewall = partial(self._admits_ssh, vm)
+        spec = MachineSpec(vm.host_name, data, partial(self._metadata, vm), environment, firewall)
         self.machines.append(vm)
         vm.addresses = self.host.start(spec, lambda _: self._powered_off(vm))
         vm.power = "running"
@@ -161,6 +176,22 @@ class Fleet:
         known = vm.group.get("Microsoft.Network/virtualNetworks", network.rpartition("/")[2])
         subnets = [] if known is None else known.body["properties"].get("subnets", [])
         return subnet if name in [one["name"] for one in subnets] else ""
+
+    def _admits_ssh(self, vm: Vm) -> bool:
+        """Whether the rules of the run's own network let this computer in; those of a company's network do."""
+        (interface,) = vm.properties["networkProfile"]["networkInterfaceConfigurations"]
+        subnet = str(interface["properties"]["ipConfigurations"][0]["properties"]["subnet"]["id"])
+        known = vm.group.get("Microsoft.Network/virtualNetworks", subnet.partition("/subnets/")[0].rpartition("/")[2])
+        if known is None:
+            return True
+        group = known.body["properties"]["subnets"][0]["properties"]["networkSecurityGroup"]["id"]
+        rules = vm.group.get(RULES, group.rpartition("/")[2])
+        return rules is None or any(
+            ip_address(laptop) in ip_network(source)
+            for one in rules.body["properties"]["securityRules"]
+            for source in one["properties"]["sourceAddressPrefixes"]
+            for laptop in LAPTOP
+        )
 
     def _make_parts(self, vm: Vm) -> None:
         """The disk, the interface and the address that a machine is made with."""
@@ -283,7 +314,7 @@ def actions_of(resource: Body) -> Iterator[tuple[str, bool]]:
     yield f"{resource['type']}/write", False
     text = str(resource.get("properties"))
     if "networkSecurityGroup'" in text:
-        yield "Microsoft.Network/networkSecurityGroups/join/action", True
+        yield f"{RULES}/join/action", True
     if resource["type"] != VMS:
         return
     yield "Microsoft.Compute/disks/write", True

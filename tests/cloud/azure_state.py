@@ -18,6 +18,7 @@ VMS = "Microsoft.Compute/virtualMachines"
 DISKS = "Microsoft.Compute/disks"
 INTERFACES = "Microsoft.Network/networkInterfaces"
 ADDRESSES = "Microsoft.Network/publicIPAddresses"
+RULES = "Microsoft.Network/networkSecurityGroups"
 GROUPS = "Microsoft.Resources/resourceGroups"
 
 

@@ -144,6 +144,7 @@ class GcpServer:
             rf"GET {_PROJECT}/regions/(?P<region>[^/]+)": self._get_region,
             rf"GET {_PROJECT}/global/firewalls": self._list_firewalls,
             rf"POST {_PROJECT}/global/firewalls": self._insert_firewall,
+            rf"PATCH {_PROJECT}/global/firewalls{item.format('firewall')}": self._patch_firewall,
             rf"DELETE {_PROJECT}/global/firewalls{item.format('firewall')}": self._delete_firewall,
             rf"GET {_PROJECT}/regions/(?P<region>[^/]+)/subnetworks{item.format('subnetwork')}": self._get_subnetwork,
         }
@@ -331,6 +332,19 @@ class GcpServer:
                 raise Refused(409, f"The resource 'firewalls/{rule.name}' already exists", "alreadyExists")
             self._firewalls[rule.name] = rule
             return self._done("insert", f"global/firewalls/{rule.name}", None, caller, call)
+
+    def _patch_firewall(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Operation:
+        call = checked(compute_v1.PatchFirewallRequest, request, path, body="firewall_resource")
+        self._check(call, "compute.firewalls.update", caller)
+        with self.project.lock:
+            if (known := self.project.repeated(call)) is not None:
+                return known.message
+            if (rule := self._firewalls.get(call.firewall)) is None:
+                raise Refused(404, f"The resource 'firewalls/{call.firewall}' was not found", "notFound")
+            for field, value in call.firewall_resource._pb.ListFields():
+                rule._pb.ClearField(field.name)
+                rule._pb.MergeFrom(type(rule._pb)(**{field.name: value}))
+            return self._done("patch", f"global/firewalls/{call.firewall}", None, caller, call)
 
     def _delete_firewall(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Operation:
         call = checked(compute_v1.DeleteFirewallRequest, request, path)

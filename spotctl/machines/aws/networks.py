@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spotctl.cloud_settings import AwsMachineSettings
 from spotctl.errors import BadRequest
 from spotctl.machines.aws.calls import AwsCalls
-from spotctl.machines.aws.labels import GROUP, group_name, tag_list, tags_of_run
+from spotctl.machines.aws.labels import GROUP, filters_of, group_name, tag_list, tags_of_run
 from spotctl.machines.aws.refusals import code_of
 from spotctl.machines.aws.rows import Row
-from spotctl.machines.aws.rules import missing, superfluous, wanted
+from spotctl.machines.aws.rules import Permission, admitted, admitting, missing, superfluous, wanted
 from spotctl.machines.base import MachineRequest
 from spotctl.machines.errors import NotFound, ProviderError, Unanswered
 
@@ -100,13 +100,31 @@ class Networks:
             return found
         return {"GroupId": made["GroupId"], "IpPermissions": []}
 
+    def admit_ssh(self, region: str, tags: Mapping[str, str], ssh_from: Sequence[str]) -> list[str]:
+        """Replaces the rules for ssh of the runs with these tags, and returns their groups."""
+        filters = {**filters_of(tags), "tag-key": [GROUP]}
+        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+        for group in groups:
+            id_, present = group["GroupId"], group.get("IpPermissions", ())
+            standing = set(admitted(present)) & set(ssh_from)
+            self._replace(region, group, wanted(id_, standing))
+            fresh = wanted(id_, [one for one in ssh_from if one not in standing])[1:]
+            self._add(region, id_, [admitting(rule) for rule in fresh])
+        return [f"security group {group['GroupId']}" for group in groups]
+
     def _set_rules(self, region: str, group: Row) -> None:
+        present = group.get("IpPermissions", ())
+        self._replace(region, group, wanted(group["GroupId"], admitted(present) or self._settings.ssh_from))
+
+    def _replace(self, region: str, group: Row, rules: Sequence[Permission]) -> None:
         id_, present = group["GroupId"], group.get("IpPermissions", ())
-        rules = wanted(id_, self._settings.ssh_from)
         if extra := superfluous(present, rules):
             self._calls.ec2(region, "RevokeSecurityGroupIngress", GroupId=id_, IpPermissions=extra)
+        self._add(region, id_, missing(present, rules))
+
+    def _add(self, region: str, id_: str, rules: Sequence[Permission]) -> None:
         # One at a time: if one of several rules exists already, EC2 adds none of them.
-        for rule in missing(present, rules):
+        for rule in rules:
             try:
                 self._calls.ec2(region, "AuthorizeSecurityGroupIngress", GroupId=id_, IpPermissions=[rule])
             except ProviderError as error:

@@ -18,6 +18,7 @@ from spotctl.machines.aws.buyer import Buyer
 from spotctl.machines.aws.calls import AwsCalls, in_each
 from spotctl.machines.aws.images import LEAST_DISK_GIB
 from spotctl.machines.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
+from spotctl.machines.aws.networks import Networks
 from spotctl.machines.aws.orders import DISK_TYPE
 from spotctl.machines.aws.quotas import QuotaPool, pool_of
 from spotctl.machines.aws.records import (
@@ -130,6 +131,11 @@ class AwsProvider(WallClock):
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """See `TakesCommands`."""
         return self._agents.invocation(self._remote(machine), command)
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        networks = Networks(self._calls, self._settings)
+        return tuple(in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from)))
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. Disks and interfaces that end with their machine are not listed next to it."""

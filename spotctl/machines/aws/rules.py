@@ -8,12 +8,30 @@ from typing import Any
 from spotctl.machines.aws.rows import Row
 
 SSH = 22
+ADMITTED = "spotctl admit"
+"""The description of a rule for an address that the user admitted during the run: it stands instead of the settings."""
 Permission = dict[str, Any]
 
 
 def wanted(group: str, ssh_from: Iterable[str]) -> list[Permission]:
     """The rules of a group, one source each."""
     return [_from_group(group), *(_ssh(source) for source in ssh_from)]
+
+
+def admitted(present: Sequence[Row]) -> list[str]:
+    """The sources of ssh that the user admitted during the run."""
+    ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
+    found = ((one, source) for row in present for kind, source in ranges for one in row.get(kind, ()))
+    return [one[source] for one, source in found if one.get("Description") == ADMITTED]
+
+
+def admitting(rule: Permission) -> Permission:
+    """A rule for ssh with the description that makes it stand."""
+    ranges = ("IpRanges", "Ipv6Ranges")
+    return {
+        name: [{**one, "Description": ADMITTED} for one in value] if name in ranges else value
+        for name, value in rule.items()
+    }
 
 
 def missing(present: Sequence[Row], rules: Sequence[Permission]) -> list[Permission]:

@@ -139,6 +139,18 @@ class Operation(Enum):
         NETWORK_VERSION,
         ("Microsoft.Network/virtualNetworks/delete",),
     )
+    GET_RULES = (
+        "GET",
+        _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/networkSecurityGroups/read",),
+    )
+    PUT_RULES = (
+        "PUT",
+        _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/networkSecurityGroups/write",),
+    )
     DELETE_RULES = (
         "DELETE",
         _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",

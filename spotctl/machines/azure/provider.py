@@ -33,7 +33,7 @@ from spotctl.machines.azure.names import (
 from spotctl.machines.azure.refusals import meaning_of, translated
 from spotctl.machines.azure.removal import Removal, group_resource, resource_in
 from spotctl.machines.azure.sizes import Size, image_reference, require, sizes_from
-from spotctl.machines.azure.template import DeploymentPlan, deployment, network_name
+from spotctl.machines.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
 from spotctl.machines.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.machines.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.machines.errors import NotFound, ProviderError, Throttled, TokenTaken, Unanswered
@@ -259,6 +259,19 @@ class AzureProvider(WallClock):
                 items = self._calls.listed(Operation.LIST_RESOURCES, group=group["name"])
                 found += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
         return tuple(one for one in found if tags.items() <= one.tags.items())
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        with translated():
+            return tuple(name for group in self._groups(tags) for name in self._admit_in(group["name"], ssh_from))
+
+    def _admit_in(self, group: str, ssh_from: Sequence[str]) -> Iterator[str]:
+        items = self._calls.listed(Operation.LIST_RESOURCES, group=group)
+        for name in (one["name"] for one in items if one["type"].lower() == RULES.lower()):
+            found = self._calls.send(Operation.GET_RULES, group=group, name=name).body
+            kept = {key: found[key] for key in ("location", "tags") if key in found}
+            self._calls.send(Operation.PUT_RULES, {**kept, "properties": ssh_rules(ssh_from)}, group=group, name=name)
+            yield f"security group {group}/{name}"
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ _INTERFACES_VERSION: Final = "2022-11-01"
 _SCHEMA: Final = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _ADDRESSES: Final = "10.47.0.0/16"
 _SUBNET: Final = "machines"
-_VMS, _NETWORKS, _RULES = (
+_VMS, _NETWORKS, RULES = (
     "Microsoft.Compute/virtualMachines",
     "Microsoft.Network/virtualNetworks",
     "Microsoft.Network/networkSecurityGroups",
@@ -67,29 +67,33 @@ def own_subnet(group_id: str, region: str) -> str:
     return f"{group_id}/providers/{_NETWORKS}/{network_name(region)}/subnets/{_SUBNET}"
 
 
-def _network(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> list[Json]:
-    region = request.market.region
-    name, tags = network_name(region), checked({**settings.tags, **group_tags(request.tags)})
-    common = {"apiVersion": NETWORK_VERSION, "name": name, "location": region, "tags": tags}
-    own = f"{plan.group_id}/providers/{_RULES}/{name}"
-    # Azure's default rules admit the machines of the network, and no one else.
+def ssh_rules(ssh_from: Sequence[str]) -> Json:
+    """The rules of a run's network. Azure's default ones admit the machines of the network, and no one else."""
     ssh = {
         "priority": 100,
         "direction": "Inbound",
         "access": "Allow",
         "protocol": "Tcp",
-        "sourceAddressPrefixes": list(settings.ssh_from),
+        "sourceAddressPrefixes": list(ssh_from),
         "sourcePortRange": "*",
         "destinationAddressPrefix": "*",
         "destinationPortRange": "22",
     }
-    rules = {"securityRules": [{"name": "ssh", "properties": ssh}] if settings.ssh_from else []}
+    return {"securityRules": [{"name": "ssh", "properties": ssh}] if ssh_from else []}
+
+
+def _network(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> list[Json]:
+    region = request.market.region
+    name, tags = network_name(region), checked({**settings.tags, **group_tags(request.tags)})
+    common = {"apiVersion": NETWORK_VERSION, "name": name, "location": region, "tags": tags}
+    own = f"{plan.group_id}/providers/{RULES}/{name}"
+    rules = ssh_rules(settings.ssh_from)
     subnet = {"addressPrefix": _ADDRESSES, "networkSecurityGroup": {"id": settings.security_group or own}}
     network = {
         "addressSpace": {"addressPrefixes": [_ADDRESSES]},
         "subnets": [{"name": _SUBNET, "properties": subnet}],
     }
-    made = [] if settings.security_group else [{"type": _RULES, **common, "properties": rules}]
+    made = [] if settings.security_group else [{"type": RULES, **common, "properties": rules}]
     needs = [] if settings.security_group else [own]
     return [*made, {"type": _NETWORKS, **common, "dependsOn": needs, "properties": network}]
 

@@ -167,6 +167,10 @@ def network_path(network: str) -> str:
     return network if "/" in network else f"global/networks/{network}"
 
 
+SSH_RULE = "-ssh"
+"""How the name of a run's rule for ssh ends."""
+
+
 def firewalls(
     scope: str, network: str, ssh_from: tuple[str, ...], tags: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
@@ -181,4 +185,4 @@ def firewalls(
     if not ssh_from:
         return (inside,)
     ssh = {"I_p_protocol": "tcp", "ports": ["22"]}
-    return inside, {"name": f"{tag}-ssh", **described, "source_ranges": list(ssh_from), "allowed": [ssh]}
+    return inside, {"name": f"{tag}{SSH_RULE}", **described, "source_ranges": list(ssh_from), "allowed": [ssh]}

@@ -7,6 +7,7 @@ that name while the first exists, and its operations show for two weeks that the
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,19 @@ class GcpProvider(WallClock):
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """See `TakesCommands`."""
         return self._agents.invocation(self._remote(machine), command)
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        own = [rule for rule in self._rules() if has_tags(rule.tags, tags)]
+        found = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(bodies.SSH_RULE)]
+        for name in found:
+            what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
+            # The same change may be wanted again after another one, so each call has an id of its own.
+            operation = self._calls.call(
+                methods.PATCH_FIREWALL, what, firewall=name, firewall_resource=changed, request_id=str(uuid.uuid4())
+            )
+            self._calls.done(operation.name, what)
+        return tuple(f"firewall rule {name}" for name in found)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels

@@ -219,7 +219,8 @@ def failure_of(host: SshHost, said: str) -> ProviderError:
         return Unanswered(f"{where}: ssh does not answer yet")
     if any(text in said for text in ("timed out", "No route to host", "unreachable", "not responding")):
         return Unanswered(
-            f"{where}: no answer on the ssh port: it is still booting, or a firewall or security group blocks ssh"
+            f"{where}: no answer on the ssh port: it is still booting, or its firewall does not admit this computer;"
+            " if the public address of this computer has changed: spotctl admit JOB ADDRESS/32"
         )
     return Unanswered(f"{where}: ssh failed: {_last(said)}")
 

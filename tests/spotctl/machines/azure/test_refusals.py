@@ -107,6 +107,7 @@ def _whole_story(world: World) -> None:
     world.provider().list({})
     provider.terminate([first.id])
     eventually(lambda: len(world.host.running()) == 1)
+    provider.admit_ssh({INSTALLATION_TAG: "home"}, ["192.0.2.9/32"])
     found = provider.resources({INSTALLATION_TAG: "home"})
     provider.remove([one for one in found if one.kind != "resource group"])
     provider.remove(found)

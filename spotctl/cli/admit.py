@@ -1,0 +1,81 @@
+"""`spotctl admit`: lets ssh to the machines of a run come from another address than at its launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.options import JobArgument
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from spotctl.machines.base import CloudProvider
+
+
+def admit(
+    context: typer.Context,
+    job: JobArgument,
+    addresses: Annotated[
+        list[str],
+        typer.Argument(metavar="RANGE...", help="Such as 203.0.113.9/32.", show_default=False),
+    ],
+    json_: JsonOption = False,
+) -> None:
+    """Admit ssh to the machines of a run from these addresses, and from no others any more.
+
+    For a computer whose public address has changed since the launch. It replaces the firewall rule that spotctl made
+    for the run, and no other; later runs use ssh_from of the settings.
+
+    Example: spotctl admit nightly-recsys 203.0.113.9/32
+    """
+    from contextlib import closing
+
+    from spotctl.cloud_settings import address_range
+    from spotctl.errors import BadRequest
+    from spotctl.machines.capabilities import AdmitsSsh, Closes
+
+    session: Session = context.obj
+    try:
+        ranges = tuple(map(address_range, addresses))
+    except ValueError as error:
+        raise BadRequest(f"spotctl admit: expected {str(error).replace(' in ssh_from', '')}") from None
+    provider, tags = _machines_of(session, job)
+    if not isinstance(provider, AdmitsSsh) or not isinstance(provider, Closes):
+        raise BadRequest(f"job {job}: its machines are on this computer, and need no ssh")
+    with closing(provider):
+        rules = provider.admit_ssh(tags, ranges)
+    if not rules:
+        raise BadRequest(
+            f"job {job}: spotctl has made no rule for ssh to its machines; correct those of the network that the"
+            " settings name (security_groups in [aws], network_tags or network in [gcp], subnet or security_group in"
+            " [azure])"
+        )
+    if json_:
+        session.answer_json({"job": job, "ssh_from": ranges, "rules": rules})
+    else:
+        session.remark(*(f"{rule} admits ssh from {', '.join(ranges)} alone" for rule in rules))
+
+
+def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
+    """The provider of a job's run that goes on, and what its machines are tagged with."""
+    from spotctl.cli.elsewhere import client_of
+    from spotctl.errors import BadRequest
+    from spotctl.files.job.reader import restored
+    from spotctl.machines.installation import installation_id
+    from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
+    from spotctl.paths import Paths
+    from spotctl.runlog.statuses import latest_run
+    from spotctl.runlog.store import EventLog
+    from spotctl.wiring import provider_of
+
+    client = client_of(session, job)
+    if client is not None:
+        return client.provider, client.tags
+    home = session.settings.home
+    with EventLog(Paths(home).log) as log:
+        run = latest_run(log, job)
+    if run is None or run.began is None or run.ended is not None:
+        raise BadRequest(f"job {job} has no run that goes on ('spotctl status' lists all jobs)")
+    provider = provider_of(session.settings, restored(run.began.spec, home))
+    return provider, {INSTALLATION_TAG: installation_id(home), RUN_TAG: run.run}

@@ -1,0 +1,98 @@
+"""`spotctl admit` on simulated clouds: ssh to the machines of one run comes from another address, and nothing else
+changes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pricing_data.market import NO_ZONE, Market
+from pricing_data.units import HOUR
+from spotctl import config
+from spotctl.cli.boundary import USAGE
+from spotctl.files.job.reader import load, written
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.capabilities import Closes
+from spotctl.machines.installation import installation_id
+from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.paths import Paths
+from spotctl.runlog.events import RunBegan
+from spotctl.runlog.store import EventLog
+from spotctl.wiring import cloud_provider
+from tests.cloud.api import now_micros
+from tests.cloud.clouds import SimulatedCloud, recorded
+from tests.cloud.host import LAPTOP, Records
+from tests.cloud.test_bad_input import JOB
+from tests.spotctl.cli import spotctl
+
+ZONES = {"aws": "us-east-1a", "gcp": "us-central1-a", "azure": NO_ZONE}
+
+
+def admitted(cloud: SimulatedCloud) -> dict[str, list[bool]]:
+    """Whether the machines of each run let this computer in."""
+    assert isinstance(cloud.host, Records)
+    found: dict[str, list[bool]] = {}
+    for name, machine in zip(cloud.host.running(), cloud.server.machines(), strict=True):
+        found.setdefault(run_of(machine.tags), []).append(cloud.host.spec(name).admits_ssh())
+    return found
+
+
+def run_of(tags: object) -> str:
+    return "one" if "run-one" in str(tags) else "two"
+
+
+@pytest.mark.parametrize("name", list(ZONES))
+def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recorded(name) as cloud:
+        for variable, value in {**cloud.environment, "SPOTCTL_HOME": str(tmp_path / "home")}.items():
+            monkeypatch.setenv(variable, value)
+        job = tmp_path / "job.yaml"
+        values = {"identity": cloud.identity, "region": cloud.region, "type": cloud.type, "image": ""}
+        job.write_text(JOB.format(cloud=name, **values))
+        settings = config.load(os.environ)
+        spec, market = load(job), Market(name, cloud.region, ZONES[name], cloud.type)
+
+        def rent(run: str, token: str) -> None:
+            tags = {INSTALLATION_TAG: installation_id(settings.home), RUN_TAG: run, INTENT_TAG: token[-1]}
+            request = MachineRequest(token, market, 1, 10**9, now_micros() + HOUR, tags, identity=cloud.identity)
+            provider = cloud_provider(settings, [name], [cloud.region])
+            assert isinstance(provider, Closes)
+            with closing(provider):
+                provider.create(request)
+
+        with EventLog(Paths(settings.home).log) as log:
+            log.append("run-one", 0, RunBegan("refused", name, written(spec), "", 0, None))
+        for run in ("run-one", "run-two"):
+            rent(run, f"{run}-1")
+        before = cloud.server.resources()
+        assert admitted(cloud) == {"one": [True], "two": [True]}
+
+        answer = spotctl("admit", "refused", "192.0.2.9/32", "--json").json
+        assert (answer["ssh_from"], len(answer["rules"])) == (["192.0.2.9/32"], 1)
+        assert admitted(cloud) == {"one": [False], "two": [True]}
+        assert cloud.server.resources() == before
+        # The rule stands when the run buys more machines with the settings of its launch.
+        rent("run-one", "run-one-2")
+        assert admitted(cloud) == {"one": [False, False], "two": [True]}
+        for address in (f"{LAPTOP[0]}/32", "192.0.2.9/32", f"{LAPTOP[0]}/32"):
+            assert spotctl("admit", "refused", address).code == 0
+        assert admitted(cloud) == {"one": [True, True], "two": [True]}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("none", "192.0.2.9/32"), "job none has no run that goes on"),
+        (("none", "0.0.0.0/0"), "expected narrower: 0.0.0.0/0 would let the whole internet try to log in"),
+        (("none", "here"), "expected address ranges such as 203.0.113.7/32, not 'here'"),
+    ],
+)
+def test_what_cannot_be_admitted_is_refused_in_one_line(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    refused = spotctl("admit", *words, SPOTCTL_HOME=str(tmp_path))
+    assert refused.code == USAGE
+    assert says in refused.error
