@@ -114,6 +114,9 @@ class PipelineWorker:
         return True
 
     def _open(self, peer: str) -> None:
+        if peer not in self._endpoint.peers:
+            # The link broke before this event was looked at; `Lost` follows, and frames wait for the next link.
+            return
         for frame in self._waiting.pop(peer, ()):
             post(self._endpoint, peer, frame)
         if peer in self._broken:
@@ -137,7 +140,8 @@ class PipelineWorker:
             case RunBatches():
                 self._node.instruct(message)
             case AreYouThere():
-                post(self._endpoint, CONTROLLER, StillThere())
+                if CONTROLLER in self._endpoint.peers:
+                    post(self._endpoint, CONTROLLER, StillThere())
             case _:
                 pass
         return True
