@@ -148,7 +148,8 @@ class Decider:
 
     def _is_too_late(self, left: TimeLeft) -> bool:
         """Whether as many on-demand machines as quotas hold would be late, so that only more spot machines help."""
-        needed = self.overheads.startup if left.missing > _ROUNDING else 0
+        # Only what is missing has to start; the rest goes on with its work meanwhile.
+        needed = self.overheads.startup * left.missing
         return self.fallback.machines < self.baseline.machines and left.slack < needed
 
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft) -> Decision:
