@@ -117,7 +117,7 @@ def test_layers_with_parts_are_shared_by_the_devices_of_a_machine(tmp_path: Path
 
 def test_a_profile_of_cores_says_nothing_about_accelerators() -> None:
     assert speeds(device="cpu").keys() == {"c4.2xlarge"}
-    with pytest.raises(BadRequest, match="no machine type that the job may use has devices like T4"):
+    with pytest.raises(BadRequest, match="no machine type that the job may use has the device of the profile, T4"):
         split_speeds(Parallel(device="T4"), PROFILES, 1, [CORES, ODD])
     with pytest.raises(BadRequest, match=r"parallel\.microbatch is 3; the profile has 2, 4"):
         speeds(microbatch=3)
