@@ -6,7 +6,7 @@ Why no job misses a deadline that on-demand machines could meet: entering machin
 eviction of everything on spot, replaced on demand, at most `evict`. A job enters or moves machines only with slack for
 both. Once less is left, it does nothing but fill what is missing on demand. While the whole job runs, no slack is lost;
 every eviction is followed by a decision. Several evictions could use up more than `evict`: as soon as less than that is
-left, spot machines are replaced while they still run.
+left, or would be left once what is missing has started, spot machines are replaced while they still run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from bidbrain.strategies.base import Holding, Situation
 from bidbrain.values import Overheads
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,16 @@ def time_left(
     if len(running) > len(starting):
         pending += overheads.resize * len({one.ready for one in starting})
     unsaved = situation.unsaved / (rate * speed)
+    missing = max(1.0 - sum(share.values()), 0.0)
     change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
+    filling = missing * overheads.startup
+    entering = filling + overheads.resize if missing > _ROUNDING else 0.0
     return TimeLeft(
         slack=deadline - now - situation.work_left / (rate * speed) - pending,
-        missing=max(1.0 - sum(share.values()), 0.0),
+        missing=missing,
         on_spot=on_spot,
         enter=change,
         evict=change + overheads.eviction + overheads.resize + unsaved,
-        leave=starts + overheads.eviction + 2 * overheads.resize + (unsaved + look if unsaved else 0.0),
-        move=starts + 2 * overheads.resize + (0.0 if situation.record.resumes else unsaved),
+        leave=starts + entering + overheads.eviction + 2 * overheads.resize + (unsaved + look if unsaved else 0.0),
+        move=starts + filling + 2 * overheads.resize + (0.0 if situation.record.resumes else unsaved),
     )

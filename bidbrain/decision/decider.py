@@ -243,7 +243,8 @@ class Decider:
         loses = left.slack < left.move and not (both and situation.record.resumes)
         if loses or self._room(situation, kept).free(wanted) < wanted.machines:
             return None
-        back = (Return(one.allocation, at) for one in spot if one.leaves_at is None)
+        # Machines that were to leave later would take the room until then.
+        back = (Return(one.allocation, at) for one in spot if at is None or one.leaves_at is None)
         return Decision((*back, wanted), situation.now + self.look, PRESSED)
 
     def _filled(self, situation: Situation, left: TimeLeft, why: str) -> Decision:

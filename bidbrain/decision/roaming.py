@@ -159,7 +159,8 @@ class Roaming:
             running=running,
             home=home,
             refused=frozenset(zone for zone, offer in enumerate(self.offers) if offer not in open_now),
-            only_spot=self._zones(gang.only_spot),
+            # On slower machines on demand, the job would not be done when it is taken to be.
+            only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(columns.nu < gang.nu - _ALIKE).tolist()},
             names=columns.names,
         )
 

@@ -378,3 +378,34 @@ def test_a_gang_that_roams_turns_to_on_demand_machines_where_a_quota_holds_them(
 def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() -> None:
     assert rents(deciding().decide(situation(offers=()))) == [BASELINE]
     assert deciding().decide(situation(held(1, A, 8, None), offers=())).actions == ()
+
+
+def test_spot_is_left_before_filling_what_is_missing_takes_the_time_for_it() -> None:
+    """One machine after the other is evicted: each replacement stops the others, until the last eviction is too much."""
+    holdings = held(0, A, 4), held(1, A, 3, None)
+    leaving = OVERHEADS.startup / 2 + OVERHEADS.eviction + 2 * OVERHEADS.resize
+    filling = OVERHEADS.startup / 8 + OVERHEADS.resize
+    calm, close = (
+        deciding(deadline=NOW + HOUR + round(leaving + part * filling)).decide(situation(*holdings, work=32.0 * HOUR))
+        for part in (1.01, 0.99)
+    )
+    assert Rent(A, 5, None) not in calm.actions
+    assert set(close.actions) >= {Rent(A, 5, None), Return(0)}
+
+
+def test_a_gang_is_not_on_demand_on_slower_machines_which_its_deadline_does_not_allow() -> None:
+    slow = Offer(replace(A.market, zone="z", instance_type="slow"), A.nu / 2, CENT)
+    roaming = Roaming((A, slow), np.zeros((2, 2)), Known.nothing(("near", "near")))
+    gang = deciding(limits=MachineLimits(8, 8, {}, together=True), deadline=NOW + 21 * HOUR)
+    decider = replace(gang, offers=(A, slow), roaming=roaming)
+    patient = decider.decide(situation(work=32.0 * 20 * HOUR, offers=()))
+    assert [rent for rent in rents(patient) if rent.offer == slow] == []
+    hurried = replace(decider, deadline=NOW + 20 * HOUR).decide(situation(work=32.0 * 20 * HOUR, offers=()))
+    assert rents(hurried) == [BASELINE]
+
+
+def test_spot_machines_that_were_to_leave_later_make_room_for_those_on_demand() -> None:
+    later = replace(held(0, A, 7), leaves_at=NOW + HOUR // 2)
+    leaving = OVERHEADS.startup + OVERHEADS.eviction + 2 * OVERHEADS.resize
+    close = deciding(deadline=NOW + HOUR + leaving - SECOND).decide(situation(later, held(1, A, 1), work=32.0 * HOUR))
+    assert set(close.actions) >= {Rent(A, 8, None), Return(0), Return(1)}
