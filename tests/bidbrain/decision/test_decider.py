@@ -381,7 +381,7 @@ def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() 
 
 
 def test_spot_is_left_before_filling_what_is_missing_takes_the_time_for_it() -> None:
-    """One machine after the other is evicted: each replacement stops the others, until the last eviction is too much."""
+    """Machines are evicted one by one: each replacement stops the others, until the last eviction is too much."""
     holdings = held(0, A, 4), held(1, A, 3, None)
     leaving = OVERHEADS.startup / 2 + OVERHEADS.eviction + 2 * OVERHEADS.resize
     filling = OVERHEADS.startup / 8 + OVERHEADS.resize
