@@ -107,7 +107,7 @@ def test_an_unknown_code_ends_cleanly(made: World) -> None:
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.service}.{method.name}")
 def test_a_missing_permission_is_named(made: World, method: Method) -> None:
     """The permissions that `doctor --policy` prints are those without which the calls fail."""
-    provider = made.provider(subnetwork="inner")
+    provider = made.provider(subnetwork="inner", ssh_from=("203.0.113.7/32",))
     made.server.denied = {method.permissions[0]}
     with pytest.raises(NotPermitted, match=method.permissions[0]):
         everything(made, provider)
@@ -121,6 +121,7 @@ def everything(made: World, provider: GcpProvider) -> None:
     made.provider(agents).prepare(machine, MachineSupplies())
     agents.prepared[-1].console()
     provider.list(RUN)
+    provider.admit_ssh(RUN, ("203.0.113.9/32",))
     labels = dict(body(made).labels)
     made.server.leave_disk(A, "half-made", labels)
     made.server.leave_address("us-central1", "left", labels)
