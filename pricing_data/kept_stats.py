@@ -9,11 +9,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pricing_data.errors import StoreError
 from pricing_data.stats import MarketStats, describe, on_demand_of
-from pricing_data.store.manifest import damaged
+from pricing_data.store.parquet import read_rows, write_rows
 from pricing_data.store.segments import market_of
 
 if TYPE_CHECKING:
@@ -57,21 +56,13 @@ def statistics(store: PriceStore, markets: Iterable[Market], catalog: Catalog) -
 
 def _write(path: Path, described: Iterable[MarketStats]) -> None:
     rows = [(str(one.market), one.on_demand.price if one.on_demand else None, *_figures(one)) for one in described]
-    arrays = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), path, compression="zstd", write_page_checksum=True)
+    write_rows(path, _SCHEMA, rows)
 
 
 def _read(path: Path, names: Collection[str], catalog: Catalog) -> dict[str, MarketStats]:
     """Without those that were compared with another on-demand price, from the catalog of an earlier version."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            columns = [column.to_pylist() for column in file.read().columns]
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise StoreError(damaged(path, error)) from error
     found = {}
-    for name, price, *figures in zip(*columns, strict=True):
+    for name, price, *figures in read_rows(path):
         if name in names:
             one = MarketStats(market_of(name), on_demand=None, **dict(zip(_COLUMNS, figures, strict=True)))
             listed = on_demand_of(one.market, one.last, catalog)

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import StoreError
 from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
-from pricing_data.store.manifest import damaged
+from pricing_data.store.parquet import read_rows, write_rows
 
 F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice)
 
@@ -35,26 +33,12 @@ class FactTable(Generic[F]):
 
     def write(self, path: Path, facts: Iterable[F]) -> None:
         """Writes facts as a new file."""
-        rows = [self.to_row(fact) for fact in facts]
-        columns = [
-            pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), self.schema, strict=True)
-        ]
-        rows_of = pa.Table.from_arrays(columns, schema=self.schema)
-        pq.write_table(rows_of, path, compression="zstd", write_page_checksum=True)
+        write_rows(path, self.schema, map(self.to_row, facts))
 
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, optionally of one cloud only."""
-        try:
-            # `read_table` would first import Arrow's dataset module, which is large.
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                table = file.read()
-        except FileNotFoundError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise StoreError(damaged(path, error)) from error
-        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        # Not by Arrow's functions, whose import takes longer than to read a table.
-        return [self.of_row(*row) for row in rows if cloud is None or row[0].startswith(cloud)]
+        # Not filtered by Arrow's functions, whose import takes longer than to read a table.
+        return [self.of_row(*row) for row in read_rows(path) if cloud is None or row[0].startswith(cloud)]
 
     def merged(self, known: Iterable[F], newer: Iterable[F]) -> list[F]:
         """All facts; a newer one replaces a known one with the same key."""
