@@ -37,7 +37,10 @@ class MachineLimits:
 
     def rentable(self, on_demand: Rent) -> Rent:
         """The part of on-demand machines that quotas hold; none if the job cannot work with so few."""
-        machines = min(on_demand.machines, self.on_demand.get(on_demand.offer.market, on_demand.machines))
+        machines = self.on_demand.get(on_demand.offer.market, on_demand.machines)
+        if machines >= on_demand.machines >= self.least:
+            return on_demand
+        machines = min(machines, on_demand.machines)
         return replace(on_demand, machines=machines if machines >= self.least else 0)
 
 
