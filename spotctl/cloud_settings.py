@@ -36,7 +36,7 @@ class AwsMachineSettings:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ssh_from", tuple(map(address_range, self.ssh_from)))
+        object.__setattr__(self, "ssh_from", _ranges(self.ssh_from))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class GcpMachineSettings:
     longest_hours: int = 168
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ssh_from", tuple(map(address_range, self.ssh_from)))
+        object.__setattr__(self, "ssh_from", _ranges(self.ssh_from))
         for key, value in self.labels.items():
             if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)) or key.startswith("spotctl-"):
                 raise ValueError(
@@ -105,7 +105,7 @@ class AzureMachineSettings:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ssh_from", tuple(map(address_range, self.ssh_from)))
+        object.__setattr__(self, "ssh_from", _ranges(self.ssh_from))
 
 
 def address_range(text: str) -> str:
@@ -113,10 +113,17 @@ def address_range(text: str) -> str:
     try:
         network = ipaddress.ip_network(text)
     except ValueError:
-        raise ValueError(f"address ranges such as 203.0.113.7/32 in ssh_from, not {text!r}") from None
+        raise ValueError(f"address ranges such as 203.0.113.7/32, not {text!r}") from None
     if network.prefixlen == 0:
-        raise ValueError(f"narrower in ssh_from: {text} would let the whole internet try to log in")
+        raise ValueError(f"a narrower address range than {text} (which would let the whole internet try to log in)")
     return str(network)
+
+
+def _ranges(ssh_from: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return tuple(map(address_range, ssh_from))
+    except ValueError as error:
+        raise ValueError(f"{error}, in ssh_from") from None
 
 
 def table_of(kind: type[T]) -> Callable[[object], T]:

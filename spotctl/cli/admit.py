@@ -39,7 +39,7 @@ def admit(
     try:
         ranges = tuple(map(address_range, addresses))
     except ValueError as error:
-        raise BadRequest(f"spotctl admit: expected {str(error).replace(' in ssh_from', '')}") from None
+        raise BadRequest(f"spotctl admit: expected {error}") from None
     provider, tags = _machines_of(session, job)
     if not isinstance(provider, AdmitsSsh) or not isinstance(provider, Closes):
         raise BadRequest(f"job {job}: its machines are on this computer, and need no ssh")
