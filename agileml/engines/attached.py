@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from agileml.engines.job_loop import TURN_SECONDS, JobLoop
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.script import Quiet
-from agileml.errors import AgileMLError, BadArgument
+from agileml.errors import AgileMLError, BadArgument, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
 from agileml.runtime.attach import publish, published
@@ -114,6 +114,9 @@ class AttachedJob:
         """Waits until all nodes of a job that is over have left, for at most this many seconds."""
         until = time.monotonic() + seconds
         while self._client.linked_nodes and time.monotonic() < until:
+            # Nodes hear from a controller that the job is over: one that ends before it has told them is replaced.
+            with suppress(Unrecoverable):
+                self._loop.handle_events()
             for _ in self._client.listen(TURN_SECONDS):
                 pass
         # What they printed at their end has arrived at the controller by now.

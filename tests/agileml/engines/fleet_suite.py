@@ -115,6 +115,10 @@ class FleetSuite:
         _, log, _ = run({3: [kill_controller], 7: [kill_controller]}, replace(JOB, stopping=Stopping(clocks=20)))
         assert any("controller" in event for iteration in log for event in iteration.events)
 
+    def test_the_controller_may_go_as_the_job_ends(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+        trained, _, _ = run({JOB.stopping.clocks or 0: [kill_controller]})
+        assert trained.clocks == JOB.stopping.clocks
+
     def test_stopping_what_is_gone_changes_nothing(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
         def again(machines: Sequence[RunningMachine]) -> Act:
             assert "t1" not in {machine.name for machine in machines}

@@ -31,6 +31,7 @@ from tests.agileml.engines.jobs import processes
 pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
 
 SECRET = b"0123456789abcdef0123456789abcdef"
+LEAVE_SECONDS = 120.0
 
 
 class TestSimulated(ReplacingFleetSuite):
@@ -106,6 +107,8 @@ class Caller:
             for name in [name for name, at in self._deadlines.items() if at <= now]:
                 self._remove(name)
             self._apply_script()
+        # The script may have killed the controller before it told the nodes that the job is over.
+        self._job.release(LEAVE_SECONDS)
         refused = any(event.startswith("refused") for one in self._log for event in one.events)
         for node in self._nodes.values():
             # A node that was refused may take longer to exit than the job takes to end.
