@@ -1,0 +1,141 @@
+"""The schema of job files: what editors know of them, and that every job in the documents is right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from spotctl.files.job.reader import load, loads, restored
+from spotctl.files.job.schema import schema
+from spotctl.files.job.spec import Range
+from spotctl.files.yaml_file import parse
+from tests.spotctl.cli import spotctl
+from tests.spotctl.files.test_job_refused import CASES
+
+ROOT = Path(__file__).parents[3]
+EDITOR = jsonschema.Draft202012Validator(schema())
+
+
+def test_the_schema_is_one_and_explains_every_key() -> None:
+    found = spotctl("schema").json
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert found == schema()
+    parts = [found, *found["$defs"].values()]
+    assert len(parts) == 11
+    for part in parts:
+        assert part["description"]
+        assert part["additionalProperties"] is False
+        for key, value in part["properties"].items():
+            assert value["description"], key
+            assert value["examples"], key
+            for example in value["examples"]:
+                jsonschema.Draft202012Validator({**value, "$defs": found["$defs"]}).validate(example)
+
+
+# What no schema can say: that numbers are in order, that files are there, that names fit each other.
+BEYOND_SCHEMAS = (
+    "not finite",
+    "ends below",
+    "allows no machine",
+    "begins below",
+    "not a built-in",
+    "there is no ",
+    "mf has no",
+    "rank is 0",
+    "real clouds",
+    "not a region of",
+    "none of the regions",
+    "or longer than",
+    "not above 0",
+    "is also in env",
+    "as a-b does",
+    "as env or secrets do",
+    "matches none of",
+    "is for clouds",
+    "is not one of clouds",
+    "is 0; expected at least 1",
+    "contradicts nodes",
+    "is never written",
+    "needs a checkpoint, from which",
+)
+
+
+# A parser takes the last of two keys that are the same, so that no schema sees both.
+PARSED = [
+    case for case in CASES if "not YAML" not in case[1] and "duplicate key" not in case[1] and "aliases" not in case[1]
+]
+
+
+@pytest.mark.parametrize(("text", "message"), PARSED, ids=[message[:60] for _, message in PARSED])
+def test_editors_refuse_what_is_refused_wherever_a_schema_can_say_it(text: str, message: str) -> None:
+    refused = not EDITOR.is_valid(parse(text, Path("job.yaml")).content)
+    assert refused is not any(words in message for words in BEYOND_SCHEMAS)
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Job files of the documents and of the examples."""
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        for found in re.finditer(r"^```ya?ml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            yield f"{page.name}:{page.read_text().count(chr(10), 0, found.start()) + 1}", found[1]
+    for file in ROOT.glob("examples/**/*.yaml"):
+        yield file.name, file.read_text()
+    yield "starter_job.yaml", (ROOT / "spotctl" / "files" / "job" / "starter_job.yaml").read_text()
+
+
+def jobs_documented() -> Iterator[tuple[str, Any]]:
+    for name, text in documented():
+        content = parse(text, Path(name)).content
+        if isinstance(content, dict) and "kind" in content:
+            yield name, content
+
+
+@pytest.mark.parametrize(("name", "content"), [pytest.param(*job, id=job[0]) for job in jobs_documented()])
+def test_every_job_that_is_shown_is_right(name: str, content: Any) -> None:  # noqa: ANN401 - whatever YAML holds
+    restored(content, Path(name))
+    EDITOR.validate(content)
+
+
+class TestInit:
+    """`spotctl init`."""
+
+    def test_it_writes_a_file_that_is_right_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        ended = spotctl("init")
+        assert (ended.code, ended.out) == (0, "")
+        assert ended.err == "wrote job.yaml; next: spotctl plan job.yaml, then spotctl launch job.yaml\n"
+        assert load(tmp_path / "job.yaml").is_local
+        assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["job.yaml"]
+
+    def test_its_comments_are_right_too(self, tmp_path: Path) -> None:
+        """Each commented key may be uncommented; those of a command take the place of a trainer's."""
+        text = (ROOT / "spotctl" / "files" / "job" / "starter_job.yaml").read_text()
+        told = re.sub(r"^( *)# (\w+: (?!job for).*)$", r"\1\2", text, flags=re.MULTILINE)
+        told = re.sub(r"^  types: \[.*\n", "", told, flags=re.MULTILINE)
+        told = told.replace("clouds: [local]", "clouds: [aws, gcp]").partition("\nlocal:")[0] + "\n"
+        trainer = re.sub(r"^(run|nodes|checkpoint):.*\n", "", told, flags=re.MULTILINE)
+        command = re.sub(r"^(app|args|stop):.*\n|^  machines:.*\n", "", told, flags=re.MULTILINE)
+        command = command.replace("kind: agileml", "kind: command")
+        assert loads(trainer, tmp_path / "job.yaml").setup == "pip install -r requirements.txt"
+        assert loads(command, tmp_path / "job.yaml").resources.machines == Range(2, 2)
+
+    def test_it_never_writes_over_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "job.yaml").write_text("mine")
+        ended = spotctl("init", tmp_path / "job.yaml")
+        assert (ended.code, ended.out) == (2, "")
+        assert "job.yaml: already exists; name another file, or delete it first" in ended.error
+        assert (tmp_path / "job.yaml").read_text() == "mine"
+        assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["job.yaml"]
+
+    @pytest.mark.parametrize(("where", "why"), [("none/job.yaml", "there is no folder"), (".", "is a folder")])
+    def test_a_place_where_it_cannot_be_is_refused(self, tmp_path: Path, where: str, why: str) -> None:
+        ended = spotctl("init", tmp_path / where)
+        assert ended.code == 2
+        assert why in ended.error
+
+    def test_it_answers_in_json(self, tmp_path: Path) -> None:
+        assert spotctl("init", tmp_path / "a.yaml", "--json").json == {"file": str(tmp_path / "a.yaml")}
