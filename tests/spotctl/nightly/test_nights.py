@@ -104,7 +104,7 @@ def test_overlapping_and_repeated_starts_are_one_run_and_one_message(tmp_path: P
         assert first.wait(300) == 0
     assert second.code == 6
     assert f"job small is already running as process {first.pid}" in second.error
-    assert (tmp_path / "made").read_text() == "made\n"
+    assert (tmp_path / "made").read_text() == "made\n", events(home, object)
     assert len(events(home, RunBegan)) == 1
     (sent,) = webhook.got
     assert sent["facts"]["outcome"] == "done"
