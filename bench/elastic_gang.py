@@ -1,8 +1,8 @@
 """What an eviction costs a gang of three that may shrink, next to one that may not: `python -m bench.elastic_gang`.
 
-A command on the local market, on three machines, one of which is killed while the setup of a replacement takes a while.
-With `torch`, the command is the DDP training of `bench.gang_script`, which reads from its peers; otherwise a small one
-that keeps copies in the same way.
+A command runs on three machines of the local market. One of them is killed, and setting up its replacement takes a
+while. With `torch`, the command is the DDP training of `bench.gang_script`, which reads from its peers; otherwise a
+small one that keeps copies in the same way.
 """
 
 from __future__ import annotations

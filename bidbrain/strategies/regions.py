@@ -56,8 +56,9 @@ class RegionsSituation:
 
     `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
     left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
-    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. Quotas do not hold it on
-    demand in the zones `only_spot`. `names` are those of the zones, for reasons.
+    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. In the zones `only_spot`
+    it is not rented on demand: quotas do not hold it there, or machines are slower. `names` are those of the zones, for
+    reasons.
     """
 
     now: float

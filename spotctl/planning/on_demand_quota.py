@@ -63,7 +63,7 @@ def _may_turn(plan: JobPlan) -> bool:
 
 
 def equal_parts(quotas: Iterable[Quota], jobs: int, clouds: Collection[str]) -> tuple[Quota, ...]:
-    """What the first of some jobs, which uses some clouds, may use of the quotas."""
+    """The share of each quota of these clouds that one of several jobs may use."""
     return tuple(replace(one, amount=one.amount // jobs) for one in quotas if one.cloud in clouds)
 
 

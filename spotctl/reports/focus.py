@@ -1,9 +1,8 @@
 """The ledger in the columns of FOCUS 1.2 or 1.0, the FinOps Open Cost and Usage Specification, as CSV.
 
 https://focus.finops.org/focus-specification/v1-2/, column by column in docs/focus.md; columns that begin with `x_` are
-ours. `ListCost` is the list price of the
-time that was charged, which the specification asks for; what the same work would have cost on demand is in the other
-formats. `BilledCost` is zero on the local market. The log does not know the
+ours. `ListCost` is the list price of the time that was charged, which the specification asks for; what the same work
+would have cost on demand is in the other formats. `BilledCost` is zero on the local market. The log does not know the
 paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of a million rows exact.
 """
 
