@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test all-tests quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -35,7 +35,10 @@ collect: ## Import all tests, and run none
 PATIENCE := --reruns 1 --max-suite-reruns 6 --rerun-show-tracebacks \
   --rerun-exclude-path tests/bidbrain --rerun-exclude-path tests/pricing_data
 
-test: ## All tests, in random order on all cores; lists the slowest
+test: ## The tests, in random order on all cores; of those that are many and alike a sample
+	SPOTCTL_TEST_SAMPLES=1 $(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
+
+all-tests: ## All tests without exception, in random order on all cores
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
 
 quick: ## The tests that take less than five seconds each
@@ -88,14 +91,16 @@ forecast: ## Compare forecasts with what followed, and with ten launches of the 
 quickstart: ## The README's quick start
 	spotctl launch examples/quickstart.yaml --yes
 
-examples: ## Run every example, each with its own home folder
-	@for example in examples/*.sh examples/*.py; do \
-	  echo "== $$example"; \
-	  home=$$(mktemp -d); \
-	  case $$example in *.sh) run=bash;; *) run=$(PYTHON);; esac; \
-	  SPOTCTL_HOME=$$home $$run $$example || exit 1; \
-	  rm -rf $$home; \
-	done
+EXAMPLES := $(wildcard examples/*.sh examples/*.py)
+
+examples: $(EXAMPLES:examples/%=example-%) ## Run every example, each with its own home folder; with --jobs 2 two at a time
+
+example-%:
+	@echo "== examples/$*"; \
+	home=$$(mktemp -d); \
+	case $* in *.sh) run=bash;; *) run=$(PYTHON);; esac; \
+	SPOTCTL_HOME=$$home $$run examples/$* || exit 1; \
+	rm -rf $$home
 
 sample: ## Regenerate the synthetic price history in the wheel
 	$(PYTHON) -m bench.price_sample pricing_data/samples/prices.parquet

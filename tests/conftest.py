@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import samples
+
 # Examples are the same in every run, so that a green run stays green; `make fuzz` draws new ones. No example may fail
 # because the computer is busy.
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -32,8 +34,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mixes files with slow tests, which mostly wait, with the others, which compute: so no processor is idle."""
+    if samples.wanted():
+        items[:], left_out = samples.sampled(items, config.getoption("randomly_seed", None))
+        config.hook.pytest_deselected(items=left_out)
     slow = dict.fromkeys(item.path for item in items if item.get_closest_marker("slow"))
     others = dict.fromkeys(item.path for item in items if item.path not in slow)
     place = {path: _SLOW_FILES_END * i / len(slow) for i, path in enumerate(slow)}

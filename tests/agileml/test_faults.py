@@ -23,6 +23,7 @@ SPREAD = 61
 """Seeds this far apart aim at different kinds of messages."""
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("seed", range(0, 60 * SPREAD, SPREAD))
 def test_the_model_equals_the_reference(seed: int) -> None:
     Schedule(seed).run()
@@ -44,6 +45,7 @@ BUCKETS = 128
 """Bytes of a frame, so that a snapshot takes several, and a push takes dozens."""
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(4, 4 + 20 * 157, 157))
 def test_the_model_equals_the_reference_when_messages_are_sent_in_buckets(seed: int) -> None:
     schedule = Schedule(seed, frame_bytes=BUCKETS)
@@ -79,6 +81,7 @@ def test_without_deterministic_mode_the_models_are_close(seed: int) -> None:
     Schedule(seed, Steady, deterministic=False).run()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("slack", [1, 2, None])
 @pytest.mark.parametrize("seed", range(8, 8 + 6 * 157, 157))
 def test_with_slack_nothing_is_lost_and_reads_keep_the_bound(

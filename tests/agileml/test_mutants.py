@@ -14,6 +14,7 @@ ENOUGH = 1
 """Schedules that must detect a bug here; `mutants 100` shows the bugs that only few detect."""
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_fault_is_caught(mutant: Mutant) -> None:
     found = list(islice(catching(mutant, SEEDS), ENOUGH))

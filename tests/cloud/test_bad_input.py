@@ -131,6 +131,7 @@ def cloud(case: Case) -> Iterator[SimulatedCloud]:
         yield found
 
 
+@pytest.mark.sampled(2)
 def test_a_refused_launch_says_why_and_leaves_nothing(case: Case, cloud: SimulatedCloud, tmp_path: Path) -> None:
     market = ("--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
     assert spotctl("prices", "fetch", *market, **cloud.environment).code == 0

@@ -122,6 +122,7 @@ def test_files_that_are_no_traces_are_named(tmp_path: Path) -> None:
     assert "odd.json: is not an availability trace" in ended.error
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("recorded", "least_mean"), [("aws-02-15-2023", 0.45), ("aws-10-26-2022", 0.38)])
 def test_recorded_traces_are_met_and_a_third_of_the_gap_closes(
     shared_data: Path, recorded: str, least_mean: float

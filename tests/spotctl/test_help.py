@@ -82,6 +82,7 @@ def test_what_is_not_understood_is_one_line(words: list[str]) -> None:
     assert "--help" in refused.error
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["status", "logs", "stop", "resume", "down", "top", "exec", "ssh"])
 def test_shells_complete_the_names_of_jobs(tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"

@@ -44,6 +44,7 @@ local: {{speed: 600}}
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("app", ["own_trainer:Mine", "own_trainer.py"])
 def test_a_trainer_of_ones_own(tmp_path: Path, app: str) -> None:
     folder = tmp_path / "job"
@@ -123,6 +124,7 @@ def job_with_helper(folder: Path, name: str, rank: int, app: str) -> Path:
     return path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("app", ["trainer:trainer", "trainer.py"])
 def test_two_trainings_side_by_side_each_import_their_own_module(tmp_path: Path, app: str) -> None:
     files = [job_with_helper(tmp_path / name, name, rank, app) for name, rank in (("red", 4), ("blue", 8))]

@@ -263,6 +263,7 @@ def test_engines_that_are_not_there() -> None:
     assert (ended.code, "unknown engine 'cloud'; choose one of local, ray, sim" in ended.error) == (2, True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["sim", "local"])
 @pytest.mark.parametrize(
     ("wrong", "message"), [("infinite", "NaN or infinity"), ("shape", "shape (6, 1)")], ids=["infinite", "shape"]

@@ -45,6 +45,7 @@ class TestSimulated(ReplacingFleetSuite):
         )
 
 
+@pytest.mark.sampled(6)
 class TestLocal(ReplacingFleetSuite):
     @pytest.fixture
     def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
@@ -56,6 +57,7 @@ def fork_server() -> None:
     start_fork_server()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.usefixtures("fork_server")
 class TestAttached(FleetSuite):
     @pytest.fixture

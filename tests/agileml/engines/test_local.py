@@ -69,12 +69,14 @@ def played(acts: dict[int, list[Choice]] | Script, job: TrainingJob = JOB) -> tu
     return trained, log
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("transients", [0, 1, 4])
 def test_undisturbed_in_every_stage(transients: int) -> None:
     trained, _ = played({}, replace(JOB, transient=transients))
     assert (trained.evictions, trained.failures) == (0, 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("pick", "count"), [(slice(1), 1), (slice(2, None), 2), (slice(None), 4)])
 def test_transient_nodes_are_killed(pick: slice, count: int) -> None:
     trained, log = played({3: [kill(pick)]})
@@ -82,6 +84,7 @@ def test_transient_nodes_are_killed(pick: slice, count: int) -> None:
     assert log[-1].transient == 4 - count
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("pick", "count"), [(slice(1), 1), (slice(1, 3), 2), (slice(None), 4)])
 def test_transient_nodes_are_warned(pick: slice, count: int) -> None:
     trained, log = played({3: [evict(pick, 30.0)]})
@@ -93,6 +96,7 @@ BUCKETS = replace(JOB, settings=replace(JOB.settings, partitions=2, frame_bytes=
 """No frame holds a whole partition."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("act", [kill(slice(2)), evict(slice(2), 30.0), join(1), kill_controller], ids=range(4))
 def test_messages_in_buckets_survive_faults(act: Choice) -> None:
     played({3: [act]}, BUCKETS)

@@ -54,6 +54,7 @@ def job(folder: Path, step: str = "pass", clocks: int = 1000) -> TrainingJob:
     return TrainingJob(TrainerSource(str(path)), 1, 2, Stopping(clocks=clocks), settings, heartbeat_timeout=20.0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("engine", "step", "told"),
     [

@@ -9,6 +9,7 @@ from tests.agileml.local_faults import LocalSchedule
 pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", [1, 8])
 def test_the_model_equals_the_reference(seed: int) -> None:
     LocalSchedule(seed).run()

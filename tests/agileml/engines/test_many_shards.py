@@ -67,6 +67,7 @@ def operations(work: Callable[[], None]) -> int:
     return count
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("event", FAULTS)
 def test_four_times_the_shards_take_about_four_times_the_operations(event: str) -> None:
     def job(shards: int) -> None:

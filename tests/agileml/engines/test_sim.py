@@ -75,6 +75,7 @@ def test_the_same_seeds_give_the_same_log() -> None:
     assert first == again != other
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(16))
 def test_random_faults_do_not_change_the_model(seed: int) -> None:
     chance = random.Random(seed)

@@ -168,6 +168,7 @@ def test_learned_times_survive_a_record() -> None:
         assert unlearned.restored(unlearned.record()) is unlearned
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("nodes", [(8, 8), (2, 14), (1, 15)])
 def test_the_best_stage_is_learned_in_the_network_of_the_paper(nodes: tuple[int, int]) -> None:
     trial = Trial.of(nodes, 60 if nodes == (8, 8) else 30)

@@ -188,6 +188,7 @@ def price_at(tenure: Tenure, histories: dict[object, PriceSeries], second: int) 
     return histories[rent.offer.market].price_at(tenure.start + second * SECOND)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", BILLING_RULES)
 @pytest.mark.parametrize("regime", REGIMES)
 def test_the_cost_is_the_sum_over_seconds(rule: str, regime: Callable[[int], EvictionModel]) -> None:

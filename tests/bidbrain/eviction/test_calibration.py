@@ -93,6 +93,7 @@ def test_a_history_that_cannot_hold_the_plan_is_refused() -> None:
         calibrate([(flat("t.large", 5), BidAbove(0))], WEEK, np.random.default_rng(1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("delta", "floor"), [("0.001", 0.08), ("0.01", 0.05), ("", 0.03)])
 def test_the_model_beats_both_shares_on_the_market_of_2016(shared_data: Path, delta: str, floor: float) -> None:
     """Two weeks of history, the next two days; every third of the origins to save time."""

@@ -77,6 +77,7 @@ def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed
     assert missed <= found.objective * (1 + 1e-6)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("seed", range(40))
 def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
     asked = random_problem(np.random.default_rng(2000 + seed))

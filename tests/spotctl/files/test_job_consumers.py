@@ -96,6 +96,7 @@ def planned(text: str) -> tuple[int | str | None, str, str]:
     return ended.code, ended.out, ended.err.replace(str(file), "")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("key", PLANNED)
 def test_the_planner_reads(key: str) -> None:
     text, before, after = PLANNED[key]

@@ -10,6 +10,7 @@ from tests.spotctl.machines.provider_mutants import MUTANTS
 from tests.spotctl.machines.provider_mutation import ProviderMutant
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.cloud}: {mutant.name}")
 def test_every_bug_is_detected(mutant: ProviderMutant, tmp_path: Path) -> None:
     mutant.trial(tmp_path / "without")

@@ -35,7 +35,7 @@ others = st.lists(
 strategies = st.sampled_from(["", "strategy: proteus\n", "strategy: on-demand\n", "strategy: lookahead\n"])
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.builds("name: job\n{}{}{}{}".format, kinds, deadlines, others, strategies), st.sampled_from(ZONES))
 @pytest.mark.slow
 def test_plan_and_launch_make_the_same_plan(tmp_path: Path, job: str, zone: str) -> None:
