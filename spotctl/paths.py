@@ -17,6 +17,11 @@ class Paths:
         return self.home / "log.sqlite"
 
     @property
+    def costs(self) -> Path:
+        """What ended runs cost, as reports keep it; it follows from the log and can be deleted."""
+        return self.home / "log.costs"
+
+    @property
     def locks(self) -> Path:
         """One lock per job, held by the process that runs it."""
         return self.home / "locks"

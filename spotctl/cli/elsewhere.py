@@ -37,6 +37,11 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
 def refreshed(session: Session, job: str = "") -> set[str]:
     """The runs with a runner elsewhere, of one job or of all, as this home's log knows them from now on."""
+    from spotctl.paths import Paths
+
+    # Most homes have none, and finding that out needs few imports.
+    if not Paths(session.settings.home).elsewhere("x").parent.exists():
+        return set()
     from spotctl.remote_runner.place import all_places
 
     places = [place for place in all_places(session.settings) if job in ("", place.job)]

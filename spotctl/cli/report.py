@@ -69,10 +69,7 @@ def cost(
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
     from spotctl.errors import BadRequest
-    from spotctl.paths import Paths
     from spotctl.reports.gather import write
-    from spotctl.runlog.salvage import no_runs
-    from spotctl.runlog.statuses import job_names
 
     session: Session = context.obj
     if json_ and format_ not in (Format.TABLE, Format.JSON):
@@ -81,8 +78,8 @@ def cost(
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
     report = gathered(session, job or (), since, until, by)
-    if not report.runs and not job_names(session.settings):
-        session.remark(no_runs(Paths(session.settings.home)))
+    if not report.runs:
+        _say_if_empty(session)
     if chosen_format is Format.TABLE and out is None:
         from spotctl.reports import tables
 
@@ -94,6 +91,15 @@ def cost(
     else:
         write(out, text)
         session.remark(f"wrote {out}")
+
+
+def _say_if_empty(session: Session) -> None:
+    from spotctl.paths import Paths
+    from spotctl.runlog.salvage import no_runs
+    from spotctl.runlog.statuses import job_names
+
+    if not job_names(session.settings):
+        session.remark(no_runs(Paths(session.settings.home)))
 
 
 def gathered(session: Session, jobs: Sequence[str], since: str, until: str, by: str) -> Report:

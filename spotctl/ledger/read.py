@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -40,35 +40,40 @@ class RunRead:
 
 def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     """The runs of some jobs, or of all, oldest first; active runs up to now."""
-    tariff = stored(lambda: library(settings))
-    runs = events_of(settings, lambda began: not jobs or began.job in jobs, for_costs=True)
-    found = []
-    for events in runs:
-        state = fold(events)
-        ledger = project_run(events, state, tariff, _now(state, settings))
-        found.append(RunRead(events, state, ledger))
-    return found
+    paths = Paths(settings.home)
+    if not store.exists(paths.log):
+        return []
+    with store.EventLog(paths.log) as log:
+        return list(read_from(log, settings, jobs))
+
+
+def read_from(
+    log: store.EventLog, settings: Settings, jobs: Collection[str], without: Collection[str] = ()
+) -> Iterator[RunRead]:
+    """The runs of some jobs, or of all, oldest first, without those that are known."""
+    tariff, ended = stored(lambda: library(settings)), log.ended()
+    for run in _began(log, lambda began: not jobs or began.job in jobs):
+        if run not in without:
+            events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)
+            state = fold(events)
+            yield RunRead(tuple(events), state, project_run(events, state, tariff, _now(state, settings)))
 
 
 _NO_COSTS = tuple(one.__name__ for one in (Decided, QuotasShared, RenewIntended, Renewed))
 """Events that change nothing about what a run that has ended did and cost: a third of a long log."""
 
 
-def events_of(
-    settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None, *, for_costs: bool = False
-) -> list[tuple[store.LogRow, ...]]:
-    """The events of the wanted runs, oldest first; with `newest`, only of that many runs that began last.
-
-    With `for_costs`, runs that have ended are without the events that the ledger does not need.
-    """
+def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: int) -> list[tuple[store.LogRow, ...]]:
+    """The events of those wanted runs that began last, oldest first."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return []
-    with store.EventLog(paths.log) as opened:
-        runs = [row.run for row in opened.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
-        ended = opened.ended() if for_costs else set[str]()
-        chosen = runs if newest is None else runs[-newest:]
-        return [tuple(opened.of_run_without(run, _NO_COSTS) if run in ended else opened.of_run(run)) for run in chosen]
+    with store.EventLog(paths.log) as log:
+        return [tuple(log.of_run(run)) for run in _began(log, wanted)[-newest:]]
+
+
+def _began(log: store.EventLog, wanted: Callable[[RunBegan], bool]) -> list[str]:
+    return [row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
 
 
 def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:

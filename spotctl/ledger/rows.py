@@ -1,8 +1,10 @@
-"""A row of the ledger, and the one rounding of its amounts."""
+"""The values of the ledger: its rows, the on-demand cost of the same work, and the one rounding of amounts."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import NamedTuple
 
 from pricing_data.market import Market
@@ -65,6 +67,19 @@ class LedgerRow(NamedTuple):
     settled: bool
     listed: int = 0
     target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SameWork:
+    """The on-demand cost of a run's work in nano-dollar-seconds, with its interval.
+
+    `useful` is the share of the time at work that undisturbed machines would have needed for it; the rest is waiting.
+    """
+
+    amount: int = 0
+    low: int = 0
+    high: int = 0
+    useful: Fraction = Fraction(0)
 
 
 def micro_dollars(amount: int) -> int:

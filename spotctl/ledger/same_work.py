@@ -17,7 +17,7 @@ from math import exp
 import numpy as np
 
 from bidbrain.billing import End, Life, rule_of_cloud
-from spotctl.ledger.rows import Use
+from spotctl.ledger.rows import SameWork, Use
 from spotctl.ledger.uses import parts
 from spotctl.runlog.budget import life_of
 from spotctl.runlog.events import OnDemandOffer
@@ -28,19 +28,6 @@ ALIKE = 0.5
 """Spread of the logarithm of the relative speed of two types, if it follows from their vCPUs alone."""
 
 _QUANTILES = (0.5, 0.25, 0.75)
-
-
-@dataclass(frozen=True, slots=True)
-class SameWork:
-    """The on-demand cost of a run's work in nano-dollar-seconds, with its interval.
-
-    `useful` is the share of the time at work that undisturbed machines would have needed for it; the rest is waiting.
-    """
-
-    amount: int = 0
-    low: int = 0
-    high: int = 0
-    useful: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, JSON_UNITS, MARKDOWN, texts
-from spotctl.reports.cost import Figures, Group, Report, usd
+from spotctl.reports.cost import Group, Report
+from spotctl.reports.figures import Figures, usd
 from spotctl.reports.formatting import digits_of, headline, span_of
 from spotctl.reports.month import Month
 from spotctl.reports.unit_cost import UnitTrend, trends_of

@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from pricing_data.units import HOUR
 from spotctl.reports import formatting
-from spotctl.reports.cost import Figures, usd
+from spotctl.reports.figures import Figures, usd
 
 Number = int | float | None
 """A figure as the report has it; None if it is unknown."""

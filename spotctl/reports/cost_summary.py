@@ -8,7 +8,8 @@ from pathlib import Path
 from spotctl.ledger.rows import Use
 from spotctl.reports import formatting as fmt
 from spotctl.reports.answers import escaped
-from spotctl.reports.cost import Figures, Report
+from spotctl.reports.cost import Report
+from spotctl.reports.figures import Figures
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
-from spotctl.reports.cost import Report, usd
+from spotctl.reports.cost import Report
+from spotctl.reports.figures import usd
 from spotctl.reports.run_timeline import RunTimeline
 
 UNKNOWN = "-"

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.errors import BadRequest
 from spotctl.garbage import without_garbage_collection
-from spotctl.ledger.read import read
+from spotctl.reports.accounts import accounts
 from spotctl.reports.cost import Report, report
 from spotctl.reports.grouping import By
 from spotctl.reports.period import Period
-from spotctl.reports.run_timeline import in_order, timeline_of
-from spotctl.runlog.statuses import job_names
+from spotctl.reports.run_timeline import in_order
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,13 +22,15 @@ if TYPE_CHECKING:
 
 def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int) -> Report:
     """The report on what some jobs (empty: all) cost within a period."""
-    _check_known(jobs, job_names(settings))
+    if jobs:
+        from spotctl.runlog.statuses import job_names
+
+        _check_known(jobs, job_names(settings))
     with without_garbage_collection():
         # Only these jobs are read: missing prices of another job must not prevent this report.
-        runs = read(settings, jobs)
-        timelines = in_order(timeline_of(one.events, one.state) for one in runs)
-        rows = [row for one in runs for row in one.ledger.rows]
-        return report(rows, timelines, period, by, now, settings.monthly_budget)
+        runs = accounts(settings, jobs)
+        rows = [row for one in runs for row in one.rows]
+        return report(rows, in_order(one.timeline for one in runs), period, by, now, settings.monthly_budget)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:

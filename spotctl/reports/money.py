@@ -15,7 +15,8 @@ from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, 
 from spotctl.reports.charts.bars import Bar, BarPart
 from spotctl.reports.charts.steps import Layer, PriceLine
 from spotctl.reports.charts.svg import SERIES, series_class
-from spotctl.reports.cost import Figures, Report, usd
+from spotctl.reports.cost import Report
+from spotctl.reports.figures import Figures, usd
 from spotctl.reports.formatting import short_day
 
 MOST_BARS = 45

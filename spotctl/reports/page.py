@@ -11,7 +11,8 @@ from spotctl.reports import formatting as fmt
 from spotctl.reports.charts.bars import BarPart, share_bar, stacked_bars
 from spotctl.reports.charts.steps import cumulative
 from spotctl.reports.columns import HTML_GROUPS, texts
-from spotctl.reports.cost import Figures, Report, usd
+from spotctl.reports.cost import Report
+from spotctl.reports.figures import Figures, usd
 from spotctl.reports.grouping import By
 from spotctl.reports.html import Html, el, fragment
 from spotctl.reports.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of

@@ -12,7 +12,8 @@ from spotctl.reports import formatting as fmt
 from spotctl.reports.charts.dots import Dot, dot_chart
 from spotctl.reports.charts.steps import EvictionMark, Layer, StageBand, footprint, prices, unbroken
 from spotctl.reports.columns import HTML_RUNS, texts
-from spotctl.reports.cost import Report, RunCost, usd
+from spotctl.reports.cost import Report, RunCost
+from spotctl.reports.figures import usd
 from spotctl.reports.html import Html, fragment
 from spotctl.reports.money import MarketCost, held_prices
 from spotctl.reports.page_parts import (

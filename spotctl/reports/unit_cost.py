@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from spotctl.reports.cost import Report, RunCost, usd
+from spotctl.reports.cost import Report, RunCost
+from spotctl.reports.figures import usd
 from spotctl.runlog.outcomes import DONE
 
 MOST_COMPARED = 7

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import MINUTE
-from spotctl import ledger
 from spotctl.errors import BadRequest
+from spotctl.ledger.project import priced
+from spotctl.ledger.same_work import same_work
 from spotctl.machines.base import Machine
 from spotctl.machines.errors import NotPermitted, ProviderError
 from spotctl.run import observe, reconcile
@@ -382,9 +383,9 @@ class Runner:
 
         def count() -> _Costs:
             failed = self.state.stopping is not None and self.state.stopping.outcome == FAILED
-            on_demand = 0 if failed else ledger.same_work(self.state, now).amount
+            on_demand = 0 if failed else same_work(self.state, now).amount
             spent = budget.spent(self.state, now, tariff)
-            return _Costs({"spent": spent, "on_demand": on_demand}, tuple(ledger.priced(self.state, now, tariff)))
+            return _Costs({"spent": spent, "on_demand": on_demand}, tuple(priced(self.state, now, tariff)))
 
         try:
             return self._executor.retried(count)

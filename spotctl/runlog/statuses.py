@@ -80,8 +80,7 @@ def read_log(settings: Settings) -> LogRead:
         return LogRead()
     try:
         with EventLog(path) as log:
-            began = tuple(row.event for row in log.beginnings() if isinstance(row.event, RunBegan))
-            return LogRead(began, tuple(latest_runs(log)))
+            return LogRead(tuple(_began(log)), tuple(latest_runs(log)))
     except (BrokenLog, LogFailed) as error:
         found = salvage(path)
         return LogRead(found.began, found.latest, (str(error), *map(str, found.damage)))
@@ -89,7 +88,19 @@ def read_log(settings: Settings) -> LogRead:
 
 def job_names(settings: Settings) -> list[str]:
     """The jobs that were launched, in the order of their first launches."""
-    return list(dict.fromkeys(began.job for began in read_log(settings).began))
+    path = Paths(settings.home).log
+    if not store.exists(path):
+        return []
+    try:
+        with EventLog(path) as log:
+            began = _began(log)
+    except (BrokenLog, LogFailed):
+        began = list(salvage(path).began)
+    return list(dict.fromkeys(one.job for one in began))
+
+
+def _began(log: EventLog) -> list[RunBegan]:
+    return [row.event for row in log.beginnings() if isinstance(row.event, RunBegan)]
 
 
 def unfinished_jobs(settings: Settings) -> list[str]:

@@ -13,14 +13,16 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from spotctl.runlog.errors import AlreadyRunning, BrokenLog, LogFailed
-from spotctl.runlog.event_json import all_from_json, to_json
-from spotctl.runlog.events import Event
+
+if TYPE_CHECKING:
+    from spotctl.runlog.events import Event
 
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -39,6 +41,12 @@ _CREATE = (
     f"PRAGMA user_version = {SCHEMA}",
 )
 
+
+_OF_EACH_RUN = (
+    "SELECT run, CAST(group_concat(kind) AS BLOB), CAST(group_concat(at_us) AS BLOB), "
+    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run GROUP BY run"
+)
+"""The index has the events of a run in their order."""
 
 _TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN")
 """Errors of the disk or of another process. Any other one means that the file is damaged."""
@@ -82,6 +90,8 @@ class EventLog:
 
     def append(self, run: str, at: int, event: Event) -> LogRow:
         """Appends an event; when this returns, it is on disk."""
+        from spotctl.runlog.event_json import to_json
+
         with self._failing():
             cursor = self._db.execute(
                 "INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)",
@@ -108,6 +118,25 @@ class EventLog:
         """The first event of every run."""
         return self._rows("WHERE kind = 'RunBegan' ORDER BY id")
 
+    def digests(self) -> dict[str, str]:
+        """A digest of all events of each run. Where they stand in the log changes nothing about it."""
+        with self._failing():
+            rows = self._db.execute(_OF_EACH_RUN).fetchall()
+        return {run: blake2b(b"\n".join(contents), digest_size=16).hexdigest() for run, *contents in rows}
+
+    @contextmanager
+    def unchanging(self) -> Iterator[None]:
+        """Everything that is read within comes from one moment of the log; others go on writing."""
+        with self._failing():
+            self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            # Some errors have ended it already.
+            if self._db.in_transaction:
+                with self._failing():
+                    self._db.execute("ROLLBACK")
+
     def restore(self, rows: Iterable[RawRow]) -> None:
         """Adds rows of a damaged log, numbered without gaps."""
         values = [(row.run, row.at, row.kind, row.body) for row in rows]
@@ -119,6 +148,9 @@ class EventLog:
             rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
         if not rows:
             return []
+        # Takes longer to import than a report on runs that have ended takes to make; that reads no event.
+        from spotctl.runlog.event_json import all_from_json
+
         numbers, runs, times, kinds, bodies = zip(*rows, strict=True)
         return [LogRow(*row) for row in zip(numbers, runs, times, all_from_json(kinds, bodies), strict=True)]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.units import HOUR
-from spotctl import ledger
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
+from spotctl.ledger.same_work import same_work
 from spotctl.machines.base import now_of
 from spotctl.machines.errors import ProviderError
 from spotctl.run.reconcile import LeaseTimes
@@ -114,7 +114,7 @@ def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff, provider: C
         teardown = (LeaseTimes.local(provider.speed) if spec.is_local else LeaseTimes()).teardown
         return Money(
             budget.spent(state, now, tariff),
-            ledger.same_work(state, now).amount,
+            same_work(state, now).amount,
             limit,
             budget.committed(state, now, tariff, teardown),
         )

@@ -19,7 +19,7 @@ from math import inf
 
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow
 from spotctl.reports.bills.lines import DOLLARS, BillKind, BillLine, ProviderBill
-from spotctl.reports.cost import NOT_MACHINE_TIME
+from spotctl.reports.figures import NOT_MACHINE_TIME
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000
 """A micro-dollar: bills round each line, which does not count as a difference."""

@@ -7,10 +7,10 @@ from math import floor
 from typing import Any
 
 from pricing_data.units import counted, format_time
-from spotctl.ledger import micro_dollars
+from spotctl.ledger.rows import micro_dollars
 from spotctl.reports.bills.lines import DOLLARS
 from spotctl.reports.bills.reconcile import Agreement, BillDifference, DifferenceKind
-from spotctl.reports.cost import usd
+from spotctl.reports.figures import usd
 
 MOST_LISTED = 200
 """The most differences listed on the terminal; JSON has all."""

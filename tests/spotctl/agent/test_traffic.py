@@ -11,8 +11,8 @@ from pricing_data.units import MINUTE, SECOND
 from spotctl.agent.traffic import COUNTERS, Traffic, traffic
 from spotctl.machines.base import Machine, MachineState
 from spotctl.reports.cost import Report
-from spotctl.reports.run_timeline import timeline_of
 from spotctl.reports.tables import plain_text
+from spotctl.reports.timelines import timeline_of
 from spotctl.run.observe import news
 from spotctl.runlog import event_json
 from spotctl.runlog import events as ev

@@ -20,11 +20,13 @@ from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.config import Settings
-from spotctl.ledger import ChargeKind, Ledger, Use, micro_dollars, priced, project
+from spotctl.ledger.project import Ledger, priced, project
 from spotctl.ledger.read import read
+from spotctl.ledger.rows import ChargeKind, Use, micro_dollars
 from spotctl.reports import cost
 from spotctl.reports.grouping import By
-from spotctl.reports.run_timeline import in_order, timeline_of
+from spotctl.reports.run_timeline import in_order
+from spotctl.reports.timelines import timeline_of
 from spotctl.runlog import budget, store
 from spotctl.runlog import events as ev
 from spotctl.runlog.event_json import to_json
@@ -35,6 +37,7 @@ from tests.spotctl.ledger import seconds
 from tests.spotctl.ledger.histories import JOB, nights
 from tests.spotctl.ledger.random_runs import RandomRun
 from tests.spotctl.ledger.recount import differences, recounted
+from tests.spotctl.reports.made import parts
 
 RUNS = 400
 SMALL = Market.parse("local/sim-east/a/c4.xlarge")
@@ -310,7 +313,7 @@ def test_groups_are_what_is_counted_by_the_second(by: By) -> None:
                 else:
                     into[pricing if by is By.PRICING else KINDS.get(kind, f"{pricing} machines")] += amount
     rows = [row for run in runs for row in project(run.rows, no_prices()).rows]
-    found = cost.groups(rows, in_order(timeline_of(run.rows) for run in runs), (by,))
+    found = cost.groups(parts(rows, in_order(timeline_of(run.rows) for run in runs)), (by,))
     assert {group.key[by]: group.figures.total for group in found if group.figures.total} == {
         name: amount for name, amount in paid.items() if amount
     }

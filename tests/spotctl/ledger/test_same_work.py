@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.ledger import same_work
+from spotctl.ledger.same_work import same_work
 from spotctl.reports.answers import as_json
 from spotctl.runlog import event_json
 from spotctl.runlog import events as ev

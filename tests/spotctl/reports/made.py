@@ -14,11 +14,13 @@ from bidbrain.billing import BillingRule, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.ledger import LedgerRow, project
-from spotctl.reports.cost import Report, report
+from spotctl.ledger.project import project
+from spotctl.ledger.rows import LedgerRow
+from spotctl.reports.cost import Part, Report, by_run, report
 from spotctl.reports.grouping import By
 from spotctl.reports.period import ALWAYS, Period
-from spotctl.reports.run_timeline import in_order, timeline_of
+from spotctl.reports.run_timeline import RunTimeline, in_order
+from spotctl.reports.timelines import timeline_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.store import EventLog, LogRow
@@ -183,3 +185,8 @@ def write_log(runs: Sequence[MadeRun], home: Path) -> None:
         for made in runs:
             for row in made.log():
                 log.append(row.run, row.at, row.event)
+
+
+def parts(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[Part]:
+    """Whole runs with their rows."""
+    return [Part.of(*one) for one in by_run(rows, runs)]

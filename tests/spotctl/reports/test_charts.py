@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
 from spotctl.reports import page_parts
 from spotctl.reports.charts import svg
 from spotctl.reports.charts.bars import Bar, BarPart, share_bar, stacked_bars
 from spotctl.reports.charts.steps import EvictionMark, Layer, StageBand, footprint
-from spotctl.reports.cost import usd
+from spotctl.reports.figures import usd
 from spotctl.reports.html import Html, el, fragment
 from spotctl.reports.money import cumulative_of, held_prices, markets_of, parts_of
 from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, month, report_of, started_hour

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports.answers import as_csv, as_json, as_markdown
 from spotctl.reports.columns import COLUMNS, JSON_GROUP, MARKDOWN, TERMINAL, TERMINAL_PRIORITY, Unit
 from spotctl.reports.tables import plain_text

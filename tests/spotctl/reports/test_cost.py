@@ -15,14 +15,16 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads, written
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, SameWork, Use
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, SameWork, Use
 from spotctl.reports.answers import as_csv, as_json, as_markdown
-from spotctl.reports.cost import STEPS, figures, groups, report
+from spotctl.reports.cost import figures, groups, report
+from spotctl.reports.figures import STEPS
 from spotctl.reports.grouping import By, parse_by
 from spotctl.reports.period import ALWAYS, Period
-from spotctl.reports.run_timeline import Eviction, RunTimeline, timeline_of
+from spotctl.reports.run_timeline import Eviction, RunTimeline
+from spotctl.reports.timelines import timeline_of
 from spotctl.runlog import events as ev
-from tests.spotctl.reports.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, report_of
+from tests.spotctl.reports.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, parts, report_of
 
 DOLLAR = NANO_SECONDS_PER_DOLLAR
 
@@ -87,7 +89,7 @@ def test_the_figures_of_a_run_by_hand() -> None:
         row(DOLLAR // 2, kind=ChargeKind.DISK, on_demand=DOLLAR // 2, settled=False),
     ]
     evictions = (Eviction(NIGHT, "i-1", AWS[0], warned=True),)
-    total = figures(rows, [timeline(evictions=evictions)])
+    total = figures(parts(rows, [timeline(evictions=evictions)]))
     assert total.total == 10 * DOLLAR + DOLLAR // 2
     assert total.on_demand == 18 * DOLLAR + DOLLAR // 2
     assert total.saved_pct == pytest.approx(100 * (1 - 10.5 / 18.5), abs=1e-4)
@@ -130,15 +132,15 @@ def test_unknown_values_are_null() -> None:
 
 
 def test_a_run_without_machines_counts_in_its_group() -> None:
-    (group,) = groups([row(DOLLAR)], [timeline(), timeline("a-2", work=0)], [By.JOB])
+    (group,) = groups(parts([row(DOLLAR)], [timeline(), timeline("a-2", work=0)]), [By.JOB])
     assert group.figures.runs == 2
     assert group.figures.work == 100
 
 
 def test_work_is_only_known_for_whole_runs() -> None:
     rows = [row(DOLLAR), row(DOLLAR, market=GCP)]
-    assert [one.figures.work for one in groups(rows, [timeline()], [By.RUN])] == [100]
-    assert [one.figures.work for one in groups(rows, [timeline()], [By.CLOUD])] == [None, None]
+    assert [one.figures.work for one in groups(parts(rows, [timeline()]), [By.RUN])] == [100]
+    assert [one.figures.work for one in groups(parts(rows, [timeline()]), [By.CLOUD])] == [None, None]
 
 
 def test_rows_and_evictions_are_grouped_by_day_and_type() -> None:
@@ -148,7 +150,7 @@ def test_rows_and_evictions_are_grouped_by_day_and_type() -> None:
         Eviction(NIGHT + DAY, "i-3", GCP, warned=False),
     )
     rows = [row(DOLLAR), row(2 * DOLLAR, market=GCP, at=NIGHT + DAY)]
-    found = groups(rows, [timeline(evictions=evictions)], [By.DAY, By.TYPE])
+    found = groups(parts(rows, [timeline(evictions=evictions)]), [By.DAY, By.TYPE])
     sums = [(dict(one.key), one.figures.total // DOLLAR, one.figures.evictions) for one in found]
     assert sums == [
         ({By.DAY: "2026-06-01", By.TYPE: "c6i.2xlarge"}, 1, 1),
@@ -158,7 +160,7 @@ def test_rows_and_evictions_are_grouped_by_day_and_type() -> None:
 
 def test_all_tags_of_a_run_form_one_group() -> None:
     tagged = [timeline(tags={"team": "ml", "env": "prod"}), timeline("a-2")]
-    found = groups([row(1), row(1, "a-2")], tagged, [By.TAG])
+    found = groups(parts([row(1), row(1, "a-2")], tagged), [By.TAG])
     assert [one.key[By.TAG] for one in found] == ["env=prod, team=ml", "untagged"]
 
 
@@ -180,8 +182,8 @@ rows_of_any_run = st.lists(
 @given(rows_of_any_run, st.sampled_from([by for n in (1, 2) for by in permutations(By, n)]))
 def test_groups_add_up_to_the_total_exactly(rows: list[LedgerRow], by: tuple[By, ...]) -> None:
     runs = [timeline("a-1"), timeline("a-2", tags={"team": "ml"}), timeline("b-1", "b")]
-    whole = figures(rows, runs)
-    found = [one.figures for one in groups(rows, runs, by)]
+    whole = figures(parts(rows, runs))
+    found = [one.figures for one in groups(parts(rows, runs), by)]
     for name in ("total", "on_demand", "free", "lost_work", "waiting", "other_charges", "unsettled", "machine_micros"):
         assert sum(getattr(one, name) for one in found) == getattr(whole, name), name
 
@@ -300,5 +302,5 @@ def test_tags_of_the_job_file_are_in_the_timeline(tmp_path: Path) -> None:
 def test_traffic_is_grouped_by_where_it_went() -> None:
     sent = row(DOLLAR, kind=ChargeKind.EGRESS)
     rows = [sent._replace(target=target) for target in ("aws/us-west-2", "gcp/us-central1", "")]
-    found = groups(rows, [timeline()], [By.KIND])
+    found = groups(parts(rows, [timeline()]), [By.KIND])
     assert {one.key[By.KIND] for one in found} == {"traffic to another region", "traffic to another cloud", "traffic"}

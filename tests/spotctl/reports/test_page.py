@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports import page
 from spotctl.reports.cost import Report
 from spotctl.reports.formatting import digits_of, money

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports import cost_summary, focus
 from tests.spotctl.cli import spotctl
 from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, night, report_of, started_hour, write_log

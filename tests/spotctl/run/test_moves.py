@@ -19,11 +19,11 @@ from bidbrain.strategies.on_demand import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl import ledger
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.files.job.values import Nodes
+from spotctl.ledger.project import project
 from spotctl.ledger.rows import ChargeKind, micro_dollars
 from spotctl.machines.base import MachineState
 from spotctl.machines.fake import FakeProvider
@@ -122,7 +122,7 @@ def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkey
     second = next(one for one in events if isinstance(one, ev.AttemptBegan) and one.attempt == 2)
     arrived = state.machines[second.machines[0]]
     assert sent.at - arrived.started >= transfer_time(SIZE / 10**9) > 4 * MINUTE
-    rows = ledger.project(log.rows, tariff).rows
+    rows = project(log.rows, tariff).rows
     egress = [row for row in rows if row.kind is ChargeKind.EGRESS]
     assert [(micro_dollars(row.amount), row.target) for row in egress] == [(1_000_000, f"{WEST.cloud}/{WEST.region}")]
     assert sum(row.amount for row in rows) == ended.facts["spent"]

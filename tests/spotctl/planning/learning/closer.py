@@ -22,8 +22,8 @@ from pricing_data.store import PriceStore
 from pricing_data.units import HOUR
 from spotctl.config import Settings
 from spotctl.files.job.spec import JobSpec
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
 from spotctl.ledger.read import read
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.values import JobPlan
 from spotctl.runlog.folding import fold

@@ -16,8 +16,8 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.config import Settings
 from spotctl.files.job import reader
 from spotctl.files.job.reader import loads
-from spotctl.ledger import same_work
 from spotctl.ledger.read import read
+from spotctl.ledger.same_work import same_work
 from spotctl.planning.learning import Learned, Observed, learn, observed
 from spotctl.planning.learning.inform import evidence_of, hours_of
 from spotctl.planning.learning.observe import Cell

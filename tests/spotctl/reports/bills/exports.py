@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, to_datetime
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, LedgerRow
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, LedgerRow
 from tests.spotctl.reports.made import AWS, AZURE, GCP, NIGHT, MadeRun
 
 Line = dict[str, str]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from spotctl.config import Settings
-from spotctl.ledger import ChargeKind
 from spotctl.ledger.read import read
+from spotctl.ledger.rows import ChargeKind
 from tests.spotctl.cli import spotctl
 from tests.spotctl.reports.bills.exports import as_csv, lines, made_run
 from tests.spotctl.reports.made import write_log

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.ledger import ChargeKind, Use
+from spotctl.ledger.rows import ChargeKind, Use
 from spotctl.reports.bills import views
 from spotctl.reports.bills.lines import BadBill, BillLine, ProviderBill
 from spotctl.reports.bills.read import read_bill
