@@ -7,7 +7,7 @@ import io
 from dataclasses import asdict
 from typing import Any
 
-from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, JSON_UNITS, MARKDOWN, texts
+from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, JSON_TRAFFIC, JSON_UNITS, MARKDOWN, texts
 from spotctl.reports.cost import Group, Report
 from spotctl.reports.figures import Figures, usd
 from spotctl.reports.formatting import digits_of, headline, span_of
@@ -18,7 +18,7 @@ from spotctl.reports.unit_cost import UnitTrend, trends_of
 def as_json(report: Report) -> dict[str, Any]:
     """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change."""
     return {
-        **{one.name: one.json(report.whole) for one in (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS)},
+        **{one.name: one.json(report.whole) for one in (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC)},
         "saving": saving(report.whole),
         "trend": [_trend(one) for one in trends_of(report)],
         "month": _month(report.month),

@@ -6,7 +6,7 @@ its order. A new column is declared here and named in the formats that show it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -26,6 +26,7 @@ class Unit(Enum):
     HOURS = auto()
     COUNT = auto()
     DOLLARS_PER_WORK = auto()
+    BYTES = auto()
 
     def json(self, value: Number) -> Number:
         """The value in JSON: dollars and hours as numbers, None for unknown."""
@@ -49,17 +50,16 @@ class Unit(Enum):
         """The value for a reader; `digits` are the decimals of dollars."""
         if value is None:
             return formatting.UNKNOWN
-        match self:
-            case Unit.DOLLARS:
-                return formatting.money(int(value), digits)
-            case Unit.PERCENT:
-                return formatting.percent(value)
-            case Unit.HOURS:
-                return formatting.hours(int(value))
-            case Unit.COUNT:
-                return formatting.whole_number(int(value))
-            case Unit.DOLLARS_PER_WORK:
-                return formatting.per_work(value)
+        return formatting.money(int(value), digits) if self is Unit.DOLLARS else _TEXTS[self](value)
+
+
+_TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
+    Unit.PERCENT: formatting.percent,
+    Unit.HOURS: lambda value: formatting.hours(int(value)),
+    Unit.COUNT: lambda value: formatting.whole_number(int(value)),
+    Unit.DOLLARS_PER_WORK: formatting.per_work,
+    Unit.BYTES: lambda value: formatting.gigabytes(int(value)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,9 @@ COLUMNS = {
         FigureColumn("running", "running", Unit.COUNT, lambda one: one.running),
         FigureColumn("unsettled_usd", "unsettled", Unit.DOLLARS, lambda one: one.unsettled),
         FigureColumn("loss_usd", "lost in failed runs", Unit.DOLLARS, lambda one: one.loss),
+        FigureColumn("sent_bytes", "sent", Unit.BYTES, lambda one: one.sent),
+        FigureColumn("received_bytes", "received", Unit.BYTES, lambda one: one.received),
+        FigureColumn("traffic_runs", "runs that counted traffic", Unit.COUNT, lambda one: one.traffic_runs),
         FigureColumn("machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros),
     )
 }
@@ -119,7 +122,8 @@ def columns(names: str) -> tuple[FigureColumn, ...]:
 
 JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
 JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
-JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS)
+JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
+JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC)
 """Of JSON and CSV. Names may be added but never change."""
 
 TERMINAL = columns(

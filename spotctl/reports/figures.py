@@ -56,6 +56,11 @@ class Figures:
     running: int
     work: int | None
     samples: int | None = None
+    sent: int | None = None
+    received: int | None = None
+    """Bytes that machines counted at their interfaces; None if none has, or for parts of runs."""
+    traffic_runs: int = 0
+    """How many of the runs have counted it."""
     successes: int = 0
     budget: int | None = None
     """The budgets of the runs, None unless all are whole and have one."""
@@ -225,7 +230,14 @@ def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
     known = [round(one * NANO_SECONDS_PER_DOLLAR) for one in budgets if one is not None]
     whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
     work = _work(runs)
-    return {"work": work, "samples": _samples(runs, work), "budget": sum(known) if whole else None}
+    budget = sum(known) if whole else None
+    return {"work": work, "samples": _samples(runs, work), "budget": budget, **_traffic(runs)}
+
+
+def _traffic(runs: Sequence[RunTimeline]) -> dict[str, Any]:
+    counted = [(run.sent, run.received or 0) for run in runs if run.sent is not None]
+    sent, received = map(sum, zip(*counted, strict=True)) if counted else (None, None)
+    return {"sent": sent, "received": received, "traffic_runs": len(counted)}
 
 
 def _work(runs: Sequence[RunTimeline]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports.cost import Report
-from spotctl.reports.figures import usd
+from spotctl.reports.figures import Figures, usd
 from spotctl.reports.run_timeline import RunTimeline
 
 UNKNOWN = "-"
@@ -31,6 +31,17 @@ def percent(value: float | None) -> str:
 def whole_number(value: int | None) -> str:
     """`1,234`, or `-` for None."""
     return UNKNOWN if value is None else f"{value:,}"
+
+
+def gigabytes(size: int) -> str:
+    """Bytes as `1.2 GB`; below 50 MB as megabytes."""
+    return f"{size / 10**9:,.1f} GB" if size >= 5 * 10**7 else f"{size / 10**6:,.1f} MB"
+
+
+def counted_in(figures: Figures) -> str:
+    """In how many runs machines counted their traffic, unless all did."""
+    few = figures.traffic_runs < figures.runs
+    return f", counted in {figures.traffic_runs} of {figures.runs} runs" if few else ""
 
 
 def per_work(value: float | None) -> str:

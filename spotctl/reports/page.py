@@ -152,6 +152,14 @@ def _tiles(report: Report) -> Html:
     if whole.usd_per_work is not None:
         units = f"{fmt.whole_number(whole.work)} clocks in total"
         tiles.append(("Per clock", fmt.per_work(whole.usd_per_work), units))
+    if whole.sent is not None and whole.received is not None:
+        tiles.append(
+            (
+                "Traffic sent",
+                fmt.gigabytes(whole.sent),
+                f"{fmt.gigabytes(whole.received)} received{fmt.counted_in(whole)}",
+            )
+        )
     return el(
         "dl",
         *(

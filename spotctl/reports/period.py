@@ -35,7 +35,7 @@ def part_of(
     if not kept and (ended < (period.since or 0) or (period.until is not None and run.wall_began >= period.until)):
         return None
     evictions = tuple(one for one in run.evictions if _is_within(one.at, since, until))
-    return replace(run, evictions=evictions, work=None, samples=None, is_cut=True), kept
+    return replace(run, evictions=evictions, work=None, samples=None, sent=None, received=None, is_cut=True), kept
 
 
 def on_its_clock(run: RunTimeline, wall: int, now: int) -> int:

@@ -15,7 +15,9 @@ from spotctl.reports.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, Figure
 from spotctl.reports.cost import Report
 from spotctl.reports.formatting import (
     RUNNING_MARK,
+    counted_in,
     digits_of,
+    gigabytes,
     headline,
     money,
     per_work,
@@ -28,7 +30,6 @@ from spotctl.reports.unit_cost import UnitTrend, trends_of
 _ALWAYS_SHOWN = 3
 _TOTAL = "total"
 _GAP = 2
-_GB = 10**9
 _FILE_WIDTH = 160
 
 
@@ -100,13 +101,12 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
 
 def _traffic(report: Report) -> str:
     """Which traffic is priced, and what the machines' interfaces counted in all."""
-    counted = [(one.sent, one.received or 0) for one in report.runs if one.sent is not None]
     priced = "traffic: moves of checkpoints between regions"
-    if not counted:
+    whole = report.whole
+    if whole.sent is None or whole.received is None:
         return f"{priced}; what else machines send is not measured"
-    sent, received = (sum(column) / _GB for column in zip(*counted, strict=True))
-    runs = "" if len(counted) == len(report.runs) else f", counted in {len(counted)} of {len(report.runs)} runs"
-    return f"{priced} are priced; in all, machines sent {sent:,.1f} GB and received {received:,.1f} GB{runs}"
+    moved = f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
+    return f"{priced} are priced; in all, {moved}{counted_in(whole)}"
 
 
 def _trend(one: UnitTrend) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pricing_data.units import MINUTE, SECOND
+from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.traffic import COUNTERS, Traffic, traffic
 from spotctl.machines.base import Machine, MachineState
+from spotctl.reports.answers import as_csv, as_json
 from spotctl.reports.cost import Report
+from spotctl.reports.page import html
+from spotctl.reports.period import Period
 from spotctl.reports.tables import plain_text
 from spotctl.reports.timelines import timeline_of
 from spotctl.run.observe import news
@@ -19,7 +23,7 @@ from spotctl.runlog import events as ev
 from spotctl.runlog.folding import fold
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.machines.test_link import to
-from tests.spotctl.reports.focus_validator import made_up
+from tests.spotctl.reports.made import NIGHT, night, report_of, started_hour
 from tests.spotctl.show.top.runs import WILD, at, granted, order, rows, run_events
 
 TABLE = """Inter-|   Receive                                                |  Transmit
@@ -89,13 +93,20 @@ def test_a_run_has_the_sum_of_its_machines() -> None:
     assert (after.received, after.sent) == (16, 5)
 
 
-def test_a_report_says_what_was_counted() -> None:
-    report = made_up()
-    assert "what else machines send is not measured" in flat(report)
-    first, *rest = report.runs
-    counted = replace(report, runs=(replace(first, sent=1_200_000_000, received=30 * GB), *rest))
-    told = f"machines sent 1.2 GB and received 30.0 GB, counted in 1 of {len(report.runs)} runs"
-    assert told in flat(counted)
+def test_reports_say_what_was_counted() -> None:
+    runs = [night(0, np.random.default_rng(5)), started_hour()]
+    before = report_of(runs)
+    assert "what else machines send is not measured" in flat(before)
+    assert (as_json(before)["sent_bytes"], as_json(before)["traffic_runs"]) == (None, 0)
+    runs[0].add(NIGHT + HOUR, ev.TrafficCounted(f"i-{runs[0].run}-000", 30 * GB, 1_200_000_000))
+    after = report_of(runs)
+    assert "machines sent 1.2 GB and received 30.0 GB, counted in 1 of 2 runs" in flat(after)
+    assert "30.0 GB received, counted in 1 of 2 runs" in html(after)
+    moved = [(one["sent_bytes"], one["received_bytes"], one["traffic_runs"]) for one in as_json(after)["groups"]]
+    assert moved == [(None, None, 0), (1_200_000_000, 30 * GB, 1)]
+    assert ",1200000000,30000000000,1\n" in as_csv(after)
+    cut = as_json(report_of(runs, period=Period(since=NIGHT + 2 * HOUR)))
+    assert (cut["sent_bytes"], cut["traffic_runs"]) == (None, 0)
 
 
 def flat(report: Report) -> str:

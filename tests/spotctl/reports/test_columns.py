@@ -19,6 +19,8 @@ from tests.spotctl.reports.made import month, report_of
         (Unit.HOURS, 3 * HOUR // 2, 1.5, "1.5", "1.5"),
         (Unit.PERCENT, 12.345, 12.345, "12.345", "12.3%"),
         (Unit.COUNT, 1234, 1234, "1234", "1,234"),
+        (Unit.BYTES, 1_234_567_890, 1_234_567_890, "1234567890", "1.2 GB"),
+        (Unit.BYTES, 5_000_000, 5_000_000, "5000000", "5.0 MB"),
         (Unit.DOLLARS_PER_WORK, 0.01234, 0.01234, "0.01234", "$0.0123"),
         *((unit, None, None, "", "-") for unit in Unit),
     ],
