@@ -36,11 +36,11 @@ ROOM = 256 << 20
 """Bytes of the disk that stay free for what runs must write."""
 
 _MAKERS = (
-    *((spotctl, name) for name in ("ledger/*.py", "runlog/*.py", "files/job/*.py", "reports/*.py")),
-    (bidbrain, "billing/*.py"),
-    (pricing_data, "*.py"),
+    *((spotctl, folder) for folder in ("ledger", "runlog", "files/job", "reports")),
+    (bidbrain, "billing"),
+    (pricing_data, ""),
 )
-"""The code that makes rows and timelines from events."""
+"""Folders of the code that makes rows and timelines from events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,11 @@ def _head(content: bytes) -> bytes:
 @cache
 def _code() -> str:
     digest = blake2b(digest_size=16)
-    for package, names in _MAKERS:
-        for path in sorted(Path(package.__path__[0]).glob(names)):
-            digest.update(path.read_bytes())
+    for package, folder in _MAKERS:
+        # An installation may be without sources; one in an archive raises OSError here, and nothing is kept.
+        for path in sorted(Path(package.__path__[0], folder).iterdir()):
+            if path.suffix in (".py", ".pyc"):
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
