@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 from agileml.pipeline.elastic import ElasticController
+from agileml.pipeline.elastic_messages import (
+    CONTROLLER,
+    INITIAL,
+    AreYouThere,
+    LeavePipeline,
+    NodeReady,
+    RunBatches,
+    StillThere,
+    TakeSeat,
+)
 from agileml.pipeline.hung_nodes import HungNodes
 from agileml.pipeline.layers import Dense
 from agileml.pipeline.local import LocalPipeline
 from agileml.pipeline.model import Array, DrawKey, PipelineModel, Stash, Weights
-from agileml.pipeline.node import PipelineTask
+from agileml.pipeline.node import PipelineFrame, PipelineTask
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.seats import PipelineLayout
+from agileml.pipeline.seats import PipelineLayout, work_orders
 from agileml.pipeline.training import PipelinePlan, controller_for
-from agileml.transport import Endpoint
+from agileml.pipeline.wire import Control, opened, post
+from agileml.pipeline.worker import PipelineWorker, WorkerBoot, socket_of
+from agileml.runtime.own_folder import short_folder
+from agileml.transport import Connected, Endpoint, Event, Identity, Received, TransportSettings
+from agileml.transport.settings import PATIENT
 from tests.agileml.pipeline.oracle import WIDTH, same, small_model, trained
 
 SGD = Optimizer("sgd", 0.05)
@@ -88,6 +105,65 @@ def test_hung_nodes_are_replaced(tmp_path: Path) -> None:
     pipeline = run(with_fault(tmp_path, hangs=True), 6, hang_timeout=4.0, stop_at=4)
     assert (tmp_path / "once").exists()
     assert len(pipeline.hung) >= 2
+
+
+class Breaking(Endpoint):
+    """Breaks a link to each peer before its owner hears that it is open, and a later one before it sees a message."""
+
+    def __init__(self, identity: Identity, secret: bytes, settings: TransportSettings) -> None:
+        super().__init__(identity, secret, settings)
+        self.broke: set[tuple[type[Event], str]] = set()
+
+    def poll(self, timeout: float | None = None) -> list[Event]:
+        events = super().poll(timeout)
+        for event in events:
+            if not isinstance(event, Connected | Received) or event.peer not in self.peers:
+                continue
+            if (type(event), event.peer) not in self.broke:
+                self.broke.add((type(event), event.peer))
+                self.drop(event.peer, "the computer is busy")
+        return events
+
+
+@pytest.mark.timeout(600)
+def test_a_node_outlives_links_that_break_as_they_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer to the controller, and a frame that waits for a peer, go out on later links."""
+    monkeypatch.setattr("agileml.pipeline.worker.Endpoint", Breaking)
+    folder, secret = short_folder(), b"s" * 32
+    task = cloudpickle.dumps(PipelineTask(small_model(), SGD, "flush"))
+    node = PipelineWorker(WorkerBoot("n0", folder, secret, task, os.getppid()))
+    controller, peer = (Endpoint(Identity(name), secret, PATIENT) for name in (CONTROLLER, "n1"))
+    controller.listen(socket_of(folder, CONTROLLER))
+
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(node.run)
+
+        def received(endpoint: Endpoint, wanted: type, greeting: Control | None = None) -> Control | PipelineFrame:
+            while not ended.done():
+                for event in endpoint.poll(0.1):
+                    if isinstance(event, Connected) and greeting is not None and event.peer in endpoint.peers:
+                        post(endpoint, event.peer, greeting)
+                    if isinstance(event, Received) and isinstance(message := opened(event), wanted):
+                        return message
+            ended.result()
+            raise AssertionError("the node ended")
+
+        received(controller, StillThere, AreYouThere())
+        post(controller, "n0", TakeSeat(1, 0, (0, 1, 2), dict.fromkeys(range(3), INITIAL), (), ("n0", "n1")))
+        received(controller, NodeReady)
+        work = work_orders(TWO[2], ("n0", "n1"), "flush", 0, 1)["n0"]
+        post(controller, "n0", RunBatches(1, 0, 1, work, ()))
+        post(controller, "n0", AreYouThere())
+        received(controller, StillThere)
+        # Its first activation waits by now.
+        peer.listen(socket_of(folder, "n1"))
+        received(peer, PipelineFrame)
+        post(controller, "n0", LeavePipeline(1))
+        controller.flush(120.0)
+        ended.result(120.0)
+    for endpoint in (controller, peer):
+        endpoint.close()
+    shutil.rmtree(folder)
 
 
 def test_a_node_hangs_if_it_neither_answers_nor_computes() -> None:
