@@ -1,9 +1,10 @@
 """`python -m bench.pipeline_speed [plans] [speed] [pauses] [--updates N]`: pipelines on two processors.
 
-`plans` compares the time of an update that the planner predicts from a profile with the measured one, for ten plans.
+`plans` compares the time of an update that the planner predicts from a profile with the measured one, for ten plans,
+and the processor time of all nodes, which means something on a busy computer too.
 `speed` compares two pipeline stages with one process, and with torch.distributed.pipelining on the same blocks.
 `pauses` measures how long training stands still when a node is warned, warned too late, or killed. Times are of the
-wall clock: run it on a quiet computer.
+wall clock, if nothing else is said: run it on a quiet computer.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import numpy as np
 
 from agileml.extras import torch_module
 from agileml.pipeline.costs import CostRules
+from agileml.pipeline.hung_nodes import processor_seconds
 from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.local import LocalPipeline
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.plan import ParallelPlan
 from agileml.pipeline.planner import plan, summary
 from agileml.pipeline.profiler import profiled
 from agileml.pipeline.requests import SplitRequest
@@ -71,17 +74,35 @@ def dense(samples: int) -> PipelineModel:
     return PipelineModel(layers, squared_error, Noise((samples, WIDTH)))
 
 
-def seconds_per_update(model: PipelineModel, steps: PipelinePlan, nodes: int) -> float:
-    """The median over segments of a run on processes of this computer; all nodes take part from the beginning."""
+@dataclass(frozen=True)
+class Updates:
+    """What an update takes: seconds of the clock, the median over segments of a run, and of all nodes' processors."""
+
+    seconds: float
+    processors: float
+
+
+def measured(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
+    """A run on processes of this computer; all nodes take part from the beginning."""
     assert steps.layouts is not None
-    ends: list[tuple[int, float]] = []
+    ends: list[tuple[int, float, float]] = []
 
     def note(pipeline: LocalPipeline) -> None:
-        ends.append((pipeline.controller.batch, time.monotonic()))
+        used = sum(processor_seconds(process) or 0.0 for process in pipeline.processes.values())
+        ends.append((pipeline.controller.batch, time.monotonic(), used))
 
     train_local(model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, after_batch=note)
-    gone = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(ends)]
-    return median(gone[WARM - 1 :] or gone)
+    counted = ends[WARM - 1 :] if len(ends) > WARM else ends
+    first, last = counted[0], counted[-1]
+    gone = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(counted)]
+    return Updates(median(gone), (last[2] - first[2]) / (last[0] - first[0]))
+
+
+def predicted_work(chosen: ParallelPlan) -> float:
+    """Processor seconds of an update on all devices."""
+    passes = sum((1 + chosen.recompute) * one.forward_seconds + one.backward_seconds for one in chosen.stages)
+    updates = sum(one.update_seconds for one in chosen.stages)
+    return (passes * chosen.microbatches + updates) * chosen.stages[0].replicas
 
 
 def requests() -> list[SplitRequest]:
@@ -104,23 +125,26 @@ def requests() -> list[SplitRequest]:
 
 
 def plans(updates: int) -> Iterator[str]:
-    """Predicted and measured time of an update."""
-    profiles = profiled("dense", dense, [SAMPLES], repeats=20)
-    yield f"## Time of an update, {LAYERS} layers of width {WIDTH}, {SAMPLES} samples in a microbatch"
-    yield from ("", "| plan | microbatches | predicted ms | measured ms | difference |", "| --- " + "| ---: " * 4 + "|")
-    errors = []
+    """Predicted and measured time of an update. Layers are measured in processor time, which others do not lengthen."""
+    profiles = profiled("dense", dense, [SAMPLES], repeats=20, clock=time.process_time)
+    yield f"## An update, {LAYERS} layers of width {WIDTH}, {SAMPLES} samples in a microbatch: predicted / measured ms"
+    heads = ("plan", "microbatches", "time", "difference", "processors", "difference")
+    yield from ("", f"| {' | '.join(heads)} |", "| --- " + "| ---: " * (len(heads) - 1) + "|")
+    errors: list[list[float]] = []
     for request in requests():
         chosen = plan(profiles, request)
         # 2bw drains before each backup; the other schemes need none here.
         every = 4 if chosen.scheme == "2bw" else 10 * updates
         length = 4 * updates if chosen.scheme == "2bw" else updates
         steps = planned_training(chosen, dense(SAMPLES), length, every)
-        predicted = request.batch / chosen.samples_per_second
-        measured = seconds_per_update(dense(SAMPLES), steps, chosen.devices)
-        errors.append(abs(predicted / measured - 1))
-        cells = f"{request.batch // SAMPLES} | {predicted * 1e3:.1f} | {measured * 1e3:.1f}"
-        yield f"| {summary(chosen)} | {cells} | {predicted / measured - 1:+.1%} |"
-    yield f"\nMedian difference {median(errors):.1%}, largest {max(errors):.1%}.\n"
+        found = measured(dense(SAMPLES), steps, chosen.devices)
+        pairs = (request.batch / chosen.samples_per_second, found.seconds), (predicted_work(chosen), found.processors)
+        errors.append([abs(a / b - 1) for a, b in pairs])
+        cells = [f"{a * 1e3:.1f} / {b * 1e3:.1f} | {a / b - 1:+.1%}" for a, b in pairs]
+        yield f"| {summary(chosen)} | {request.batch // SAMPLES} | {' | '.join(cells)} |"
+    for name, sizes in zip(("time", "processor time"), zip(*errors, strict=True), strict=True):
+        yield f"\nMedian difference in {name} {median(sizes):.1%}, largest {max(sizes):.1%}."
+    yield ""
 
 
 def _block() -> nn.Module:
@@ -184,16 +208,16 @@ def speed(updates: int) -> Iterator[str]:
     once = PipelinePlan(updates, MICROBATCHES, every=10 * updates)
     twice = replace(once, batches=4 * updates, scheme="2bw", every=4, layouts=layout(2))
     rows: dict[str, Callable[[], float]] = {
-        "one process": lambda: seconds_per_update(blocks(), replace(once, layouts=layout(1)), 1),
-        "two stages, flush": lambda: seconds_per_update(blocks(), replace(once, layouts=layout(2)), 2),
-        "two stages, 2bw": lambda: seconds_per_update(blocks(), twice, 2),
+        "one process": lambda: measured(blocks(), replace(once, layouts=layout(1)), 1).seconds,
+        "two stages, flush": lambda: measured(blocks(), replace(once, layouts=layout(2)), 2).seconds,
+        "two stages, 2bw": lambda: measured(blocks(), twice, 2).seconds,
         "torch.distributed.pipelining, 1F1B": lambda: torch_seconds(updates),
     }
     yield f"## {BLOCKS} blocks of width {HIDDEN}, {MICROBATCHES} microbatches of {SENTENCES} x {SEQUENCE} tokens"
     yield from ("", "| | ms per update | x one process |", "| --- | ---: | ---: |")
     one = 0.0
-    for name, measure in rows.items():
-        seconds = measure()
+    for name, run in rows.items():
+        seconds = run()
         one = one or seconds
         yield f"| {name} | {seconds * 1e3:.1f} | {one / seconds:.2f} |"
     yield f"\nA flush can reach {2 * MICROBATCHES / (MICROBATCHES + 1):.2f} with two processors, 2bw 2.\n"

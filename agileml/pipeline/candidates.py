@@ -76,7 +76,7 @@ def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[st
         scheme=scheme,
         stages=tuple(
             replace(
-                planned_stage(shape.profile, span, shape.pipelines),
+                planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer),
                 memory_bytes=held[i % p],
                 send_seconds=_send_seconds(shape, span, request.topology, i),
                 sync_seconds=devices[i % p].sync_seconds,
@@ -99,15 +99,18 @@ def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[st
     )
 
 
-def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int) -> PlannedStage:
+def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int, optimizer: str) -> PlannedStage:
     """The sums over the layers of a stage. Memory and links depend on the rest of the plan and are filled in later."""
     first, last = span
     layers = profile.layers[first : last + 1]
+    # At each cut a stage has one end of two messages: an output, and its gradient.
+    cuts = [cut for cut in (first - 1, last) if 0 <= cut < len(profile.layers) - 1]
+    passing = sum(profile.layers[cut].output_seconds for cut in cuts)
     return PlannedStage(
         layers=span,
         replicas=replicas,
         forward_seconds=sum(layer.forward_seconds for layer in layers),
-        backward_seconds=sum(layer.backward_seconds for layer in layers),
+        backward_seconds=sum(layer.backward_seconds for layer in layers) + passing,
         output_bytes=profile.layers[last].output_bytes,
         send_seconds=0.0,
         sync_seconds=0.0,
@@ -115,12 +118,13 @@ def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int) -
         stash_bytes=sum(layer.stash_bytes for layer in layers),
         input_bytes=profile.layers[first - 1].output_bytes if first else profile.input_bytes,
         memory_bytes=0.0,
+        update_seconds=sum(layer.update_seconds.get(optimizer, 0.0) for layer in layers),
     )
 
 
 def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitRequest, s: int) -> StageCost:
     """All chunks of device `s` of a pipeline. Chunk c of device s is the virtual stage c p + s."""
-    own = [planned_stage(shape.profile, span, shape.pipelines) for span in spans]
+    own = [planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer) for span in spans]
     weights = sum(stage.weight_bytes for stage in own)
     received = sum(stage.input_bytes for stage in own if stage.layers[0])
     sync = sync_factor(shape.pipelines, request.rules.sync) * weights / _sync_bandwidth(request.topology, shape, s)
@@ -133,6 +137,7 @@ def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitReque
         sum(stage.stash_bytes for stage in own),
         sum(stage.input_bytes for stage in own),
         shape.recompute,
+        sum(stage.update_seconds for stage in own),
     )
 
 

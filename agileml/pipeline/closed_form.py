@@ -22,6 +22,8 @@ class StageCost:
     stash_bytes: float
     input_bytes: float
     recompute: bool = False
+    update_seconds: float = 0.0
+    """Of an update of the weights."""
 
     @property
     def seconds(self) -> float:
@@ -36,19 +38,27 @@ def step_seconds(stages: Sequence[StageCost]) -> float:
 
 def double_buffered_seconds(stages: Sequence[StageCost], microbatches: int) -> float:
     """Seconds per microbatch under 2BW: the slowest stage, or its all-reduce spread over a batch."""
-    return max(max(stage.seconds + stage.link_seconds, stage.sync_seconds / microbatches) for stage in stages)
+    return max(
+        max(stage.seconds + stage.link_seconds + stage.update_seconds / microbatches, stage.sync_seconds / microbatches)
+        for stage in stages
+    )
 
 
 def unpipelined_seconds(stages: Sequence[StageCost], microbatches: int) -> float:
     """Seconds per microbatch when one stage works at a time."""
     worked = sum(stage.seconds + stage.link_seconds for stage in stages)
-    return worked + max(stage.sync_seconds for stage in stages) / microbatches
+    return worked + _flush_seconds(stages) / microbatches
 
 
 def flush_batch_seconds(stages: Sequence[StageCost], microbatches: int, chunks: int = 1) -> float:
     """Seconds per batch when the pipeline drains before each update."""
     drained = (len(stages) - 1) / chunks
-    return (microbatches + drained) * step_seconds(stages) + max(stage.sync_seconds for stage in stages)
+    return (microbatches + drained) * step_seconds(stages) + _flush_seconds(stages)
+
+
+def _flush_seconds(stages: Sequence[StageCost]) -> float:
+    """All stages synchronize and update at the same time."""
+    return max(stage.sync_seconds + stage.update_seconds for stage in stages)
 
 
 def held_bytes(stage: StageCost, versions: int, in_flight: float, optimizer: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +63,9 @@ class HungNodes:
 
 
 def processor_seconds(process: int) -> float | None:
-    """Clock ticks that a process has used, where /proc says it."""
+    """Processor time that a process has used, where /proc says it."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return float(fields[11]) + float(fields[12])
+    return (float(fields[11]) + float(fields[12])) / os.sysconf("SC_CLK_TCK")

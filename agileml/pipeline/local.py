@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -99,6 +99,11 @@ class LocalPipeline:
         """Nodes whose process runs."""
         return [name for name, process in self._processes.items() if process.poll() is None]
 
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """The process of each node that runs."""
+        return {name: self._processes[name].pid for name in self.nodes}
+
     def join(self, name: str) -> None:
         """Starts a node; it takes part as soon as a batch is finished."""
         process = subprocess.Popen(
@@ -148,7 +153,7 @@ class LocalPipeline:
         if self._watch.asks(now):
             for node in self._endpoint.peers:
                 post(self._endpoint, node, AreYouThere())
-        linked = {name: self._processes[name].pid for name in self.nodes if name in self._endpoint.peers}
+        linked = {name: process for name, process in self.processes.items() if name in self._endpoint.peers}
         for node in self._watch.look(now, linked):
             self.hung.append(node)
             successor = f"{node}.{len(self.hung)}"

@@ -36,6 +36,8 @@ class PlannedStage:
     stash_bytes: float
     input_bytes: float
     memory_bytes: float
+    update_seconds: float = 0.0
+    """Of an update of the weights."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from agileml.pipeline.candidates import planned_stage, straight_plans
 from agileml.pipeline.costs import SpanTables, sync_factor
 from agileml.pipeline.partition import check_layers_fit, noam, partition, split_bytes
 from agileml.pipeline.plan import Basis, ParallelPlan, PlannedStage, around
-from agileml.pipeline.profile import BadProfile, ModelProfile, on_lanes
+from agileml.pipeline.profile import BadProfile, ModelProfile, on_lanes, updated_always
 from agileml.pipeline.requests import SplitRequest
 from agileml.pipeline.splits import ModelSplit
 
@@ -143,6 +143,7 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> 
     wanted = named or (request.scheme == "auto" and request.allow_delay > 0)
     if not wanted or request.stages or request.recompute:
         return
+    profile = updated_always(profile, request.rules.optimizer)
     try:
         found = partition(profile, request.topology, request.rules)
     except BadProfile:
@@ -182,7 +183,7 @@ def _partitioned_stages(
     left = split.workers
     following = [*[stage.replicas for stage in split.stages[1:]], 0]
     for one, bytes_, after in zip(split.stages, held, following, strict=True):
-        stage = planned_stage(profile, (one.first, one.last), one.replicas)
+        stage = planned_stage(profile, (one.first, one.last), one.replicas, request.rules.optimizer)
         across = request.topology.slowest(left - one.replicas - after, left - 1)
         within = request.topology.slowest(left - one.replicas, left - 1)
         yield replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -23,7 +23,9 @@ class LayerCost:
 
     name: str
     forward_seconds: float
+    """Of the first layer with reading the inputs."""
     backward_seconds: float
+    """With adding the gradients to those of other microbatches, and of the last layer with targets and loss."""
     output_bytes: float
     """Of the tensors that cross the cut after the layer."""
     stash_bytes: float
@@ -31,11 +33,16 @@ class LayerCost:
     weight_bytes: float
     parts: int = 1
     """Equal parts, which devices may compute at the same time."""
+    output_seconds: float = 0.0
+    """What it takes the processors of both ends to pass the output on in a message, without the link between them."""
+    update_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Of an update of the weights, by optimizer."""
 
     def __post_init__(self) -> None:
         check_whole(f"layer {self.name!r}: parts", self.parts, 1)
-        for key in _FIGURES:
-            value = getattr(self, key)
+        figures = {key: getattr(self, key) for key in (*_FIGURES, "output_seconds")}
+        figures |= {f"update_seconds.{kind}": one for kind, one in self.update_seconds.items()}
+        for key, value in figures.items():
             if not isfinite(value) or value < 0:
                 raise BadProfile(f"layer {self.name!r}: {key} is {value!r}; profile it again: 0 or more is needed")
 
@@ -74,6 +81,15 @@ class ModelProfile:
         return sum(layer.weight_bytes for layer in self.layers)
 
 
+def updated_always(profile: ModelProfile, optimizer: str) -> ModelProfile:
+    """The profile for schemes that update after every microbatch, whose backward pass then includes the update."""
+    layers = [
+        replace(one, backward_seconds=one.backward_seconds + one.update_seconds.get(optimizer, 0.0), update_seconds={})
+        for one in profile.layers
+    ]
+    return replace(profile, layers=tuple(layers))
+
+
 def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfile:
     """The profile for one of `tensor` devices that share all split layers, with the time to exchange their parts.
 
@@ -96,6 +112,7 @@ def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfi
             backward_seconds=layer.backward_seconds / tensor + entering * sent,
             stash_bytes=layer.stash_bytes / tensor,
             weight_bytes=layer.weight_bytes / tensor,
+            update_seconds={key: one / tensor for key, one in layer.update_seconds.items()},
         )
         found.append(one_of if layer.parts > 1 else layer)
     return replace(profile, layers=tuple(found))
@@ -128,7 +145,16 @@ def _layer(one: object, where: str) -> LayerCost:
     if not isinstance(one, Mapping):
         raise BadProfile(f"{where}: expected an object with {', '.join(_FIGURES)}")
     figures = {key: _figure(one, key, where) for key in _FIGURES}
-    return LayerCost(name=str(one.get("name", where)), **figures, parts=one.get("parts", 1))
+    updates = one.get("update_seconds", {})
+    if not isinstance(updates, Mapping):
+        raise BadProfile(f"{where}.update_seconds is {updates!r}; it must have the seconds of each optimizer")
+    return LayerCost(
+        name=str(one.get("name", where)),
+        **figures,
+        parts=one.get("parts", 1),
+        output_seconds=_figure(one, "output_seconds", where) if "output_seconds" in one else 0.0,
+        update_seconds={str(key): _figure(updates, key, f"{where}.update_seconds") for key in updates},
+    )
 
 
 def _figure(one: Mapping[Any, Any], key: str, where: str) -> float:

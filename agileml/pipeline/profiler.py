@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -18,15 +18,22 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.errors import JobFailed
 from agileml.extras import torch_module
+from agileml.pipeline.costs import OPTIMIZER_STATE
 from agileml.pipeline.local import ONE_THREAD
+from agileml.pipeline.loopback import Loopback, loopback
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights
+from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile import FORMAT, LayerCost, ModelProfile
 from agileml.pipeline.tensor_parts import TensorPart, added, pieces
 from agileml.pipeline.torch_layers import TorchLayer
 from agileml.pipeline.user_model import ModelFactory
 
+Clock = Callable[[], float]
 
-def profiled(name: str, make: ModelFactory, sizes: Sequence[int], repeats: int) -> tuple[ModelProfile, ...]:
+
+def profiled(
+    name: str, make: ModelFactory, sizes: Sequence[int], repeats: int, clock: Clock = time.perf_counter
+) -> tuple[ModelProfile, ...]:
     """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
 
     They are measured in a process of its own with one thread, as nodes have: how many threads numpy and PyTorch use
@@ -35,7 +42,7 @@ def profiled(name: str, make: ModelFactory, sizes: Sequence[int], repeats: int) 
     check_whole("repeats", repeats, 1)
     for size in sizes:
         check_whole("microbatch", size, 1)
-    work = cloudpickle.dumps((name, make, tuple(sizes), repeats))
+    work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock))
     before = {key: os.environ.get(key) for key in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:
@@ -51,8 +58,10 @@ def profiled(name: str, make: ModelFactory, sizes: Sequence[int], repeats: int) 
 
 
 def _measured(work: bytes) -> tuple[ModelProfile, ...]:
-    name, make, sizes, repeats = cloudpickle.loads(work)
-    return tuple(_profile(name, make(size), size, repeats) for size in sizes)
+    name, make, sizes, repeats, clock = cloudpickle.loads(work)
+    with loopback() as ends:
+        measuring = _Measuring(repeats, clock, ends)
+        return tuple(_profile(name, make(size), size, measuring) for size in sizes)
 
 
 def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
@@ -71,7 +80,24 @@ def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, 
     }
 
 
-def _profile(name: str, model: PipelineModel, size: int, repeats: int) -> ModelProfile:
+@dataclass(frozen=True)
+class _Measuring:
+    repeats: int
+    clock: Clock
+    ends: Loopback
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """The median of some runs, after one to warm up."""
+        work()
+        seconds = []
+        for _ in range(self.repeats):
+            begun = self.clock()
+            work()
+            seconds.append(self.clock() - begun)
+        return statistics.median(seconds)
+
+
+def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) -> ModelProfile:
     weights = [model.initial(i) for i in range(len(model.layers))]
     values, targets = model.data(0)
     input_bytes = values.nbytes
@@ -81,11 +107,16 @@ def _profile(name: str, model: PipelineModel, size: int, repeats: int) -> ModelP
         outputs = [model.layers[i].forward(weights[i], values, (0, 0, i))[0] for i in piece]
         values = _joined(model, piece, outputs, values)
     costs: list[LayerCost] = []
+    reading = measuring.seconds(lambda: model.data(0))
+    judging = measuring.seconds(lambda: model.loss(values, targets))
     _, gradient = model.loss(values, targets)
     for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
-        found = [_cost(model.layers[i], i, weights[i], given, gradient, repeats) for i in piece]
+        found = [_cost(model.layers[i], i, weights[i], given, gradient, measuring) for i in piece]
         costs.append(_sum([cost for cost, _ in found]))
         gradient = _joined(model, piece, [inner for _, inner in found], gradient)
+    # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
+    costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
+    costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
     return ModelProfile(name, size, tuple(reversed(costs)), float(input_bytes))
 
 
@@ -95,18 +126,37 @@ def _joined(model: PipelineModel, piece: range, parts: Sequence[Array], whole: A
 
 
 def _cost(
-    layer: PipelineLayer, i: int, weights: Weights, inputs: Array, gradient: Array, repeats: int
+    layer: PipelineLayer, i: int, weights: Weights, inputs: Array, gradient: Array, measuring: _Measuring
 ) -> tuple[LayerCost, Array]:
     """The cost of a layer, and the gradient of its inputs."""
     inner = layer.layer if isinstance(layer, TensorPart) else layer
-    forward = _median(_forward(inner, weights, inputs, i), repeats)
-    both = _median(_both(inner, weights, inputs, gradient, i), repeats)
+    forward = measuring.seconds(lambda: inner.forward(weights, inputs, (0, 0, i)))
+    # A stash serves one backward pass only.
+    both = measuring.seconds(lambda: inner.backward(weights, inner.forward(weights, inputs, (0, 0, i))[1], gradient))
     output, stash = inner.forward(weights, inputs, (0, 0, i))
     held = _stash_bytes(inner, weights, inputs, stash)
     size_of = float(sum(one.nbytes for one in weights))
     label = f"{i}:{type(inner).__name__}"
-    cost = LayerCost(label, forward, max(both - forward, 0.0), float(output.nbytes), held, size_of)
-    return cost, inner.backward(weights, stash, gradient)[0]
+    before, gradients = inner.backward(weights, stash, gradient)
+    adding = measuring.seconds(lambda: tuple(one + one for one in gradients))
+    cost = LayerCost(
+        label,
+        forward,
+        max(both - forward, 0.0) + adding,
+        float(output.nbytes),
+        held,
+        size_of,
+        output_seconds=measuring.seconds(lambda: measuring.ends.carry(output)),
+        update_seconds={kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE},
+    )
+    return cost, before
+
+
+def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], object]:
+    """The mean of the gradients, and the step."""
+    rule = Optimizer(kind)
+    state = rule.initial(weights)
+    return lambda: rule.step(weights, state, tuple(one / 2 for one in gradients), 1)
 
 
 def _sum(parts: Sequence[LayerCost]) -> LayerCost:
@@ -117,27 +167,9 @@ def _sum(parts: Sequence[LayerCost]) -> LayerCost:
         backward_seconds=sum(one.backward_seconds for one in parts),
         stash_bytes=sum(one.stash_bytes for one in parts),
         weight_bytes=sum(one.weight_bytes for one in parts),
+        update_seconds={kind: sum(one.update_seconds[kind] for one in parts) for kind in OPTIMIZER_STATE},
         parts=len(parts),
     )
-
-
-def _forward(layer: PipelineLayer, weights: Weights, inputs: Array, i: int) -> Callable[[], object]:
-    return lambda: layer.forward(weights, inputs, (0, 0, i))
-
-
-def _both(layer: PipelineLayer, weights: Weights, inputs: Array, gradient: Array, i: int) -> Callable[[], object]:
-    """Forward and backward: a stash serves one backward pass only."""
-    return lambda: layer.backward(weights, layer.forward(weights, inputs, (0, 0, i))[1], gradient)
-
-
-def _median(work: Callable[[], object], repeats: int) -> float:
-    work()
-    seconds = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begun)
-    return statistics.median(seconds)
 
 
 def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Array, stash: object) -> float:

@@ -34,7 +34,7 @@ def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
             stage.forward_seconds,
             stage.backward_seconds + stage.forward_seconds * plan.recompute,
             stage.send_seconds,
-            stage.sync_seconds,
+            stage.sync_seconds + stage.update_seconds,
         )
         for stage in plan.stages
     ]

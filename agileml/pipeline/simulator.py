@@ -23,7 +23,7 @@ class StageTimes:
     send: float = 0.0
     """Of the output over the link to the next stage, and of its gradient back."""
     sync: float = 0.0
-    """Of one all-reduce, at an update."""
+    """Of one all-reduce and the update that follows it."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,12 @@ def _profile(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelProfi
 
 def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
     layers = (
-        replace(layer, forward_seconds=layer.forward_seconds * slower, backward_seconds=layer.backward_seconds * slower)
+        replace(
+            layer,
+            forward_seconds=layer.forward_seconds * slower,
+            backward_seconds=layer.backward_seconds * slower,
+            update_seconds={name: seconds * slower for name, seconds in layer.update_seconds.items()},
+        )
         for layer in profile.layers
     )
     return replace(profile, layers=tuple(layers))

@@ -72,7 +72,7 @@ def run(model: PipelineModel, batches: int, hang_timeout: float = 60.0, stop_at:
     def stop(pipeline: LocalPipeline) -> None:
         if controller.batch == stop_at and pipeline not in stopped:
             stopped.append(pipeline)
-            os.kill(pipeline._processes[controller.history[-1].nodes[1]].pid, signal.SIGSTOP)
+            os.kill(pipeline.processes[controller.history[-1].nodes[1]], signal.SIGSTOP)
 
     with LocalPipeline(PipelineTask(model, SGD, "flush"), controller, hang_timeout=hang_timeout) as pipeline:
         for name in ("n0", "n1"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from agileml.errors import AgileMLError, BadArgument, TrainerFailed
+from agileml.pipeline.costs import OPTIMIZER_STATE
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile import profiles_from_json
 from agileml.pipeline.profiler import profiled, profiles_to_json
@@ -81,6 +82,7 @@ def test_a_profile_is_what_the_planner_reads() -> None:
     assert [layer.weight_bytes for layer in small.layers] == [layer.weight_bytes for layer in large.layers]
     assert [layer.output_bytes * 2 for layer in small.layers] == [layer.output_bytes for layer in large.layers]
     assert large.layers[1].stash_bytes == 2 * 4 * 128 * 8
+    assert all(one.output_seconds > 0 and one.update_seconds.keys() == OPTIMIZER_STATE.keys() for one in small.layers)
 
 
 MODEL = """

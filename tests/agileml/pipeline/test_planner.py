@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -14,6 +15,7 @@ from agileml.pipeline.plan import ParallelPlan, plan_from_json
 from agileml.pipeline.planner import plan
 from agileml.pipeline.profile import FORMAT, BadProfile, LayerCost, ModelProfile, profiles_from_json
 from agileml.pipeline.requests import SplitRequest
+from agileml.pipeline.simulate_plan import simulate
 from agileml.pipeline.topology import Topology
 from tests.agileml.pipeline.networks import vgg16
 
@@ -29,6 +31,9 @@ def blocks(
     held = output_bytes, stash_bytes, weight_bytes
     layers = tuple(LayerCost(f"block{i}", 1.0 * microbatch, 2.0 * microbatch, *held) for i in range(count))
     return ModelProfile("blocks", microbatch, layers)
+
+
+BLOCKS = blocks()
 
 
 def planned(
@@ -57,6 +62,24 @@ def test_pipelines_where_weights_are_large() -> None:
     assert flush.samples_per_second == pytest.approx(16 / (19 * 6), rel=0.001)
     assert flush.bubble == 3 / 16
     assert any(name.startswith("flush, 1-1-1-1") for name, _ in best.rejected)
+
+
+def test_messages_and_updates_take_time() -> None:
+    """Each side of a cut handles two messages per microbatch, and every update is one of the optimizer asked for."""
+    layers = tuple(replace(one, output_seconds=0.25, update_seconds={"sgd": 0.5, "adam": 9.0}) for one in BLOCKS.layers)
+    profile, far = replace(BLOCKS, layers=layers), 1e12
+    for how, seconds in (
+        ({"stages": 1}, 16 * 24 + 8 * 0.5),
+        # The two stages in the middle have two cuts each.
+        ({"stages": 4, "scheme": "flush"}, 19 * (6 + 2 * 0.25) + 2 * 0.5),
+        ({"stages": 4, "scheme": "2bw"}, 16 * (6 + 2 * 0.25) + 2 * 0.5),
+    ):
+        found = planned(profile, rate=far, batch=16, pipelines=1, chunks=1, recompute=False, **how)
+        assert 16 / found.samples_per_second == pytest.approx(seconds)
+        assert simulate(found, 6).samples_per_second == pytest.approx(found.samples_per_second, rel=0.05)
+    # Every microbatch has its update, in the slowest of the stages.
+    late = planned(profile, rate=far, batch=16, scheme="pipedream", allow_delay=3)
+    assert late.samples_per_second == pytest.approx(4 / (24 + 8 * 0.5), rel=0.01)
 
 
 def test_delay_is_added_only_when_allowed() -> None:
@@ -143,6 +166,11 @@ def test_a_profile_is_read() -> None:
         (profile_file(layers=[7]), r"profiles.0.layers.0: expected an object"),
         (profile_file(microbatch="2"), "profiles.0.microbatch is '2'"),
         (profile_file(microbatch=0), "microbatch is 0"),
+        (profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": 3}]), "layers.0.update_seconds is 3"),
+        (
+            profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": {"sgd": -1}}]),
+            r"layer 'a': update_seconds.sgd is -1.0",
+        ),
         (profile_file(layers=[{**LAYER, "weight_bytes": float("nan")}]), "layer 'a': weight_bytes is nan"),
         (
             profile_file(layers=[{**LAYER, "weight_bytes": 1, "forward_seconds": 0, "backward_seconds": 0}]),
