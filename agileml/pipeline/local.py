@@ -44,8 +44,11 @@ sys.path[:] = pickle.load(sys.stdin.buffer)
 from agileml.pipeline.worker import main
 main()
 """
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """More threads would share the processors with the other stages, and add in another order."""
+_KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+"""For glibc: arrays are as large as those before, and memory that is given back to the system must be cleared again."""
+NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
 _POLL_SECONDS = 0.5
 HANG_SECONDS = 30.0
 """A node that neither answers nor computes for this long is replaced."""
@@ -109,7 +112,7 @@ class LocalPipeline:
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT],
             stdin=subprocess.PIPE,
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **NODE_ENVIRONMENT},
         )
         self._processes[name] = process
         assert process.stdin is not None

@@ -19,7 +19,7 @@ from agileml.checks import check_whole
 from agileml.errors import JobFailed
 from agileml.extras import torch_module
 from agileml.pipeline.costs import OPTIMIZER_STATE
-from agileml.pipeline.local import ONE_THREAD
+from agileml.pipeline.local import NODE_ENVIRONMENT
 from agileml.pipeline.loopback import Loopback, loopback
 from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights
 from agileml.pipeline.optimizers import Optimizer
@@ -36,15 +36,15 @@ def profiled(
 ) -> tuple[ModelProfile, ...]:
     """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
 
-    They are measured in a process of its own with one thread, as nodes have: how many threads numpy and PyTorch use
-    is decided when they are imported.
+    They are measured in a process of its own in the environment of nodes, with one thread: how many threads numpy and
+    PyTorch use is decided when they are imported.
     """
     check_whole("repeats", repeats, 1)
     for size in sizes:
         check_whole("microbatch", size, 1)
     work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock))
-    before = {key: os.environ.get(key) for key in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
+    before = {key: os.environ.get(key) for key in NODE_ENVIRONMENT}
+    os.environ.update(NODE_ENVIRONMENT)
     try:
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             return process.submit(_measured, work).result()
