@@ -47,7 +47,7 @@ main()
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """More threads would share the processors with the other stages, and add in another order."""
 _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""For glibc: arrays are as large as those before, and memory that is given back to the system must be cleared again."""
+"""For glibc: arrays are as large as those before, and memory that goes back to the system must be cleared again."""
 NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
 _POLL_SECONDS = 0.5
 HANG_SECONDS = 30.0
