@@ -46,6 +46,16 @@ class Best:
     rent: Rent | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """What a purchase of each offer (row) and bid (column) that fills a room means, whatever the prices are: machines,
+    dollars for the time alive, and the work that counts. The dollars are infinite where no work is expected."""
+
+    machines: Floats
+    time_usd: Floats
+    work: Floats
+
+
 @dataclass(frozen=True, slots=True)
 class Lookahead:
     """Ranks purchases by price of work; `usd_per_hour` is the price of the job's time."""
@@ -60,6 +70,7 @@ class Lookahead:
     _alive: Floats = field(init=False, repr=False)
     _useful: Floats = field(init=False, repr=False)
     _paid: Floats = field(init=False, repr=False)
+    _rooms: dict[float, _Room] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         known = [self.hours[offer.market] for offer in self.offers]
@@ -99,7 +110,7 @@ class Lookahead:
             return worth * (holding.nu * alive - stall * held) >= dollars
         room = situation.most_nu - held + holding.nu
         renewed = self._price_of_work(dollars, alive, holding.nu * alive, survival * holding.nu)
-        return bool(renewed <= self._best(room, situation, prices).usd_per_work)
+        return renewed <= self._best(room, situation, prices).usd_per_work
 
     def _expected(self, holding: Holding, situation: Situation) -> tuple[float, float, float]:
         """An allocation's next hour: hours billed, hours alive, and the probability of surviving it."""
@@ -125,32 +136,48 @@ class Lookahead:
 
     def _best(self, room: float, situation: Situation, prices: Floats) -> Best:
         """The market and bid with the lowest price of work, or the baseline on demand."""
-        machines = np.floor(room / self._nu)[:, None]
-        nu, dollars = machines * self._nu[:, None], machines * prices[:, None] / NANOS_PER_DOLLAR
-        costs = self._price_of_work(dollars * self._paid, self._alive, nu * self._useful, nu * self._survival)
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
         useful = max(1 - self.application.startup_hours, 0.0)
         on_demand = self._price_of_work(
             count * offer.on_demand / NANOS_PER_DOLLAR, 1.0, count * offer.nu * useful, count * offer.nu
         )
-        least = Best(float(on_demand), Rent(offer, count, None) if count else None)
-        if costs.size and costs.min() < least.usd_per_work:
-            row, column = divmod(int(np.argmin(costs)), DISTANCES.size)
+        least = Best(on_demand, Rent(offer, count, None) if count else None)
+        if not self.offers:
+            return least
+        filled = self._rooms.get(room) or self._filled(room)
+        dollars = filled.machines * prices[:, None] / NANOS_PER_DOLLAR
+        costs = (dollars * self._paid + filled.time_usd) / filled.work
+        row, column = divmod(int(costs.argmin()), DISTANCES.size)
+        if (cost := float(costs[row, column])) < least.usd_per_work:
             bid = int(prices[row]) + int(DISTANCES[column])
-            return Best(float(costs[row, column]), Rent(self.offers[row], int(machines[row, 0]), bid))
+            return Best(cost, Rent(self.offers[row], int(filled.machines[row, 0]), bid))
         return least
 
-    def _price_of_work(
-        self, dollars: Floats | float, alive: Floats | float, work: Floats | float, surviving_nu: Floats | float
-    ) -> Floats:
+    def _filled(self, room: float) -> _Room:
+        """A room without its prices, which are all that changes between most decisions."""
+        machines = np.floor(room / self._nu)[:, None]
+        nu = machines * self._nu[:, None]
+        work = nu * self._useful
+        some = work > 0
+        credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
+        time_usd = np.where(some, self._time_usd * self._alive, inf)
+        self._rooms[room] = found = _Room(machines, time_usd, credited)
+        return found
+
+    def _price_of_work(self, dollars: float, alive: float, work: float, surviving_nu: float) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
-        app = self.application
-        time = (app.reliable_usd_per_hour + self.usd_per_hour) * np.asarray(alive)
-        credited = np.asarray(work + SURVIVAL_CREDIT * app.startup_hours * np.asarray(surviving_nu))
-        some = np.asarray(work) > 0
-        cost: Floats = np.where(some, (dollars + time) / np.where(some, credited, 1.0), inf)
-        return cost
+        return (dollars + self._time_usd * alive) / (work + self._credit * surviving_nu) if work > 0 else inf
+
+    @property
+    def _time_usd(self) -> float:
+        """What an hour of the job costs next to its machines."""
+        return self.application.reliable_usd_per_hour + self.usd_per_hour
+
+    @property
+    def _credit(self) -> float:
+        """The work that a machine does besides if it survives the hour, for each unit of nu."""
+        return SURVIVAL_CREDIT * self.application.startup_hours
 
     def _filling(self, room: float, main: Rent, usd_per_work: float, prices: Floats) -> list[Rent]:
         """Allocations for the room next to the main one, most valuable first, as long as they are worth their price."""

@@ -9,6 +9,7 @@ the price are often evicted then.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from pricing_data.units import HOUR, MINUTE
 # A bid at the price itself is allowed too: a machine is evicted when the price is strictly above its bid.
 DISTANCES: Ints = np.append(0, np.geomspace(LOWEST_DELTA, 10 * HIGHEST_DELTA, 40).round()).astype(np.int64)
 """Distances of a bid above the price, ascending."""
+_DISTANCES: list[int] = DISTANCES.tolist()
 
 # Bids close to the price are mostly evicted in the first minutes.
 _AGES: Ints = np.array([0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], dtype=np.int64) * MINUTE
@@ -58,7 +60,7 @@ def hour_of(curve: Floats, billing: BillingRule, startup_hours: float) -> NextHo
 
 def place_of(distance: int) -> int:
     """Index of the largest of `DISTANCES` that is not above this one."""
-    return max(int(np.searchsorted(DISTANCES, distance, side="right")) - 1, 0)
+    return max(bisect_right(_DISTANCES, distance) - 1, 0)
 
 
 def survival_curve(history: PriceSeries) -> Floats:
