@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, inf, log, log1p
 from typing import Literal, get_args
 
@@ -69,7 +70,7 @@ class RateEvidence:
     kind: EvidenceKind = "observed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hazard:
     """An eviction rate per machine-hour as Gamma(evictions, hours), and how it varies with a machine's age.
 
@@ -82,7 +83,8 @@ class Hazard:
     ages: AgeProfile = AGELESS
     longest_life: float = inf
 
-    @property
+    # A plan asks for the risks at many ages, and one market's evidence stays the same.
+    @cached_property
     def _total(self) -> Exposure:
         total = _believed(_pool([piece.exposure for piece in self.prior]), self.observed) + self.observed
         # With hardly any eviction, observed or assumed, the rate is known to be low, but not to be 0.
@@ -93,7 +95,7 @@ class Hazard:
         """Number of observed machine-hours that the estimate is equivalent to."""
         return self._total.hours
 
-    @property
+    @cached_property
     def rate(self) -> tuple[float, float, float]:
         """The mean rate per hour and its 95% credible interval."""
         total = self._total

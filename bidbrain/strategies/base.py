@@ -7,7 +7,7 @@ figures behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
@@ -25,6 +25,18 @@ class Offer:
     market: Market
     nu: float
     on_demand: int
+    # Every decision looks up prices by offer, many times; hashing a market's five parts each time would show.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.market, self.nu, self.on_demand)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Offer], tuple[Market, float, int]]:
+        # Another process hashes text differently.
+        return Offer, (self.market, self.nu, self.on_demand)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,9 +93,13 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
 
 
 def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
-    """A plan's decision object for a start at a moment, instead of `at`; that of a long job looks less often."""
+    """A plan's decision object for a start at a moment, instead of `at`; that of a long job looks less often.
+
+    A gang that roams looks seldom by itself. Near its deadline its looks are the steps in which it counts its slack:
+    with longer ones it turns to on-demand machines sooner than a run does.
+    """
     decider, pause = plan.decider, round(plan.estimate.hours * HOUR) // _LOOKS
-    if pause <= _LEAST_PAUSE:
+    if pause <= _LEAST_PAUSE or decider.roaming is not None:
         return lambda start: decider.later(start - at)
     # The longer a job with a deadline looks away, the more slack it keeps.
     look = pause if decider.deadline is None else min(max(pause // 4, decider.look), _LONGEST_LOOK)
