@@ -71,12 +71,14 @@ def checked(world: World, hours: float, count: int) -> list[Checked]:
     latest = world.end - round(4 * hours * HOUR) - 8 * HOUR
     moments = np.sort(chance.integers(world.begin, max(latest, world.begin + 1), count)).tolist()
     found, met = list[Checked](), list[tuple[float, Evidence]]()
-    for at in moments:
+    for number, at in enumerate(moments):
+        print(f"\r{world.name}, {hours:g} h: {number} of {count} plans", end="", file=sys.stderr, flush=True)
         seen = tuple(evidence for end, evidence in met if end <= at)
         one = _checked(replace(world, evidence=world.evidence + seen), hours, at, future)
         if one is not None:
             found.append(one)
             met += ((_end(one), evidence) for evidence in one.evidence)
+    print("\r", " " * 79, "\r", sep="", end="", file=sys.stderr, flush=True)
     return found
 
 
@@ -251,7 +253,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=0, help="launches of the quick start, after the table")
     parser.add_argument("--only", default="", help="only markets whose name contains this")
     args = parser.parse_args()
-    print(HEADER)
+    print(HEADER, flush=True)
     with tempfile.TemporaryDirectory() as work:
         worlds = [shipped(), shipped("proteus")]
         if args.data.is_dir():

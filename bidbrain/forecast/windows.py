@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from math import exp, sqrt
+from math import exp, inf, sqrt
 
 import numpy as np
 from scipy.special import ndtri
 
-from bidbrain.billing import End, Life, Prices, usd
 from bidbrain.eviction.path import Floats
+from bidbrain.forecast.bills import CostsMore, MarketBill, bills_of
 from bidbrain.forecast.live_rules import UnderLiveRules
 from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
-from bidbrain.replay.job import ReplayedJob, Run, Tenure, run_job
+from bidbrain.replay.job import ReplayedJob, Run, run_job
 from bidbrain.replay.market import DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Offer
@@ -34,15 +33,6 @@ _OVERLAPPING, _FEWEST = 4, 8
 _CLEARLY = 1.5
 _MOST_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class MarketBill:
-    """What the machines of one market cost, and the most that were bought together."""
-
-    market: Market
-    machines: int
-    usd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +81,18 @@ class PastMarket:
     def _replay(self) -> MarketReplay:
         return MarketReplay(self.histories.values(), self.past.capacities)
 
-    def play(self, start: int, number: int) -> tuple[Played, int]:
-        """The run that begins at a moment, and the number of its decisions; its luck is drawn by `number`."""
+    def play(self, start: int, number: int, most_usd: float = inf) -> tuple[Played, int]:
+        """The run that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
+
+        Once it has cost more than `most_usd` it may end early, and is unfinished.
+        """
         chance = np.random.default_rng([_SEED, number])
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
         speed = float(ndtri((0.5 + number * _GOLDEN) % 1.0))
         job = with_luck(self.job, float(chance.normal()), speed)
         lives = self._lives(chance)
         market = self._replay if lives is None else self._replay.with_lives(lives)
-        return play(job, market, self.histories, start)
+        return play(job, market, self.histories, start, most_usd)
 
     def _lives(self, chance: np.random.Generator) -> DrawnLives | None:
         """Lives from each market's eviction rate, which is itself drawn from what is known of it."""
@@ -147,15 +140,15 @@ def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
 
 
 def play(
-    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int
+    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
 ) -> tuple[Played, int]:
     """The run of a job that is launched at a moment of a market, and the number of its decisions."""
-    run, decisions = run_from(job, market, histories, start)
+    run, decisions = run_from(job, market, histories, start, most_usd)
     return played_of(run, job, histories, start), decisions
 
 
 def run_from(
-    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int
+    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
 ) -> tuple[Run, int]:
     """What a job does that is launched at a moment of a market, and the number of its decisions."""
     decider = UnderLiveRules(job.decider(start))
@@ -175,6 +168,7 @@ def run_from(
         scaling=job.scaling,
         saved_gb=job.saved_gb,
         most_nodes=job.most_nodes,
+        enough=None if most_usd == inf else CostsMore(job, histories, most_usd),
     )
     return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions
 
@@ -184,37 +178,6 @@ def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     finished = run.end is not None or job.timed
     return Played(start, bills_of(run, job, histories), (ended - start) / HOUR, finished)
-
-
-def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
-    """What was held, market by market, as a cloud bills it, with moves of the checkpoint: no other job takes over what
-    is left of an hour."""
-    ended = (run.job.limit if run.end is None else run.end) + job.times.ending
-    found: dict[Market, MarketBill] = {}
-    held = [(tenure.rent, _life(tenure, ended, job.at_end)) for tenure in run.tenures]
-    if job.reliable is not None:
-        held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
-    for rent, life in held:
-        market = rent.offer.market
-        prices: Prices = rent.offer.on_demand if rent.bid is None else histories[market]
-        dollars = usd(job.billing.bill(life, prices).amount) * rent.machines
-        before = found.get(market, MarketBill(market, 0, 0.0))
-        found[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
-    for origin, target in pairwise(_places(run)):
-        # The region that sends a checkpoint bills it.
-        found[origin] = replace(found[origin], usd=found[origin].usd + job.moving(origin, target))
-    return tuple(found.values())
-
-
-def _places(run: Run) -> list[Market]:
-    """Where the job worked, in order."""
-    worked = [one for one in run.tenures if one.ready < one.end]
-    return [one.rent.offer.market for one in sorted(worked, key=lambda one: one.ready)]
-
-
-def _life(tenure: Tenure, ended: int, at_end: End) -> Life:
-    """Machines that are held at the end of the job end then."""
-    return Life(tenure.start, max(ended, tenure.end), at_end) if tenure.ended is End.HANDED_ON else tenure.life
 
 
 def plays(market: PastMarket) -> list[Played]:
@@ -238,7 +201,8 @@ def plays(market: PastMarket) -> list[Played]:
 
 def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     """Whether a few plays leave no doubt that the job is expected to cost more than this."""
-    return all(played.usd > _CLEARLY * usd for played, _ in _first_trials(market))
+    most = _CLEARLY * usd
+    return all(market.play(start, number, most)[0].usd > most for number, start in _first_starts(market))
 
 
 def _trials(market: PastMarket) -> list[tuple[Played, int]]:
@@ -251,7 +215,11 @@ def _trials(market: PastMarket) -> list[tuple[Played, int]]:
 
 
 def _first_trials(market: PastMarket) -> list[tuple[Played, int]]:
-    return [market.play(start, number) for number, start in _trial_starts(market)[::_EACH_FIRST]]
+    return [market.play(start, number) for number, start in _first_starts(market)]
+
+
+def _first_starts(market: PastMarket) -> list[tuple[int, int]]:
+    return _trial_starts(market)[::_EACH_FIRST]
 
 
 def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ machines are held than there are, those granted last are evicted first, machine 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, isfinite
 
@@ -74,6 +74,7 @@ class ReplayedJob:
     scaling: float = 0.0
     saved_gb: float | None = None
     most_nodes: int = 0
+    enough: Callable[[int, Sequence[Tenure], Iterable[Tenure]], bool] | None = None
 
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
@@ -108,7 +109,7 @@ def run_job(
         state.carry_out(decision)
         if state.advance(min(state.next_loss(), job.limit, _after(decision.wake_at, state.now))):
             return Run(job, state.now, state.close())
-        if state.now >= job.limit:
+        if state.now >= job.limit or state.has_shown_enough():
             return Run(job, None, state.close())
         state.lose()
 
@@ -306,6 +307,13 @@ class _State:
             if any(held.holding.ready == self.now for held in self.held.values()):
                 self._joined(ready)
         return False
+
+    def has_shown_enough(self) -> bool:
+        if self.job.enough is None:
+            return False
+        held = (held.holding for held in self.held.values())
+        evicted = (Tenure(one.rent, one.start, one.ready, self.now, End.EVICTED) for one in held)
+        return self.job.enough(self.now, self.tenures, evicted)
 
     def lose(self) -> None:
         """Ends what is due now; evictions come before returns, because they may be refunded."""

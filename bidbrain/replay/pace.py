@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 
 import numpy as np
@@ -23,6 +24,7 @@ MARGIN = 0.005
 HIGHEST_SHARE = 2.0
 MOST_STARTS = 24
 _HALVINGS = 8
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,14 @@ class PastJobs:
             return None
         market = MarketReplay(known.histories.values())
 
-        def pace(strategy: Strategy) -> float:
-            return fmean(_hours(job, strategy, market, known) / hours for hours, job in jobs)
+        def pace(strategy: Strategy, most: float = inf) -> float:
+            """Infinite as soon as it is certain to be above `most`."""
+            found, soonest = list[float](), [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
+            for number, (hours, job) in enumerate(jobs):
+                if sum(found) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
+                    return inf
+                found.append(_hours(job, strategy, market, known) / hours)
+            return fmean(found)
 
         usual, baseline = pace(rival), known.baseline
         goal = (1 - MARGIN) * usual
@@ -58,7 +66,7 @@ class PastJobs:
         high = top
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            low, high = (low, middle) if pace(make(middle)) <= goal else (middle, high)
+            low, high = (low, middle) if pace(make(middle), goal) <= goal else (middle, high)
         if high < top:
             return TimePrice(high, f"the least at which it was as fast as {rival.name} in the known past")
         if (reached := pace(make(top))) <= goal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.calibrated import PastOutcomes, calibrated, pinball
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
+from bidbrain.forecast.windows import PastMarket, clearly_costs_more
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
 from bidbrain.strategies.recovery import Recovery
@@ -215,3 +216,24 @@ def test_a_spread_has_quantiles_and_probabilities() -> None:
 def test_a_forecast_is_the_same_each_time() -> None:
     deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
     assert forecast(JOB, deadly).usd.likely == forecast(JOB, deadly).usd.likely
+
+
+def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None:
+    """Machines are refunded for the hour in which they are evicted, every two hours on average."""
+    deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
+    market = PastMarket(replace(JOB, billing=billing_rule("hourly-refund"), work=JOB.work * 5), deadly)
+    seen = set()
+    for number, start in [(number, market.first + number * 10 * HOUR) for number in range(12)]:
+        whole, cut = (market.play(start, number, most)[0] for most in (inf, 2.5))
+        assert (cut.usd > 2.5) == (whole.usd > 2.5)
+        assert whole.finished
+        seen.add(cut.finished)
+    assert seen == {True, False}
+    dear, cheap = (min(market.play(*one)[0].usd / 1.5 for one in starts(market)) * part for part in (0.99, 1.01))
+    assert clearly_costs_more(market, dear)
+    assert not clearly_costs_more(market, cheap)
+
+
+def starts(market: PastMarket) -> list[tuple[int, int]]:
+    """Of the plays that decide about a refusal: four of sixteen that are spread over the past."""
+    return [(market.first + number * market.span // 16, number) for number in (0, 4, 8, 12)]
