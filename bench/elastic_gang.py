@@ -1,8 +1,9 @@
-"""What an eviction costs a gang of three that may shrink, next to one that may not: `python -m bench.elastic_gang`.
+"""What an eviction costs a gang of three that may shrink, next to one that may not.
 
-A command runs on three machines of the local market. One of them is killed, and setting up its replacement takes a
-while. With `torch`, the command is the DDP training of `bench.gang_script`, which reads from its peers; otherwise a
-small one that keeps copies in the same way.
+`python -m bench.elastic_gang [torch] [3] [2..3]` plays the cases that are named, or both. A command runs on three
+machines of the local market. One of them is killed, and setting up its replacement takes a while. With `torch`, the
+command is the DDP training of `bench.gang_script`, which reads from its peers; otherwise a small one that keeps copies
+in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,10 @@ class LaunchedGang:
         until = time.monotonic() + PATIENCE_SECONDS
         while not met(notes := self.notes()):
             if time.monotonic() > until or self.launcher.poll() is not None:
-                raise TimeoutError(f"{ranks} ranks did not do {steps} steps: {notes[-3:]}")
+                printed = (self.folder / "output").read_text()[-2000:]
+                raise TimeoutError(
+                    f"{ranks} ranks did not do {steps} steps: {notes[-3:]}; the launch printed: {printed}"
+                )
             time.sleep(0.05)
         return notes
 
@@ -132,17 +136,21 @@ def shrinking(gang: LaunchedGang) -> None:
     told("2..3 nodes, the replacement joins", lost(again, before))
 
 
+CASES: Mapping[str, Callable[[LaunchedGang], None]] = {"3": fixed, "2..3": shrinking}
+"""By the number of nodes."""
+
+
 def main(words: list[str]) -> None:
     """Prints what evictions and growth cost."""
-    command = _TORCH if words == ["torch"] else _SMALL
-    cases: tuple[tuple[str, Callable[[LaunchedGang], None]], ...] = (("3", fixed), ("2..3", shrinking))
+    command = _TORCH if "torch" in words else _SMALL
+    chosen = [word for word in words if word != "torch"] or [*CASES]
     print(f"the setup of a machine takes {SETUP_SECONDS} s")
-    for nodes, case in cases:
+    for nodes in chosen:
         with (
             tempfile.TemporaryDirectory(prefix="gang-") as name,
             launched(Path(name), nodes, command, f"sleep {SETUP_SECONDS}") as gang,
         ):
-            case(gang)
+            CASES[nodes](gang)
             gang.end()
 
 

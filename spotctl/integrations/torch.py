@@ -96,6 +96,7 @@ class Gang:
         self._folder = settings.folder
         self._peers = Peers(addresses, settings.machine, settings.secret, self._folder / "store")
         self._saves = Saves(self._peers, copies, settings.checkpoints)
+        self._keeps = self._leads and settings.machine == self._first_machine(settings.machine)
         self._holder, self._told = LeaseHolder.of(), False
         self._plan = CheckpointPlanReader.of()
         self._thread = ThreadPoolExecutor(1)
@@ -166,7 +167,7 @@ class Gang:
         self._pending.result()
         dist.barrier(self._control)
         assert self._stored is not None
-        if self._rank == 0:
+        if self._keeps:
             self._saves.checkpoint(self._stored)
         dist.barrier(self._control)
 
@@ -187,7 +188,7 @@ class Gang:
         if before is not None:
             if self._leads:
                 self._saves.drop_before(before)
-            if self._rank == 0 and time.monotonic() - self._checkpointed_at >= self._checkpoint_every():
+            if self._keeps and time.monotonic() - self._checkpointed_at >= self._checkpoint_every():
                 self._saves.checkpoint(before)
                 self._checkpointed_at = time.monotonic()
         self._stored = name
@@ -195,6 +196,12 @@ class Gang:
     def _checkpoint_every(self) -> float:
         planned = None if self._plan is None else self._plan.every()
         return CHECKPOINT_SECONDS if planned is None else planned
+
+    def _first_machine(self, own: int) -> int:
+        """The machine whose checkpoint folder is the job's; torchrun may give rank 0 to any other."""
+        first = torch.tensor(own)
+        dist.all_reduce(first, dist.ReduceOp.MIN, group=self._control)
+        return int(first)
 
     def _agreed(self, value: object) -> object:
         """What rank 0 says."""

@@ -26,7 +26,7 @@ from spotctl.machines.errors import NotPermitted, ProviderError
 from spotctl.planning.market_history import CHECKPOINT
 from spotctl.run.containers import container_of
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.gang import PREPARE, GangShape, GangStep, next_step, rest_name, run_name
+from spotctl.run.gang import PREPARE, GangShape, GangStep, free_since, next_step, rest_name, run_name
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
 from spotctl.run.moves import move_to
@@ -104,7 +104,9 @@ class CommandWorkload:
         checkpoints = tuple(self._new_checkpoints(state))
         if state.stopping is not None:
             return WorkReport(events=checkpoints)
-        shape = replace(self._shape, restart=self._restart(state))
+        self._shape = shape = replace(
+            self._shape, restart=self._restart(state), free=free_since(machines, self._shape, now)
+        )
         step = self._tried_again(state, next_step(state, machines, shape, now))
         move = move_to(state, self._spec, step.begin, now, self._environment.lists) if step.begin else None
         if move is not None and not self._environment.rented and now < move.there_at:

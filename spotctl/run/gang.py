@@ -10,7 +10,7 @@ long as they are enough. Machines that come later wait until growing is worth a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pricing_data.market import Market
 from pricing_data.units import counted
@@ -36,7 +36,7 @@ class GangShape:
     """How many nodes there may be, whether machines need a setup, and how long an incomplete gang waits.
 
     A larger number of nodes is waited for as long, while machines are on their way. `restart` is how long a gang stands
-    still when it grows. Times are in microseconds.
+    still when it grows. Times are in microseconds. `free` says since when machines have been able to begin an attempt.
     """
 
     least: int
@@ -44,6 +44,7 @@ class GangShape:
     prepares: bool
     pause: int
     restart: int = 0
+    free: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,12 @@ class GangStep:
     failed: NodeExit | None = None
     done: bool = False
     idle: tuple[str, ...] = ()
+
+
+def free_since(machines: Sequence[Machine], shape: GangShape, now: int) -> dict[str, int]:
+    """Since when each machine has been able to begin an attempt: a setup takes as long as it takes."""
+    free = (one.id for one in machines if one.state is not MachineState.STARTING and _is_free(one, shape))
+    return {machine: shape.free.get(machine, now) for machine in free}
 
 
 def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, now: int) -> GangStep:
@@ -130,7 +137,7 @@ def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machin
     if not ready or _others_come(state, ready, joining, shape, now):
         return ""
     before, more = len(work.attempt.machines), len(ready)
-    there = max(_since(state, ready), work.since)
+    there = max(_since(state, ready, shape), work.since)
     if work.checkpointed_at > there:
         why = "a checkpoint has just been stored"
     elif (now - there) * more >= shape.restart * before:
@@ -164,7 +171,7 @@ def _gathering(state: RunState, listed: Mapping[str, Machine], shape: GangShape,
     alive = [one for one in _nodes(state) if one.id not in broken]
     if not _still_saving(state, listed) and _enough(state, ready, alive, shape, now):
         return GangStep(begin=tuple(one.id for one in ready[: shape.most]), unprepared=unprepared)
-    overdue = 0 < len(waiting) < shape.least and not state.open and now - _since(state, waiting) > shape.pause
+    overdue = 0 < len(waiting) < shape.least and not state.open and now - _since(state, waiting, shape) > shape.pause
     idle = (*broken, *(one.id for one in waiting if overdue))
     return GangStep(rest=rest, unprepared=unprepared, idle=idle)
 
@@ -180,7 +187,7 @@ def _enough(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape
 
 def _others_come(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int) -> bool:
     """Whether more machines are on their way, for which those that are ready wait a while."""
-    return (bool(state.open) or len(ready) < len(alive)) and now - _since(state, ready) <= shape.pause
+    return (bool(state.open) or len(ready) < len(alive)) and now - _since(state, ready, shape) <= shape.pause
 
 
 def _ready(nodes: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape) -> list[Held]:
@@ -215,6 +222,6 @@ def _still_saving(state: RunState, listed: Mapping[str, Machine]) -> bool:
     return any(one not in listed or (listed[one].work in names and listed[one].exit_code is None) for one in alive)
 
 
-def _since(state: RunState, waiting: Sequence[Held]) -> int:
-    """The last time when a machine joined an incomplete gang."""
-    return max(state.work.stopped_at, *(one.ran or one.started for one in waiting))
+def _since(state: RunState, waiting: Sequence[Held], shape: GangShape) -> int:
+    """The last time when a machine joined an incomplete gang, or was ready to."""
+    return max(state.work.stopped_at, *(shape.free.get(one.id, one.ran or one.started) for one in waiting))

@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.machines.base import Machine, MachineState
-from spotctl.run.gang import GangShape, GangStep, NodeExit, next_step
+from spotctl.run.gang import GangShape, GangStep, NodeExit, free_since, next_step
 from spotctl.run.live_strategy import record_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event
@@ -160,6 +160,17 @@ def test_after_an_eviction_the_machines_that_remain_start_again_at_once() -> Non
     coming = state(*gone, ev.MachineEnded("b", NOW, "evicted"), *bought("d", "e", intent=2)[:-1])
     remain = [shown("a", "rest-1", 0), shown("d"), shown("e")]
     assert next_step(coming, remain, ELASTIC, START) == GangStep(), "too few remain, so the others are waited for"
+
+
+def test_machines_that_were_prepared_for_long_wait_for_the_others() -> None:
+    known, shape = state(*bought("a", "b", "c")), replace(ELASTIC, prepares=True)
+    steps = []
+    for minute in (20, 24, 26):
+        here = [shown("a", "prepare", 0), shown("b", "prepare", 0), shown("c", "prepare")]
+        now = START + minute * MINUTE
+        shape = replace(shape, free=free_since(here, shape, now))
+        steps.append(next_step(known, here, shape, now))
+    assert steps == [GangStep(), GangStep(), GangStep(begin=("a", "b"))], "five minutes after the second was prepared"
 
 
 def test_a_gang_grows_after_a_checkpoint_or_once_waiting_has_cost_as_much_as_a_restart() -> None:
