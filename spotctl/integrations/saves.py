@@ -87,6 +87,7 @@ class Saves:
         shutil.rmtree(folder, ignore_errors=True)
         if name in self._kept():
             shutil.copytree(self._checkpoint_of(name), folder)
+            (folder / _STORED_METADATA).rename(folder / METADATA)
             return
         folder.mkdir(parents=True)
         holders = self._peers.names()
@@ -102,6 +103,8 @@ class Saves:
         earlier, new = self._kept(), self._checkpoint_of(name)
         part = new.with_name(f".{new.name}")
         self.gather(name, part)
+        # Hidden files are not part of a checkpoint that spotctl copies.
+        (part / METADATA).rename(part / _STORED_METADATA)
         part.rename(new)
         for one in earlier:
             shutil.rmtree(self._checkpoint_of(one))
@@ -114,9 +117,8 @@ class Saves:
     def _kept(self) -> list[SaveName]:
         if self._checkpoints is None:
             return []
-        return [
-            SaveName.parse(path.name.removeprefix(_CHECKPOINT)) for path in self._checkpoints.glob(f"{_CHECKPOINT}*")
-        ]
+        found = self._checkpoints.glob(f"{_CHECKPOINT}*/{_STORED_METADATA}")
+        return [SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in found]
 
     def _checkpoint_of(self, name: SaveName) -> Path:
         assert self._checkpoints is not None

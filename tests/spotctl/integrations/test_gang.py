@@ -16,6 +16,7 @@ import pytest
 from agileml.errors import BadInput
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress
+from spotctl.agent.data_transfer import signature
 from spotctl.integrations import gang
 from spotctl.integrations.gang_settings import GangSettings
 from spotctl.integrations.peer_store import Peers, PeerServer
@@ -95,11 +96,13 @@ def test_the_checkpoint_counts_where_no_peer_has_more(three: Three, tmp_path: Pa
         saves.store(SaveName(step, "aa"), written(tmp_path / f"r{step}", "part", ["part"]))
         saves.checkpoint(SaveName(step, "aa"))
     assert [path.name for path in checkpoints.iterdir()] == ["gang-0000000040-aa"]
+    copied = [name for name, *_ in signature(checkpoints)]
+    assert copied == ["gang-0000000040-aa/metadata", "gang-0000000040-aa/part"], "hidden files would not be copied"
     saves.drop_before(SaveName(50, "aa"))
     three.lose(1)
     assert saves.newest() == SaveName(40, "aa")
     saves.gather(SaveName(40, "aa"), tmp_path / "gathered")
-    assert (tmp_path / "gathered" / "part").exists()
+    assert sorted(path.name for path in (tmp_path / "gathered").iterdir()) == [METADATA, "part"]
 
 
 def test_a_machine_with_another_secret_gets_nothing(three: Three, tmp_path: Path) -> None:
