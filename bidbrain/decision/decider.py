@@ -367,13 +367,14 @@ class Decider:
         together = self.limits.together
         leaving = {one.allocation for one in others if together or one.at is None or one.at <= situation.now}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
+        room, needed = self._room(situation, staying), self.limits.least
+        refused = situation.refused.get((asked[0].offer.market, asked[0].bid is not None), 0)
         if together:
-            rents = [replace(asked[0], machines=self.limits.most)]
-        room = self._room(situation, staying)
+            rents = [room.order(asked[0], refused)]
+            needed = min(room.machines + rents[0].machines, self.limits.most)
         bought = room.fill(rents)
         held = room.machines
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
-        needed = self.limits.most if together else self.limits.least
         if situation.usd_left < inf and held < needed:
             cheaper = self._cheaper(situation, self._room(situation, staying), needed)
             if cheaper is not None:
@@ -385,6 +386,9 @@ class Decider:
             return Decision(others, soon, f"{wanted.reason}; {why}", unaffordable=short)
         if bought == asked:
             return wanted
+        if together and bought and bought[0].machines == rents[0].machines < refused:
+            why = f"asks for {rents[0].machines}, since {refused} were refused"
+            return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
         cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
         return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
 

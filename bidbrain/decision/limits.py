@@ -92,6 +92,16 @@ class Room:
             return max(in_number, 0)
         return max(min(in_number, floor(self.usd_left / self.committed_usd(rent))), 0)
 
+    def order(self, rent: Rent, refused: int) -> Rent:
+        """A gang's next order in a market that has refused an order of some machines as a whole; 0: it has not.
+
+        It asks for as many as the job may have. Where fewer are of use, each refusal leaves out half of those that can
+        be left out, and after the fewest it asks for as many as before.
+        """
+        fewest = max(self.limits.least - self.machines, 1)
+        smaller = self.limits.shrinks and fewest < refused <= self.free(rent)
+        return replace(rent, machines=(refused + fewest) // 2 if smaller else self.limits.most)
+
     def fill(self, rents: list[Rent]) -> list[Rent]:
         """The purchases, cut to the room there is, or raised to the job's minimum."""
         bought = [self._buy(rent, rent.machines) for rent in rents]

@@ -6,7 +6,7 @@ figures behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -167,7 +167,9 @@ class Situation:
     `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
     None if that is unknown. `deadline` is the moment by which the work has to be done. `looks` are what the job has
     seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `path` are the prices of a
-    market until now, None if they are unknown; in a replay also later ones, which its features do not read.
+    market until now, None if they are unknown; in a replay also later ones, which its features do not read. `refused`
+    has the machines of the last order that a market refused as a whole, if it has granted none since, by whether they
+    were spot machines.
     """
 
     now: int
@@ -186,6 +188,7 @@ class Situation:
     looks: Callable[[], tuple[Look, ...]] = _no_looks
     saved: SavedState | None = None
     path: Callable[[Market], PricePath | None] = _no_path
+    refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

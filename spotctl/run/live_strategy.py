@@ -66,6 +66,7 @@ class LiveStrategy:
             looks=lambda: looks(state),
             saved=saved_of(state, self._plan.job.spec),
             path=lambda market: PricePath(self._history(market, now)),
+            refused={key: one.machines for key, one in state.refused.items() if now - one.at <= RECORD_WINDOW},
         )
         decision = self._plan.decider.decide(current)
         return replace(decision, reason=self._plan.worded(decision.reason))
@@ -134,8 +135,10 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         histories = {market: history_until(planned, tariff, market, now) for market in markets}
         return PlayedRest(planned, now, left, 1 - share_done, budget_left, histories)
 
-    least = spec.resources.machines.least if isinstance(spec.program, Training) else spec.program.nodes.least
-    limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least)
+    program = spec.program
+    least = spec.resources.machines.least if isinstance(program, Training) else program.nodes.least
+    shrinks = not isinstance(program, Training) and program.nodes.is_range
+    limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least, shrinks)
     return RunRules(strategy, tariff, limits, share_left, rest)
 
 

@@ -21,12 +21,13 @@ SILENCE = 5 * MINUTE
 class RunLimits:
     """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
 
-    The job cannot work with fewer than `least` machines.
+    The job cannot work with fewer than `least` machines. If it `shrinks`, refused orders are repeated for fewer.
     """
 
     budget: int | None = None
     without_machines: int = HOUR
     least: int = 1
+    shrinks: bool = False
 
 
 @dataclass(slots=True)

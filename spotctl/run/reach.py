@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
+from math import inf
 
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
@@ -23,10 +24,12 @@ class Reach:
     silent: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool) -> Reach:
-        """If the account is `shared` with another run, a quota that is used up may be free again later."""
+    def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool, fewest: float = inf) -> Reach:
+        """If the account is `shared` with another run, a quota that is used up may be free again later. One that is too
+        small for an order may hold the `fewest` machines that the job asks for in its place."""
         missing = frozenset(market for market, back_off in state.back_offs.items() if not back_off.exists)
-        return cls(missing, frozenset() if shared else state.denied, silent)
+        denied = frozenset() if shared else state.denied
+        return cls(missing, {one for one in denied if state.refused[one].machines <= fewest}, silent)
 
     def admits(self, market: Market, *, spot: bool) -> bool:
         """Whether an order may bring machines of a market."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.strategies.base import Offer, Strategy
@@ -321,7 +322,9 @@ class Runner:
 
     def _reach(self) -> Reach:
         state = self.state
-        return Reach.of(state, self._executor.unlisted, shared=bool(state.denied) and self._rules.shared(state))
+        shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
+        fewest = limits.least if limits.shrinks else inf
+        return Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

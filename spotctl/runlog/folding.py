@@ -18,6 +18,7 @@ from spotctl.runlog.state import (
     Allocation,
     BackOff,
     Held,
+    Refusal,
     RunState,
 )
 from spotctl.runlog.store import LogRow
@@ -126,7 +127,10 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
         )
     denied = frozenset(one for one in state.denied if not came or one[1] is not (order.bid is not None))
     closed = _closed(state, event.intent)
-    return _changed(closed, allocations=allocations, machines={**came, **state.machines}, denied=denied)
+    granted = (order.market, order.bid is not None) if came else None
+    refused = {key: one for key, one in state.refused.items() if key != granted}
+    machines = {**came, **state.machines}
+    return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused)
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
@@ -138,6 +142,8 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
         return _changed(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None, exists=False)})
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
+    else:
+        state = _changed(state, refused={**state.refused, (market, spot): Refusal(at, order.machines)})
     if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
         state = _changed(state, denied=state.denied | {(market, spot)})
     return _backed_off(_closed(state, event.intent), market, at, eviction=False)

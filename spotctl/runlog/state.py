@@ -104,15 +104,24 @@ class BackOff:
     exists: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An order of some machines that brought none."""
+
+    at: int
+    machines: int
+
+
 @dataclass(frozen=True)
 class RunState:
     """A run as its events tell it.
 
-    `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that were
-    given up without an answer, and since when, until a list of the provider settles what they brought. `denied` are
-    markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so that
-    none of its own can be what fills the quota. `refusal` is why the last order that brought nothing did not. `paces`
-    are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned.
+    `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that
+    were given up without an answer, and since when, until a list of the provider settles what they brought. `denied`
+    are markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
+    that none of its own can be what fills the quota. `refused` are the last refusals of markets that have granted
+    nothing since, by whether it was for spot machines. `refusal` is why the last order that brought nothing did not.
+    `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned.
     """
 
     run: str = ""
@@ -130,6 +139,7 @@ class RunState:
     machines: Mapping[str, Held] = field(default_factory=dict)
     back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
     denied: frozenset[tuple[Market, bool]] = frozenset()
+    refused: Mapping[tuple[Market, bool], Refusal] = field(default_factory=dict)
     refusal: str = ""
     evictions: int = 0
     progress: ev.Progressed | None = None

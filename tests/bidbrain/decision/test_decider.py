@@ -180,6 +180,31 @@ def test_a_gang_that_may_shrink_is_bought_whole_and_waits_for_its_own_market_whi
     assert rents(made.decide(situation(held(1, B, 3, 3 * CENT), offers=(A,)))) == [Rent(A, 5, A.on_demand)]
 
 
+@pytest.mark.parametrize(
+    ("least", "holds", "refused", "asked", "fewer"),
+    [
+        (2, 0, 0, 8, False),
+        (2, 0, 8, 5, True),
+        (2, 0, 5, 3, True),
+        (2, 0, 3, 2, True),
+        (2, 0, 2, 8, False),
+        (2, 5, 3, 2, True),
+        (2, 5, 2, 1, True),
+        (2, 5, 1, 3, False),
+        (2, 5, 8, 3, False),
+        (8, 0, 8, 8, False),
+    ],
+)
+def test_a_gang_that_a_market_refuses_asks_it_for_fewer_and_then_for_all_again(
+    least: int, holds: int, refused: int, asked: int, *, fewer: bool
+) -> None:
+    holdings = (held(1, B, holds, CENT),) if holds else ()
+    made = deciding(*(() if holds else (Rent(B, 8, CENT),)), limits=MachineLimits(least, 8, {}, together=True))
+    decision = made.decide(replace(situation(*holdings), refused={(B.market, True): refused, (B.market, False): 7}))
+    assert rents(decision) == [Rent(B, asked, CENT)]
+    assert decision.reason.endswith(f"; asks for {asked}, since {refused} were refused") is fewer
+
+
 def test_a_gang_that_lacks_nodes_close_to_its_deadline_moves_on_demand_as_a_whole() -> None:
     short = deciding(limits=MachineLimits(4, 8, {}, together=True), deadline=NOW + HOUR)
     decision = short.decide(situation(held(1, B, 5, 3 * CENT), work=0.95 * HOUR * BASELINE.machines * A.nu))
