@@ -29,11 +29,15 @@ _GB_PER_SECOND = 0.2
 
 
 def may_roam(spec: JobSpec) -> bool:
+    """Whether a job may move between regions. One with a range of nodes does not: what part of it a market has would
+    have to be compared with all of it elsewhere."""
+    return wants_to_roam(spec) and not (isinstance(spec.program, Command) and spec.program.nodes.is_range)
+
+
+def wants_to_roam(spec: JobSpec) -> bool:
     """Whether a job wants to move between regions: by its strategy, or because it names several places."""
     program, wanted = spec.program, spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
-        return False
-    if program.nodes.is_range:
         return False
     several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
     return spec.strategy == REGIONS or (spec.strategy == AUTO and several)

@@ -10,6 +10,7 @@ from pricing_data.units import HOUR
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import Range, Within
+from spotctl.files.job.values import Nodes
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, PlanningInputs
 from spotctl.show.zone_tables import zones_json
@@ -36,3 +37,27 @@ def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lo
     assert zones[str(near)]["cost_to_end_usd"] < zones[str(far)]["cost_to_end_usd"]
     assert 0 < zones[str(near)]["expected_life_hours"] <= 11.0
     assert zones[str(far)]["why_not"]
+
+
+def test_a_job_with_a_range_of_nodes_stays_in_one_place_and_its_plan_says_so() -> None:
+    near, far = offer("a.large"), offer("a.large", region="us-west-2")
+    resources = Resources(("aws",), Range(1, 4), types=("a.large",), regions=("us-east-1", "us-west-2"))
+    kept = Checkpoint("s3://bucket/", size=50 * 10**9)
+
+    def reason(nodes: Nodes) -> str:
+        wanted = replace(
+            spec(),
+            program=Command("train", nodes, kept),
+            resources=resources,
+            strategy="auto",
+            deadline=Within(30 * HOUR),
+            throughputs={},
+        )
+        data = PlanningInputs(snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT)))
+        (found,) = plan([Job(wanted, NOW + 30 * HOUR, hours=10.0)], data)
+        assert (found.decider.roaming is None) is nodes.is_range
+        return found.strategy.reason
+
+    stays = "nodes: 2..4 is a range, and stays in one place: write 4 to let it move"
+    assert stays in reason(Nodes(2, 4))
+    assert stays not in reason(Nodes(4, 4))
