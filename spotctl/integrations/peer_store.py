@@ -81,7 +81,7 @@ class Peers:
         self._links = [LinkedBlobStore(address, secret, VERSION, PATIENCE_SECONDS) for address in addresses]
         self._stores: list[BlobStore] = [*self._links]
         self._stores[own] = FileBlobStore(folder)
-        self.addresses, self._own = addresses, own
+        self.addresses, self._own, self._folder = addresses, own, folder
         self.scratch = folder.parent / "scratch"
 
     def close(self) -> None:
@@ -118,6 +118,9 @@ class Peers:
         for name in own.list():
             if name < prefix:
                 own.delete(name)
+                # Its folder is empty after the last file; thousands of them would slow down each look.
+                with suppress(OSError):
+                    (self._folder / name).parent.rmdir()
 
 
 def fetch(name: str, stores: Iterable[BlobStore], path: Path) -> bool:

@@ -99,6 +99,7 @@ def test_the_checkpoint_counts_where_no_peer_has_more(three: Three, tmp_path: Pa
     copied = [name for name, *_ in signature(checkpoints)]
     assert copied == ["gang-0000000040-aa/metadata", "gang-0000000040-aa/part"], "hidden files would not be copied"
     saves.drop_before(SaveName(50, "aa"))
+    assert not [*(tmp_path / "0" / "store" / "saves").iterdir()], "old saves leave no empty folders"
     three.lose(1)
     assert saves.newest() == SaveName(40, "aa")
     saves.gather(SaveName(40, "aa"), tmp_path / "gathered")
