@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bidbrain.billing import BillingRule, End, Life, Prices, usd
 from bidbrain.strategies.base import Holding, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,11 +24,24 @@ class ReplayedBudget:
     histories: Mapping[Market, PriceSeries]
     lease: int
     reliable: Rent | None = None
+    _billed: dict[tuple[Rent, int], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
 
     def paid(self, rent: Rent, life: Life) -> float:
         """What the machines of a purchase cost over a life."""
+        return rent.machines * usd(self._amount(rent, life))
+
+    def _amount(self, rent: Rent, life: Life) -> int:
         prices: Prices = rent.offer.on_demand if rent.bid is None else self.histories[rent.offer.market]
-        return rent.machines * usd(self.billing.bill(life, prices).amount)
+        return self.billing.bill(life, prices).amount
+
+    def _so_far(self, rent: Rent, start: int, now: int) -> float:
+        """What the machines cost if they are returned now; their hours but the last two are billed once."""
+        billed, amount = self._billed.get((rent, start), (start, 0))
+        upto = start + _settled(start, now)
+        if upto > billed:
+            amount += self._amount(rent, Life(billed, upto, End.LEFT))
+            self._billed[rent, start] = upto, amount
+        return rent.machines * usd(amount + self._amount(rent, Life(upto, now, End.LEFT)))
 
     def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> tuple[float, float]:
         """What may still be committed, after `spent` dollars for machines that are gone, and what is kept back for the
@@ -36,13 +50,19 @@ class ReplayedBudget:
         if self.reliable is not None:
             held.append((self.reliable, start))
         reserved = sum(self._reserved(rent, since, now) for rent, since in held)
-        paid = sum(self.paid(rent, Life(since, now, End.LEFT)) for rent, since in held)
+        paid = sum(self._so_far(rent, since, now) for rent, since in held)
         return self.usd - spent - paid - reserved, reserved
 
     def _reserved(self, rent: Rent, start: int, now: int) -> float:
         """The cost of another lease at the highest possible price."""
         ceiling = rent.highest_price
+        since = start + _settled(start, now)
         soon, later = (
-            usd(self.billing.bill(Life(start, until, End.LEFT), ceiling).amount) for until in (now, now + self.lease)
+            self.billing.bill(Life(since, until, End.LEFT), ceiling).amount for until in (now, now + self.lease)
         )
-        return rent.machines * (later - soon)
+        return rent.machines * usd(later - soon)
+
+
+def _settled(start: int, now: int) -> int:
+    """Whole hours of a life that no later bill changes: only in its first hour is a machine free, or owes a minimum."""
+    return max((now - start) // HOUR - 1, 0) * HOUR
