@@ -2,13 +2,15 @@
 
 Waiting for the fastest k of n workers makes a clock shorter and its step less certain. Before each clock, the policy
 estimates how much the loss falls with each k, from the spread of the last gradients, and how long each k takes, from
-the times of the last clocks, and chooses the k with the largest fall per second.
+the times of the last clocks, and chooses the k with the largest fall per second. In the first clock it waits for the
+faster half: the times of the others follow from theirs, well enough to begin with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Protocol
 
 AVERAGED = 5
@@ -67,6 +69,7 @@ class WaitFor:
     reason: str = ""
 
 
+Times = Mapping[tuple[int, int], tuple[tuple[int, float], ...]]
 Report = ClockBegins | GradientArrived | GradientsSummed
 
 
@@ -102,7 +105,7 @@ class DBW:
     squares: tuple[float, ...] = ()
     """|grad F|^2 of the last clocks."""
     spreads: tuple[float, ...] = ()
-    times: Mapping[tuple[int, int], tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    times: Times = field(default_factory=dict)
     """By number awaited before and number of the gradient: clock and seconds."""
     waited: int = 0
     """The number that was awaited last."""
@@ -112,6 +115,8 @@ class DBW:
     """Whether `auto` found that it pays."""
     favorable: int = 0
     """Clocks in a row that spoke for changing that."""
+    starting: bool = False
+    """Whether the last clock was the first one, which only the faster half was awaited in."""
 
     def observe(self, report: Report) -> tuple[DBW, tuple[WaitFor, ...]]:
         """The policy that has seen this report, and what it proposes now."""
@@ -144,10 +149,15 @@ class DBW:
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers
         # Times of the k-th of another number of workers say little.
-        times = {} if count != self.workers else _recent(self.times, report.clock, self.usual)
-        policy = replace(self, clock=report.clock, workers=count, times=times)
+        times: Times = {} if count != self.workers else _recent(self.times, report.clock, self.usual)
+        if self.starting:
+            times = {**guessed(times, self.clock, count), **times}
+        policy = replace(self, clock=report.clock, workers=count, times=times, starting=not (self.auto or self.usual))
         speeds = policy._speeds()
         best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
+        if policy.starting:
+            # Of fewer than two gradients there is no spread.
+            best = max(min(2, count), (count + 1) // 2)
         if speeds and speeds[best - 1] <= 0:
             best = count
         reason = ""
@@ -180,6 +190,20 @@ class DBW:
         if self.leaves_out:
             return replace(self, leaves_out=False, favorable=0), count, f"no longer pay: no other number {times}"
         return replace(self, leaves_out=True, favorable=0), best, f"pay: waiting for {best} of {count} workers {times}"
+
+
+def guessed(times: Times, clock: int, count: int) -> Times:
+    """Times of the numbers after the last one seen, as if the workers that are left took memoryless ones.
+
+    Then the time until the next of r workers is inverse to r. They count as seen in `clock`, after no number awaited.
+    """
+    seconds = expected_seconds(times, 0, count)
+    last = max((number for _, number in times), default=0)
+    if last < 2:
+        return {}
+    pace = (seconds[last - 1] - seconds[0]) / sum(1 / (count - number) for number in range(1, last))
+    ahead = accumulate((pace / (count - number) for number in range(last, count)), initial=seconds[last - 1])
+    return {(0, number): ((clock, one),) for number, one in enumerate(ahead, last) if number > last}
 
 
 def expected_seconds(
@@ -221,9 +245,7 @@ def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
     return [mean for mean, _, length in pools for _ in range(length)]
 
 
-def _recent(
-    times: Mapping[tuple[int, int], tuple[tuple[int, float], ...]], clock: int, usual: float
-) -> dict[tuple[int, int], tuple[tuple[int, float], ...]]:
+def _recent(times: Times, clock: int, usual: float) -> Times:
     """Without times that are too old to say how long it takes now."""
     kept = {
         key: tuple((at, seconds) for at, seconds in seen if (clock - at) * usual < RECENT * max(usual, seconds))

@@ -15,6 +15,7 @@ from agileml.policies.dbw import (
     GradientsSummed,
     WaitFor,
     expected_seconds,
+    guessed,
     isotonic,
 )
 
@@ -49,25 +50,32 @@ def played(policy: DBW, clocks: int, square: float, spread: float, seconds: list
 )
 def test_it_waits_for_the_number_with_the_largest_gain_per_second(spread: float, expected: int) -> None:
     proposals = played(DBW(), 12, 10.0, spread, [1.0, 2.0, 3.0, 8.0])
-    assert proposals[0] == WaitFor(4)
+    assert proposals[0] == WaitFor(2)
     assert proposals[1:] == [WaitFor(expected)] * 11
 
 
 def test_workers_that_are_equally_fast_are_all_awaited() -> None:
-    assert set(played(DBW(), 12, 10.0, 1.0, [1.0] * 4)) == {WaitFor(4)}
+    assert played(DBW(), 12, 10.0, 1.0, [1.0] * 4) == [WaitFor(2), *[WaitFor(4)] * 11]
+
+
+def test_times_of_slower_workers_follow_from_those_of_the_faster_half() -> None:
+    """The second of four came 1 s after the first, so one worker passes its end every 3 s."""
+    seen = {(4, 1): ((1, 1.0),), (4, 2): ((1, 2.0),)}
+    assert guessed(seen, 1, 4) == {(0, 3): ((1, 3.5),), (0, 4): ((1, 6.5),)}
+    assert expected_seconds({**seen, **guessed(seen, 1, 4)}, 2, 4) == [1.0, 2.0, 3.5, 6.5]
+    assert guessed({(2, 1): ((1, 1.0),)}, 1, 2) == {}
 
 
 def test_the_blind_variant_weighs_time_alone() -> None:
-    # 1 / 1, 2 / 1.5, 3 / 4, 4 / 8.
-    assert played(DBW(blind=True), 4, 0.0, 0.0, [1.0, 1.5, 4.0, 8.0])[1:] == [WaitFor(2)] * 3
+    # 1 / 1, 2 / 1.5, 3 / 4, 4 / 8. The third is first guessed to come after 2.25 s.
+    assert played(DBW(blind=True), 6, 0.0, 0.0, [1.0, 1.5, 4.0, 8.0])[1:] == [WaitFor(3), *[WaitFor(2)] * 4]
 
 
 def test_a_number_that_was_not_chosen_for_long_is_tried_again() -> None:
-    # Times of up to 2 s, that of a clock, are forgotten after 64 clocks, and one of 8 s after four times as many.
+    # Times of up to 2 s, that of a clock, are forgotten after 64 clocks; the guess of 6.5 s after 3.25 times as many.
     proposals = played(DBW(), 5 * RECENT, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
     again = [clock for clock, one in enumerate(proposals, 1) if one == WaitFor(4)]
-    assert again[0] == 1
-    assert 4 * RECENT < again[1] < 5 * RECENT
+    assert 3.25 * RECENT < again[0] < 4.25 * RECENT
     assert proposals.count(WaitFor(2)) > 4 * RECENT
 
 
