@@ -118,7 +118,8 @@ class PipelineNode:
             self.send(node, PipelineFrame(order.epoch, key, arrays))
 
         lanes = Lanes(order.work.others, send)
-        state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes)
+        summed = {layer for layer, chain in order.work.chains.items() if chain[0] == self.name}
+        state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes, summed)
         program = StageProgram(self.name, order.work, state, send, 1 if self.task.scheme == "2bw" else 0)
         self._run = _Running(order, program, program.run())
         self._advance(self._run)

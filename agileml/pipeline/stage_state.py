@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from agileml.pipeline.model import Array, PipelineModel, Stash, Weights
@@ -45,6 +45,8 @@ class StageState:
     layers: dict[int, LayerState]
     recompute: bool = False
     lanes: Lanes = field(default_factory=Lanes)
+    summed: Set[int] = frozenset()
+    """Layers of which no other node has earlier gradients: one sum of theirs is kept, not one of each microbatch."""
     _stashes: dict[tuple[int, int], tuple[int, Array, dict[int, Stash]]] = field(default_factory=dict)
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
 
@@ -69,7 +71,7 @@ class StageState:
                 if layer in stashes:
                     weights = self.weights(layer, version)
                     own[layer], found = self.model.layers[layer].backward(weights, stashes[layer], gradient)
-                    self._gradients.setdefault(layer, []).append((microbatch, found))
+                    self._add(layer, microbatch, found)
             gradient = yield from self._joined(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
 
@@ -78,8 +80,17 @@ class StageState:
         return self.layers[layer].versions[version]
 
     def parts(self, layer: int) -> list[tuple[int, Weights]]:
-        """Gradients of a layer since its last update, by microbatch."""
+        """Gradients of a layer since its last update, by microbatch; sums of several count as the last."""
         return self._gradients.pop(layer, [])
+
+    def _add(self, layer: int, microbatch: int, found: Weights) -> None:
+        """Schedules have the backward passes of a layer in the order of microbatches, as the sum must be."""
+        held = self._gradients.setdefault(layer, [])
+        if held and layer in self.summed:
+            before, total = held.pop()
+            assert before < microbatch
+            found = tuple(a + b for a, b in zip(total, found, strict=True))
+        held.append((microbatch, found))
 
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
         """Adds a version, and drops those before `oldest` that no later pass needs."""

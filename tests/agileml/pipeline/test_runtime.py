@@ -13,7 +13,7 @@ from agileml.pipeline.node import PipelineTask
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.seats import PipelineLayout
 from agileml.pipeline.sim import SimulatedPipeline
-from agileml.pipeline.stage_state import StageState
+from agileml.pipeline.stage_state import StageState, initial_state
 from agileml.pipeline.tensor_parts import Awaiting
 from tests.agileml.pipeline.oracle import same, small_model, trained
 
@@ -122,6 +122,35 @@ def test_without_stashing_the_result_differs(scheme: str, recompute: bool, monke
 
     monkeypatch.setattr(StageState, "backward", with_the_newest)
     assert not same(piped(model, optimizer, scheme, layout, 6, recompute=recompute)[0], expected)
+
+
+def test_gradients_of_a_layer_are_summed_as_they_come() -> None:
+    """One sum of the same bits stands for all microbatches where no other node has earlier ones."""
+    model, optimizer = small_model(), OPTIMIZERS[0]
+    span = range(len(model.layers))
+    states = {layer: initial_state(model, optimizer, layer) for layer in span}
+    apart, summed = StageState(model, optimizer, states), StageState(model, optimizer, states, summed={0})
+    for one in (apart, summed):
+        for microbatch in range(3):
+            inputs, targets = model.data(microbatch)
+            outputs = finished(one.forward(span, microbatch, 0, inputs))
+            finished(one.backward(span, microbatch, model.loss(outputs, targets)[1]))
+    parts = [part for _, part in apart.parts(0)]
+    total = tuple(a + b + c for a, b, c in zip(*parts, strict=True))
+    ((last, found),) = summed.parts(0)
+    assert last == 2
+    assert same({0: found}, {0: total})
+    assert len(summed.parts(1)) == 3
+
+
+def finished(work: Awaiting[Array]) -> Array:
+    """The result of a pass that needs no frames."""
+    try:
+        next(work)
+    except StopIteration as end:
+        result: Array = end.value
+        return result
+    raise AssertionError("it asked for a frame")
 
 
 @pytest.mark.parametrize("scheme", ["flush", "interleaved", "2bw", "pipedream"])
