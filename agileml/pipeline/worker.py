@@ -155,6 +155,8 @@ class PipelineWorker:
     def _send(self, node: str, frame: PipelineFrame) -> None:
         if node in self._endpoint.peers:
             post(self._endpoint, node, frame)
+            # At once: the node may go on computing for long, and the other one waits for this.
+            self._endpoint.flush(0.0)
         elif node != CONTROLLER:
             self._waiting.setdefault(node, deque()).append(frame)
 
