@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
 WAIT_MS = 10_000
+_LOCKED_PAUSE = 0.005
 
 _CREATE = (
     """CREATE TABLE events (
@@ -155,7 +156,7 @@ class EventLog:
         return [LogRow(*row) for row in zip(numbers, runs, times, all_from_json(kinds, bodies), strict=True)]
 
     def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
+        self._switch_to_wal()
         # In WAL mode only FULL survives a crash of the machine: a request that was sent must not be forgotten.
         self._db.execute("PRAGMA synchronous = FULL")
         with closing(self._db.cursor()) as cursor:
@@ -173,6 +174,19 @@ class EventLog:
             raise BrokenLog(
                 f"event log {self._path} has format {version}, but this version reads {SCHEMA}; upgrade spotctl"
             )
+
+    def _switch_to_wal(self) -> None:
+        """Unlike other statements, this one does not wait by itself for a process that opens the log, too."""
+        until = time.monotonic() + WAIT_MS / 1000
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > until:
+                    raise
+                time.sleep(_LOCKED_PAUSE)
+            else:
+                return
 
     def _check_begun(self, has_rows: bool) -> None:
         """A log that had rows and has none was emptied: then machines may run that it does not name."""

@@ -7,7 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from hypothesis import given
@@ -104,6 +106,18 @@ def test_rows_are_in_order_and_by_run(path: Path) -> None:
         assert reader.of_run("a", rows[0].id) == rows[1:]
         log.append("c", 9, ev.RunBegan("job", "local", {"a": 1}, "/f", 3))
         assert [row.run for row in reader.beginnings()] == ["c"]
+
+
+def test_several_may_open_a_new_log_at_the_same_moment(tmp_path: Path) -> None:
+    at_once = Barrier(4)
+
+    def open_log(path: Path) -> None:
+        at_once.wait()
+        EventLog(path).close()
+
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(40):
+            list(threads.map(open_log, [tmp_path / f"{number}.sqlite"] * 4))
 
 
 @pytest.mark.parametrize("statement", ["UPDATE events SET at_us = 1", "DELETE FROM events"])
