@@ -55,7 +55,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunPart:
     """A run, or a part of it, with its rows and their sums."""
 
     run: RunTimeline
@@ -63,7 +63,7 @@ class Part:
     sums: Sums
 
     @classmethod
-    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> Part:
+    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> RunPart:
         return cls(run, rows, sums_of(run, rows))
 
 
@@ -79,7 +79,7 @@ def report(
 
     A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut.
     """
-    whole = [Part.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
+    whole = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
     parts = [part for one in whole if (part := _within(one, period, at))]
     jobs = {one.run.job for one in parts}
     return Report(
@@ -102,34 +102,34 @@ def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[
     return [(one, rows_of[one.run]) for one in timelines]
 
 
-def _within(whole: Part, period: Period, at: int) -> Part | None:
+def _within(whole: RunPart, period: Period, at: int) -> RunPart | None:
     found = part_of(whole.run, whole.rows, period, at)
     if found is None:
         return None
     run, rows = found
-    return whole if run is whole.run else Part.of(run, rows)
+    return whole if run is whole.run else RunPart.of(run, rows)
 
 
-def figures(parts: Sequence[Part]) -> Figures:
+def figures(parts: Sequence[RunPart]) -> Figures:
     """The figures of all parts together."""
     runs = [one.run for one in parts]
     return figures_of(added(one.sums for one in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
 
 
-def groups(parts: Sequence[Part], by: Sequence[By]) -> tuple[Group, ...]:
+def groups(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
     """The figures by the values of `by`, in the order of these values."""
     return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by)
 
 
-def _of_whole_runs(parts: Sequence[Part], by: Sequence[By]) -> tuple[Group, ...]:
+def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
     # A run that got no machine has no rows but still counts in its group.
-    members: defaultdict[tuple[str, ...], list[Part]] = defaultdict(list)
+    members: defaultdict[tuple[str, ...], list[RunPart]] = defaultdict(list)
     for part in parts:
         members[key_of(by, Subject(None, part.run))].append(part)
     return tuple(Group(dict(zip(by, key, strict=True)), figures(of_key)) for key, of_key in sorted(members.items()))
 
 
-def _of_rows(parts: Sequence[Part], by: Sequence[By]) -> tuple[Group, ...]:
+def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
     members: defaultdict[tuple[str, ...], _Members] = defaultdict(_Members)
     for part in parts:
         for row in part.rows:

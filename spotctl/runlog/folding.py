@@ -18,7 +18,7 @@ from spotctl.runlog.state import (
     Allocation,
     BackOff,
     Held,
-    Refusal,
+    RefusedOrder,
     RunState,
 )
 from spotctl.runlog.store import LogRow
@@ -143,7 +143,7 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
     else:
-        state = _changed(state, refused={**state.refused, (market, spot): Refusal(at, order.machines)})
+        state = _changed(state, refused={**state.refused, (market, spot): RefusedOrder(at, order.machines)})
     if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
         state = _changed(state, denied=state.denied | {(market, spot)})
     return _backed_off(_closed(state, event.intent), market, at, eviction=False)

@@ -105,7 +105,7 @@ class BackOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedOrder:
     """An order of some machines that brought none."""
 
     at: int
@@ -139,7 +139,7 @@ class RunState:
     machines: Mapping[str, Held] = field(default_factory=dict)
     back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
     denied: frozenset[tuple[Market, bool]] = frozenset()
-    refused: Mapping[tuple[Market, bool], Refusal] = field(default_factory=dict)
+    refused: Mapping[tuple[Market, bool], RefusedOrder] = field(default_factory=dict)
     refusal: str = ""
     evictions: int = 0
     progress: ev.Progressed | None = None

@@ -16,7 +16,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.ledger.project import project
 from spotctl.ledger.rows import LedgerRow
-from spotctl.reports.cost import Part, Report, by_run, report
+from spotctl.reports.cost import RunPart, Report, by_run, report
 from spotctl.reports.grouping import By
 from spotctl.reports.period import ALWAYS, Period
 from spotctl.reports.run_timeline import RunTimeline, in_order
@@ -187,6 +187,6 @@ def write_log(runs: Sequence[MadeRun], home: Path) -> None:
                 log.append(row.run, row.at, row.event)
 
 
-def parts(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[Part]:
+def parts(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> list[RunPart]:
     """Whole runs with their rows."""
-    return [Part.of(*one) for one in by_run(rows, runs)]
+    return [RunPart.of(*one) for one in by_run(rows, runs)]
