@@ -27,6 +27,8 @@ from spotctl.planning.work import Work
 
 MOST_EXPENSIVE = 2.0
 """Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
+MOST_ROWS = 256
+"""Rows of Gavel's problem for the machines of one job."""
 _NOTHING = 1e-6
 
 
@@ -178,17 +180,17 @@ def _held(
     """Machines, or machine-hours, of each kind (columns) that the policy gives each job (rows).
 
     Each machine that a job may hold is one row of Gavel's problem, because the machines of a job may be of different
-    kinds.
+    kinds; of a job that may hold very many, each row is a few of them.
     """
-    owner = np.repeat(np.arange(len(demand)), [job.most for job in demand])
+    owner, size = _rows(demand)
     rows = [demand[m] for m in owner.tolist()]
     count = len(rows)
     jobs = ClusterJobs(
         ids=tuple(f"{job.name}[{i}]" for i, job in enumerate(rows)),
-        throughputs=np.stack([job.nu for job in rows]) / 3600,
-        scale=np.ones(count, dtype=np.int64),
+        throughputs=size[:, None] * np.stack([job.nu for job in rows]) / 3600,
+        scale=size,
         weight=np.ones(count),
-        steps=np.array([job.amount / job.most for job in rows]),
+        steps=size * np.array([job.amount / job.most for job in rows]),
         elapsed_seconds=np.zeros(count),
         slo_seconds=np.array([job.hours_left * 3600 if job.hurries else np.inf for job in rows]),
         arrival=np.zeros(count),
@@ -211,8 +213,18 @@ def _held(
             f"{names}: the quotas do not allow machines for all deadlines; raise a quota, or allow more time"
         )
     held = np.zeros((len(demand), len(kinds)))
-    np.add.at(held, owner, found.shares if found.hours is None else found.hours)
+    np.add.at(held, owner, size[:, None] * (found.shares if found.hours is None else found.hours))
     return held
+
+
+def _rows(demand: Sequence[Demand]) -> tuple[IntArray, IntArray]:
+    """For each row of Gavel's problem the job, and how many of its machines the row is."""
+    counts = [min(job.most, MOST_ROWS) for job in demand]
+    sizes = [
+        job.most // max(rows, 1) + (np.arange(rows) < job.most % max(rows, 1))
+        for job, rows in zip(demand, counts, strict=True)
+    ]
+    return np.repeat(np.arange(len(demand)), counts), np.concatenate(sizes)
 
 
 def _usd_per_work(job: Demand, usd_per_hour: FloatArray) -> FloatArray:

@@ -172,6 +172,19 @@ def test_jobs_together_hold_no_more_than_a_quota(most: list[int], cheap: int, fa
         assert max(share.caps) <= job.most
 
 
+def test_quotas_of_very_many_machines_are_divided_as_those_of_few() -> None:
+    def parts(times: int) -> FloatArray:
+        jobs = [
+            asked(name, Objective.MAX_THROUGHPUT, 320.0 * times, least=2 * times, most=most * times)
+            for name, most in (("a", 100), ("b", 50))
+        ]
+        return np.array([share.quotas for share in shares(jobs, {FAST: 90 * times, CHEAP: 40 * times})]) / times
+
+    # Which job gets more of which kind is all the same to this policy.
+    assert parts(1_000).sum(axis=0) == pytest.approx(parts(1).sum(axis=0))
+    assert parts(1_000).min() == pytest.approx(parts(1).min())
+
+
 def test_a_strategy_may_use_kinds_that_are_about_as_good_and_others_have_a_reason() -> None:
     job = asked()
     (share,) = shares([job])

@@ -16,7 +16,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.ledger.project import project
 from spotctl.ledger.rows import LedgerRow
-from spotctl.reports.cost import RunPart, Report, by_run, report
+from spotctl.reports.cost import Report, RunPart, by_run, report
 from spotctl.reports.grouping import By
 from spotctl.reports.period import ALWAYS, Period
 from spotctl.reports.run_timeline import RunTimeline, in_order
