@@ -46,7 +46,7 @@ class StageState:
     recompute: bool = False
     lanes: Lanes = field(default_factory=Lanes)
     summed: Set[int] = frozenset()
-    """Layers of which no other node has earlier gradients: one sum of theirs is kept, not one of each microbatch."""
+    """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
     _stashes: dict[tuple[int, int], tuple[int, Array, dict[int, Stash]]] = field(default_factory=dict)
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
 

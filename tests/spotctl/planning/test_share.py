@@ -180,7 +180,7 @@ def test_quotas_of_very_many_machines_are_divided_as_those_of_few() -> None:
         ]
         return np.array([share.quotas for share in shares(jobs, {FAST: 90 * times, CHEAP: 40 * times})]) / times
 
-    # Which job gets more of which kind is all the same to this policy.
+    # The policy does not care which job gets more of which kind.
     assert parts(1_000).sum(axis=0) == pytest.approx(parts(1).sum(axis=0))
     assert parts(1_000).min() == pytest.approx(parts(1).min())
 

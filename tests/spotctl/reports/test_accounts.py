@@ -156,7 +156,7 @@ def test_nothing_is_kept_where_it_cannot_be_or_would_take_room_from_runs(
 
 
 def _rewritten(home: Path, change: Callable[[list[RawRow]], list[RawRow]]) -> None:
-    """The home's log is written anew, with other rows."""
+    """Replaces the home's log by one with these changes."""
     rows, failure = raw_rows(home / "log.sqlite")
     assert not failure
     write_rows(home / "new.sqlite", change(rows))

@@ -53,7 +53,7 @@ SPEC = JobSpec(
 )
 
 
-@pytest.mark.parametrize("error", [NoCapacity("not so many"), QuotaReached("not so many")])
+@pytest.mark.parametrize("error", [NoCapacity("fewer are left"), QuotaReached("the quota is smaller")])
 def test_an_order_that_is_refused_as_a_whole_is_repeated_for_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ProviderError
 ) -> None:
