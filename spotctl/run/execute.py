@@ -28,7 +28,7 @@ from spotctl.run.workload import Workload
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import LISTING_DELAY
 from spotctl.runlog.events import Event, Intended
-from spotctl.runlog.folding import ABANDONED, after, fold
+from spotctl.runlog.folding import ABANDONED, fold
 from spotctl.runlog.store import EventLog
 
 T = TypeVar("T")
@@ -63,9 +63,9 @@ class Journal:
         return max(self._clock(), self.state.at)
 
     def write(self, event: Event) -> None:
-        """Appends the event to the log, then updates the state."""
+        """Appends the event to the log, then updates the state, also by what others wrote before it."""
+        self._log.append(self.run, self.now(), event)
         self.catch_up()
-        self.state = after(self.state, self._log.append(self.run, self.now(), event))
 
     def catch_up(self) -> None:
         """Reads what other processes wrote, such as a request to stop."""
