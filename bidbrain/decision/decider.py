@@ -212,7 +212,7 @@ class Decider:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
         # A gang's current machines run until the new ones have started.
         at = situation.now + self.overheads.startup if rents and self.limits.together else None
-        back = tuple(Return(one.allocation, at) for one in on_demand)
+        back = tuple(Return(one.allocation, at, replaced=at is not None) for one in on_demand)
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
 
@@ -244,7 +244,7 @@ class Decider:
         if loses or self._room(situation, kept).free(wanted) < wanted.machines:
             return None
         # Machines that were to leave later would take the room until then.
-        back = (Return(one.allocation, at) for one in spot if at is None or one.leaves_at is None)
+        back = (Return(one.allocation, at, replaced=both) for one in spot if at is None or one.leaves_at is None)
         return Decision((*back, wanted), situation.now + self.look, PRESSED)
 
     def _filled(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
@@ -306,7 +306,7 @@ class Decider:
             return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
         # The current machines run until the new ones have started.
         at = situation.now + self.overheads.startup
-        returns = (Return(holding.allocation, at) for holding in fallback)
+        returns = (Return(holding.allocation, at, replaced=True) for holding in fallback)
         return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
 
     def _price_share(self, situation: Situation) -> float:

@@ -27,7 +27,7 @@ class Reach:
     def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool, fewest: float = inf) -> Reach:
         """If the account is `shared` with another run, a quota that is used up may be free again later. One that is too
         small for an order may hold the `fewest` machines that the job asks for in its place."""
-        missing = frozenset(market for market, back_off in state.back_offs.items() if not back_off.exists)
+        missing = frozenset(market for (market, _), back_off in state.back_offs.items() if not back_off.exists)
         denied = frozenset() if shared else state.denied
         return cls(missing, {one for one in denied if state.refused[one].machines <= fewest}, silent)
 

@@ -115,17 +115,17 @@ def situation(
     )
 
 
-def refusing(state: RunState, offer: Offer, now: int) -> bool:
+def _refusing(state: RunState, offer: Offer, now: int, *, spot: bool) -> bool:
     """Whether a market refused too recently to be asked again, or is about to evict machines."""
-    back_off = state.back_offs.get(offer.market)
+    back_off = state.back_offs.get((offer.market, spot))
     return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
 
 
 def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
     """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
-    fair = tuple(o for o in terms.offers if not refusing(state, o, now) and price(o) <= o.on_demand)
-    calm = tuple(o for o in fair if o.market not in state.back_offs or now >= state.back_offs[o.market].until)
-    return calm or fair
+    fair = tuple(o for o in terms.offers if not _refusing(state, o, now, spot=True) and price(o) <= o.on_demand)
+    evicted = {market for (market, spot), one in state.back_offs.items() if spot and now < one.until}
+    return tuple(o for o in fair if o.market not in evicted) or fair
 
 
 def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
@@ -163,8 +163,10 @@ def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes)
                 scheduled = state.allocations[number].leaves_at
                 if scheduled is None or leaves < scheduled:
                     instructions.append(ScheduleReturn(number, leaves, replaced=replaced))
-            case Rent() if action.machines > 0 and not (action.bid is not None and refusing(state, action.offer, now)):
-                instructions.append(Buy(action))
+            case Rent(offer, machines, bid) if machines > 0:
+                # On-demand machines are asked for again at once: without them a deadline would be missed.
+                if bid is None or not _refusing(state, offer, now, spot=True):
+                    instructions.append(Buy(action))
     return instructions
 
 
@@ -179,7 +181,7 @@ def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bo
 
 def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[Instruction]:
     """Orders for missing reliable machines, which are held from the start of the run to its end."""
-    if terms.reliable is None or refusing(state, terms.reliable.offer, now):
+    if terms.reliable is None or _refusing(state, terms.reliable.offer, now, spot=terms.reliable.bid is not None):
         return []
     if any(held.leaves_at is not None for held in state.alive):
         # The budget does not cover what is held already.

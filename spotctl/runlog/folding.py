@@ -138,15 +138,17 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     market, spot = order.market, order.bid is not None
     state = _changed(state, refusal=event.message)
     if event.why == NO_MARKET:
-        closed = _closed(state, event.intent)
-        return _changed(closed, back_offs={**state.back_offs, market: BackOff(at + DAY, 1, None, exists=False)})
+        missing = dict.fromkeys(((market, True), (market, False)), BackOff(at + DAY, 1, None, exists=False))
+        return _changed(_closed(state, event.intent), back_offs={**state.back_offs, **missing})
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
     else:
         state = _changed(state, refused={**state.refused, (market, spot): RefusedOrder(at, order.machines)})
     if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
         state = _changed(state, denied=state.denied | {(market, spot)})
-    return _backed_off(_closed(state, event.intent), market, at, eviction=False)
+    # Where on-demand machines are sold out, so are spot machines; a quota is of one kind.
+    sides = (spot,) if spot or event.why == NO_QUOTA else (True, False)
+    return _backed_off(_closed(state, event.intent), market, sides, at, eviction=False)
 
 
 def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
@@ -213,8 +215,8 @@ def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], 
     """The market of a machine goes into back-off. Machines that go together count once."""
     number = state.machines[machine].allocation
     others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
-    market = state.allocations[number].market
-    return state if any(map(together, others)) else _backed_off(state, market, at, eviction=eviction)
+    market, sides = state.allocations[number].market, (True,) if eviction else (True, False)
+    return state if any(map(together, others)) else _backed_off(state, market, sides, at, eviction=eviction)
 
 
 def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
@@ -277,12 +279,15 @@ def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held
     return _changed(state, machines={**state.machines, **changed}) if changed else state
 
 
-def _backed_off(state: RunState, market: Market, at: int, *, eviction: bool) -> RunState:
-    before = state.back_offs.get(market, BackOff(at, 0, None))
-    # A market that was fine for long enough starts with the shortest back-off again.
-    times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
-    back_off = BackOff(at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF), times, at if eviction else None)
-    return _changed(state, back_offs={**state.back_offs, market: back_off})
+def _backed_off(state: RunState, market: Market, sides: Iterable[bool], at: int, *, eviction: bool) -> RunState:
+    back_offs = dict(state.back_offs)
+    for spot in sides:
+        before = state.back_offs.get((market, spot), BackOff(at, 0, None))
+        # A market that was fine for long enough starts with the shortest back-off again.
+        times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
+        until = at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF)
+        back_offs[market, spot] = BackOff(until, times, at if eviction else None)
+    return _changed(state, back_offs=back_offs)
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {

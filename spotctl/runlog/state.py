@@ -91,7 +91,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """A market in back-off until `until`, after `times` refusals or evictions in a row.
+    """A market's spot or on-demand machines in back-off until `until`, after `times` refusals or evictions in a row.
 
     A market that refused, or whose machines never answered, is not asked at all. A market that evicts machines at
     `evicting_at` is not asked before that moment, and afterwards only if no other market is left. One that does not
@@ -137,7 +137,7 @@ class RunState:
     unclear: Mapping[int, int] = field(default_factory=dict)
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
-    back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
+    back_offs: Mapping[tuple[Market, bool], BackOff] = field(default_factory=dict)
     denied: frozenset[tuple[Market, bool]] = frozenset()
     refused: Mapping[tuple[Market, bool], RefusedOrder] = field(default_factory=dict)
     refusal: str = ""

@@ -208,7 +208,7 @@ def test_a_gang_that_a_market_refuses_asks_it_for_fewer_and_then_for_all_again(
 def test_a_gang_that_lacks_nodes_close_to_its_deadline_moves_on_demand_as_a_whole() -> None:
     short = deciding(limits=MachineLimits(4, 8, {}, together=True), deadline=NOW + HOUR)
     decision = short.decide(situation(held(1, B, 5, 3 * CENT), work=0.95 * HOUR * BASELINE.machines * A.nu))
-    assert decision.actions == (Return(1, NOW + OVERHEADS.startup), Rent(A, 8, None))
+    assert decision.actions == (Return(1, NOW + OVERHEADS.startup, replaced=True), Rent(A, 8, None))
 
 
 # Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
@@ -241,7 +241,7 @@ def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm
     first = replace(FAILING, fallbacks=(NOW - HOUR + 1,))
     assert made.decide(replace(situation(refuge), record=first)).actions == ()
     back = made.decide(replace(situation(refuge), record=replace(first, fallbacks=(NOW - HOUR,))))
-    assert back.actions == (Return(7, NOW + OVERHEADS.startup), Rent(B, 8, 3 * CENT))
+    assert back.actions == (Return(7, NOW + OVERHEADS.startup, replaced=True), Rent(B, 8, 3 * CENT))
     assert back.reason == "back to spot: as told"
     unkept = replace(first, fallbacks=(NOW - HOUR,), resumes=False)
     assert made.decide(replace(situation(refuge), record=unkept)).actions == ()
@@ -327,12 +327,15 @@ def test_spot_machines_are_replaced_while_they_run_once_another_eviction_would_c
     """An eviction of all loses up to 7 minutes. Eight more machines are not allowed, four are."""
     late = NOW + HOUR + 6 * MINUTE + 59 * SECOND
     full = deciding(limits=MachineLimits(1, 16, {}), deadline=late)
-    assert full.decide(situation(held(1, B, 8), work=WORK)).actions == (Return(1, NOW + 5 * MINUTE), BASELINE)
+    assert full.decide(situation(held(1, B, 8), work=WORK)).actions == (
+        Return(1, NOW + 5 * MINUTE, replaced=True),
+        BASELINE,
+    )
     swapped = deciding(deadline=late).decide(situation(held(1, B, 8), work=WORK))
     assert swapped.actions == (Return(1), BASELINE)
     half = deciding(limits=MachineLimits(1, 16, {}), deadline=late - 3 * MINUTE)
     decided = half.decide(situation(held(1, A, 4, None), held(2, B, 4), work=WORK))
-    assert decided.actions == (Return(2, NOW + 5 * MINUTE), replace(BASELINE, machines=4))
+    assert decided.actions == (Return(2, NOW + 5 * MINUTE, replaced=True), replace(BASELINE, machines=4))
     # Replacing them now would itself cost the deadline.
     assert deciding(deadline=NOW + HOUR + MINUTE).decide(situation(held(1, B, 8), work=WORK)).actions == ()
 

@@ -76,7 +76,7 @@ def test_a_market_that_refuses_is_in_back_off_and_another_is_used(tmp_path: Path
     assert one.run().outcome == "done"
     assert {machine.market for machine in one.cloud.everything} == {MARKETS[1]}
     refused = [call for call in one.world.calls("create") if one.cloud.weather(call)]
-    assert one.state().back_offs[MARKETS[0]].times == len(refused)
+    assert one.state().back_offs[MARKETS[0], True].times == len(refused)
     clean(one)
 
 

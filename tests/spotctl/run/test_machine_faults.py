@@ -66,7 +66,7 @@ def test_machines_whose_agents_never_answer_are_not_bought_forever(tmp_path: Pat
     )
     clean(one)
     assert [machine.market for machine in one.cloud.everything] == [MARKETS[0]] * 3 + [MARKETS[1]] * 3
-    assert one.state().back_offs[MARKETS[0]].times == 1, "machines of one order count once"
+    assert one.state().back_offs[MARKETS[0], True].times == 1, "machines of one order count once"
 
 
 @pytest.mark.parametrize("hours", [1, 1000])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -19,64 +15,38 @@ from bidbrain.strategies.on_demand import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.files.job.programs import Checkpoint, Command
-from spotctl.files.job.resources import Reliable, Resources
-from spotctl.files.job.spec import JobSpec, LocalMarket, Range
-from spotctl.files.job.values import Nodes
 from spotctl.ledger.project import project
 from spotctl.ledger.rows import ChargeKind, micro_dollars
-from spotctl.machines.base import MachineState
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.roaming import roaming_of, transfer_time
 from spotctl.run import command_workload
-from spotctl.run.command_workload import CommandWorkload
-from spotctl.run.execute import Journal
-from spotctl.run.live_strategy import LiveStrategy
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.service import Runner, RunRules
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
-from tests.spotctl.run import worlds
-from tests.spotctl.run.worlds import ONCE, ROUND_SECONDS, RULE, RUN, START, MemoryLog, flat
-
-if TYPE_CHECKING:
-    from spotctl.planning.values import JobPlan
+from tests.spotctl.run.gangs import GangRun
+from tests.spotctl.run.worlds import ROUND_SECONDS, RULE, START, flat
 
 EAST, WEST = (Market("local", f"sim-{side}", f"sim-{side}-a", "c4.xlarge") for side in ("east", "west"))
 OFFERS = tuple(Offer(market, 4.0, 200_000_000) for market in (EAST, WEST))
 PRICES = {EAST: flat(EAST, 50_000_000), WEST: flat(WEST, 60_000_000)}
 GONE_AT, WRITTEN_AT, DONE_AFTER = 40, 20, 60
 SIZE = 50 * 10**9
-SPEC = JobSpec(
-    "job",
-    Command("work", Nodes(1, 1), Checkpoint("kept", size=SIZE)),
-    Resources(("local",), Range(1, 1), Reliable(0)),
-    Path("/"),
-    local=LocalMarket(speed=1),
-)
 
 
-@dataclass
-class World:
+class Rounds:
     """The east has machines for a while and is then empty for ever; the job has a checkpoint by then."""
 
-    cloud: FakeProvider
-    journal: Journal
-    rounds: int = 0
-    worked: int = 0
+    def __init__(self) -> None:
+        self.worked = 0
 
-    def pass_round(self) -> None:
-        self.rounds += 1
-        self.cloud.advance(ROUND_SECONDS)
-        if self.rounds == WRITTEN_AT:
-            self.journal.write(ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0))
-        for machine in self.cloud.everything:
-            if machine.state is not MachineState.GONE and machine.work.startswith("run-") and machine.exit_code is None:
-                self.worked += 1
-                if self.worked >= DONE_AFTER:
-                    self.cloud.finish(machine.id, 0)
+    def __call__(self, run: GangRun) -> None:
+        if run.rounds == WRITTEN_AT:
+            run.journal.write(ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0))
+        for machine in run.working:
+            self.worked += 1
+            if self.worked >= DONE_AFTER:
+                run.cloud.finish(machine.id, 0)
 
 
 def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,23 +62,8 @@ def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkey
     limits = MachineLimits(1, 1, {}, together=True)
     deadline = START + 20 * HOUR
     decider = Decider(OFFERS, baseline, None, 4.0, limits, OVERHEADS, deadline, AlwaysOnDemand(), RULE, roaming=roaming)
-    log = MemoryLog()
-    journal = Journal(log, RUN, cloud.now)
-    journal.write(ev.RunBegan("job", cloud.name, {}, "", 0))
-    plan = SimpleNamespace(
-        decider=decider,
-        work_left=work,
-        worded=str,
-        checkpoints=object(),
-        job=SimpleNamespace(spec=SPEC),
-        market_history=None,
-    )
-    live = LiveStrategy(cast("JobPlan", plan), lambda: journal.state, lambda: (inf, 0.0), tariff)
-    around = worlds.environment(cloud, tmp_path)
-    terms = StrategyTerms(OFFERS, baseline, 4.0, work, None)
-    workload = CommandWorkload(SPEC, around, lambda *_: inf, 1)
-    runner = Runner(journal, around, workload, RunRules(lambda: (live, terms), tariff), ONCE)
-    ended = runner.run(World(cloud, journal).pass_round, lambda: 0)
+    run = GangRun(cloud, tmp_path, decider, Rounds(), work, SIZE, tariff)
+    ended, log, journal = run.run(), run.log, run.journal
     assert ended.outcome == "done", ended.message
     events = [row.event for row in log.rows]
     rented = [one.market for one in events if isinstance(one, ev.RentIntended)]

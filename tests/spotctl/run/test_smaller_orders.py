@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -17,40 +14,20 @@ from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR, MINUTE
-from spotctl.files.job.programs import Checkpoint, Command
-from spotctl.files.job.resources import Reliable, Resources
-from spotctl.files.job.spec import JobSpec, LocalMarket, Range
-from spotctl.files.job.values import Nodes
 from spotctl.machines.base import MachineRequest, MachineState
 from spotctl.machines.errors import NoCapacity, ProviderError, QuotaReached
 from spotctl.machines.fake import Call, FakeProvider, Fault, Refusal
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
-from spotctl.run.command_workload import CommandWorkload
-from spotctl.run.execute import Journal
-from spotctl.run.live_strategy import LiveStrategy
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.service import Runner, RunRules
 from spotctl.runlog import events as ev
-from tests.spotctl.run import worlds
-from tests.spotctl.run.worlds import MARKETS, OFFERS, ONCE, PRICES, ROUND_SECONDS, RULE, RUN, START, TARIFF, MemoryLog
-
-if TYPE_CHECKING:
-    from spotctl.planning.values import JobPlan
+from tests.spotctl.run.gangs import GangRun
+from tests.spotctl.run.worlds import MARKETS, OFFERS, PRICES, RULE, START
 
 THERE = 2
 BASELINE = Rent(OFFERS[1], 4, None)
 LIMITS = MachineLimits(2, 4, {}, together=True)
 DECIDER = Decider(OFFERS[:1], BASELINE, None, 16.0, LIMITS, OVERHEADS, None, Standard(), RULE)
-SPEC = JobSpec(
-    "job",
-    Command("work", Nodes(2, 4), Checkpoint("kept")),
-    Resources(("local",), Range(1, 4), Reliable(0)),
-    Path("/"),
-    local=LocalMarket(speed=1),
-)
 
 
 @pytest.mark.parametrize("error", [NoCapacity("fewer are left"), QuotaReached("the quota is smaller")])
@@ -68,28 +45,16 @@ def test_an_order_that_is_refused_as_a_whole_is_repeated_for_fewer(
 
     cloud.weather = few
 
-    def pass_round() -> None:
-        cloud.advance(ROUND_SECONDS)
+    def each_round(run: GangRun) -> None:
         if cloud.now() == START + 10 * MINUTE:
-            journal.write(ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0))
-        for machine in cloud.everything:
-            done = cloud.now() - START > HOUR and machine.work.startswith("run-")
-            if done and machine.state is not MachineState.GONE and machine.exit_code is None:
-                cloud.finish(machine.id, 0)
+            run.journal.write(ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0))
+        for machine in run.working if cloud.now() - START > HOUR else ():
+            cloud.finish(machine.id, 0)
 
-    log = MemoryLog()
-    journal = Journal(log, RUN, cloud.now)
-    journal.write(ev.RunBegan("job", cloud.name, {}, "", 0))
-    plan = SimpleNamespace(decider=DECIDER, work_left=inf, worded=str, job=SimpleNamespace(spec=SPEC))
-    live = LiveStrategy(cast("JobPlan", plan), lambda: journal.state, lambda: (inf, 0.0), TARIFF)
-    around = worlds.environment(cloud, tmp_path)
-    terms = StrategyTerms(OFFERS[:1], BASELINE, 16.0, inf, None)
-    rules = RunRules(lambda: (live, terms), TARIFF, RunLimits(least=2, shrinks=True))
-    ended = Runner(journal, around, CommandWorkload(SPEC, around, lambda *_: inf, 1), rules, ONCE).run(
-        pass_round, lambda: 0
-    )
+    run = GangRun(cloud, tmp_path, DECIDER, each_round)
+    ended = run.run()
     assert ended.outcome == "done", ended.message
-    (began,) = (row.event for row in log.rows if isinstance(row.event, ev.AttemptBegan))
+    (began,) = run.attempts
     assert len(began.machines) == THERE
     orders = [(call.asked, (call.at - START) // MINUTE) for call in cloud.calls]
     spot = [(order.count, at) for order, at in orders if isinstance(order, MachineRequest) and order.bid is not None]

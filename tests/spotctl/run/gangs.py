@@ -1,0 +1,94 @@
+"""Runs a gang on the fake cloud, from its decider to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from bidbrain.decision.decider import Decider
+from spotctl.files.job.programs import Checkpoint, Command
+from spotctl.files.job.resources import Reliable, Resources
+from spotctl.files.job.spec import JobSpec, LocalMarket, Range
+from spotctl.files.job.values import Nodes
+from spotctl.machines.base import Machine, MachineState
+from spotctl.machines.fake import FakeProvider
+from spotctl.run.command_workload import CommandWorkload
+from spotctl.run.execute import Journal
+from spotctl.run.live_strategy import LiveStrategy
+from spotctl.run.patience import RunLimits
+from spotctl.run.reconcile import StrategyTerms
+from spotctl.run.service import Runner, RunRules
+from spotctl.runlog import events as ev
+from spotctl.runlog.budget import Tariff
+from tests.spotctl.run import worlds
+from tests.spotctl.run.worlds import ONCE, ROUND_SECONDS, RUN, TARIFF, MemoryLog
+
+if TYPE_CHECKING:
+    from spotctl.planning.values import JobPlan
+
+
+@dataclass
+class GangRun:
+    """A command with a checkpoint on a fake cloud. `each_round` is called after each round of the run."""
+
+    cloud: FakeProvider
+    folder: Path
+    decider: Decider
+    each_round: Callable[[GangRun], None]
+    work: float = inf
+    size: int | None = None
+    tariff: Tariff = TARIFF
+    log: MemoryLog = field(default_factory=MemoryLog)
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.log, RUN, self.cloud.now)
+
+    @property
+    def working(self) -> list[Machine]:
+        """Machines that run the command."""
+        there = (one for one in self.cloud.everything if one.state is not MachineState.GONE)
+        return [one for one in there if one.work.startswith("run-") and one.exit_code is None]
+
+    @property
+    def spec(self) -> JobSpec:
+        """A job file would say this."""
+        limits = self.decider.limits
+        nodes = Nodes(limits.least, limits.most)
+        return JobSpec(
+            "job",
+            Command("work", nodes, Checkpoint("kept", size=self.size)),
+            Resources(("local",), Range(nodes.least, nodes.most), Reliable(0)),
+            Path("/"),
+            local=LocalMarket(speed=1),
+        )
+
+    @property
+    def attempts(self) -> list[ev.AttemptBegan]:
+        """When the command was started, and where."""
+        return [row.event for row in self.log.rows if isinstance(row.event, ev.AttemptBegan)]
+
+    def run(self) -> ev.RunEnded:
+        """From its beginning to its end."""
+        self.journal.write(ev.RunBegan("job", self.cloud.name, {}, "", 0))
+        decider, spec = self.decider, self.spec
+        job = SimpleNamespace(spec=spec)
+        plan = SimpleNamespace(
+            decider=decider, work_left=self.work, worded=str, checkpoints=object(), job=job, market_history=None
+        )
+        live = LiveStrategy(cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff)
+        terms = StrategyTerms(decider.offers, decider.baseline, decider.most_nu, self.work, None)
+        around = worlds.environment(self.cloud, self.folder)
+        workload = CommandWorkload(spec, around, lambda *_: inf, 1)
+        limits = RunLimits(least=decider.limits.least, shrinks=decider.limits.shrinks)
+        runner = Runner(self.journal, around, workload, RunRules(lambda: (live, terms), self.tariff, limits), ONCE)
+        return runner.run(self._pass_round, lambda: 0)
+
+    def _pass_round(self) -> None:
+        self.rounds += 1
+        self.cloud.advance(ROUND_SECONDS)
+        self.each_round(self)
