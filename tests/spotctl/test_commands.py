@@ -281,8 +281,10 @@ def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path
     # On a computer so busy that a resume takes longer than a lease, the machines end and others replace them.
     expired = [event for event in events if isinstance(event, ev.MachineEnded) and event.reason == "lease ended"]
     assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2 + len(expired)
-    assert sum(isinstance(event, ev.AttemptBegan) for event in events) == 1 + len(expired) // 2
-    assert len(beginnings()) == 2 + len(expired)
+    attempts = sum(isinstance(event, ev.AttemptBegan) for event in events)
+    assert attempts <= 1 + len(expired) // 2
+    # Machines may have ended before the program said anything.
+    assert 2 <= len(beginnings()) <= 2 * attempts
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
 
 
