@@ -12,9 +12,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
-from spotctl.files.job.reader import restored
 from spotctl.ledger.project import Ledger, project_run
-from spotctl.machines.base import now_of
 from spotctl.paths import Paths
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
@@ -22,7 +20,6 @@ from spotctl.runlog.events import Corrected, Decided, QuotasShared, Renewed, Ren
 from spotctl.runlog.folding import fold
 from spotctl.runlog.state import RunState
 from spotctl.runlog.store import is_running
-from spotctl.wiring import library, provider_of
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
@@ -51,7 +48,7 @@ def read_from(
     log: store.EventLog, settings: Settings, jobs: Collection[str], without: Collection[str] = ()
 ) -> Iterator[RunRead]:
     """The runs of some jobs, or of all, oldest first, without those that are known."""
-    tariff, ended = stored(lambda: library(settings)), log.ended()
+    tariff, ended = stored(lambda: _library(settings)), log.ended()
     for run in _began(log, lambda began: not jobs or began.job in jobs):
         if run not in without:
             events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)
@@ -108,6 +105,12 @@ def stored(known: Callable[[], Library]) -> Tariff:
     return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
 
+def _library(settings: Settings) -> Library:
+    from spotctl.wiring import library
+
+    return library(settings)
+
+
 def _now(state: RunState, settings: Settings) -> int | None:
     """The present of a run that has not ended: the provider's clock, while a process renews its leases.
 
@@ -118,6 +121,10 @@ def _now(state: RunState, settings: Settings) -> int | None:
     # On clouds, what the log knows is at most some seconds old.
     if state.began is None or state.began.provider != "local":
         return None
+    from spotctl.files.job.reader import restored
+    from spotctl.machines.base import now_of
+    from spotctl.wiring import provider_of
+
     now = now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
     if is_running(Paths(settings.home).locks, state.began.job):
         return now

@@ -113,11 +113,12 @@ class EventLog:
 
     def ended(self) -> set[str]:
         """The runs that have ended."""
-        return {row.run for row in self._rows("WHERE kind = 'RunEnded'")}
+        with self._failing():
+            return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
 
     def beginnings(self) -> list[LogRow]:
         """The first event of every run."""
-        return self._rows("WHERE kind = 'RunBegan' ORDER BY id")
+        return self._rows("WHERE id IN (SELECT min(id) FROM events GROUP BY run) AND kind = 'RunBegan' ORDER BY id")
 
     def digests(self) -> dict[str, str]:
         """A digest of all events of each run. Where they stand in the log changes nothing about it."""
