@@ -17,6 +17,9 @@ from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.market import CLOUDS_WITHOUT_BIDS, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
+REQUEST_VCPUS = 128.0
+"""The size of one request of the published strategies."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:

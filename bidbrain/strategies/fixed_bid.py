@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bidbrain.strategies.base import Offer
+from bidbrain.strategies.base import REQUEST_VCPUS, Offer
 from bidbrain.strategies.odds import Odds
 from bidbrain.strategies.proteus import JobCosts, Proteus
 from pricing_data.market import Market
 from pricing_data.units import format_usd
 
 
-def fixed_bid(offers: tuple[Offer, ...], odds: Mapping[Market, Odds], application: JobCosts, delta: int) -> Proteus:
+def fixed_bid(
+    offers: tuple[Offer, ...],
+    odds: Mapping[Market, Odds],
+    application: JobCosts,
+    delta: int,
+    request_nu: float = REQUEST_VCPUS,
+) -> Proteus:
     """Chooses market, count and renewals by cost per work, but never the bid."""
-    return Proteus(offers, odds, application, deltas=(delta,), name=f"fixed-bid:{format_usd(delta)}")
+    return Proteus(offers, odds, application, request_nu, (delta,), name=f"fixed-bid:{format_usd(delta)}")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bidbrain.billing import BillingRule
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Rent, Strategy
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -45,7 +45,7 @@ class StrategyInputs:
 
     A hazard of None means that no capacity evictions are known. `reliable` machines run from start to end next to what
     the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; if that is unknown
-    (None), `pace` finds a price.
+    (None), `pace` finds a price. `request_nu` is the size of one request of `proteus`.
     """
 
     offers: tuple[Offer, ...]
@@ -58,3 +58,4 @@ class StrategyInputs:
     checkpoints: Checkpointing
     pace: Pace
     value_of_time: float | None = None
+    request_nu: float = REQUEST_VCPUS

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, prod
 
 import numpy as np
 
 from bidbrain.eviction.crossing import Floats
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, described
+from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.odds import Odds, bid_deltas
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 
 DECIDE_EVERY = 2 * MINUTE
 RENEW_BEFORE = 120 * SECOND
-REQUEST_NU = 128.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Proteus:
     offers: tuple[Offer, ...]
     odds: Mapping[Market, Odds]
     application: JobCosts
-    request_nu: float = REQUEST_NU
+    request_nu: float = REQUEST_VCPUS
     deltas: tuple[int, ...] = bid_deltas(10)
     name: str = "proteus"
     _beta: Floats = field(init=False, repr=False)
@@ -217,6 +217,14 @@ def _at(terms: AllocationTerms, at: tuple[int, int]) -> AllocationTerms:
     )
 
 
+def _together(bought: Iterable[Rent]) -> Iterator[Rent]:
+    """Equal purchases as one."""
+    machines = Counter[tuple[Offer, int | None]]()
+    for one in bought:
+        machines[one.offer, one.bid] += one.machines
+    return (Rent(offer, count, bid) for (offer, bid), count in machines.items())
+
+
 def _reason(bought: list[Rent], before: float, after: float) -> str:
     if not bought:
         return (
@@ -224,7 +232,7 @@ def _reason(bought: list[Rent], before: float, after: float) -> str:
             if isfinite(before)
             else ("no machine can be rented at a finite expected cost")
         )
-    purchases = " and ".join(map(described, bought))
+    purchases = " and ".join(map(described, _together(bought)))
     if not isfinite(before):
         return f"rent {purchases} (expected ${after:.3g} per unit of work)"
     return f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"

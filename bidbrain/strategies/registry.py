@@ -96,7 +96,7 @@ def _mttf(crossing: Mttf, hazard: Hazard | None) -> Mttf:
 
 def _proteus(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
     odds, application = odds_of(inputs), application_of(inputs)
-    strategy = AmongOpen(lambda among: Proteus(among, odds, application), inputs.offers)
+    strategy = AmongOpen(lambda among: Proteus(among, odds, application, inputs.request_nu), inputs.offers)
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
@@ -106,7 +106,7 @@ def _fixed_bid(name: str, argument: str, inputs: StrategyInputs) -> StrategySetu
     except BadInput as error:
         raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
     odds, application = odds_of(inputs), application_of(inputs)
-    strategy = AmongOpen(lambda among: fixed_bid(among, odds, application, delta), inputs.offers)
+    strategy = AmongOpen(lambda among: fixed_bid(among, odds, application, delta, inputs.request_nu), inputs.offers)
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
@@ -133,7 +133,7 @@ def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable
         return TimePrice(_usd_per_hour(name, argument), "part of the strategy's name")
     if inputs.value_of_time is not None:
         return TimePrice(inputs.value_of_time, "value_of_time of the job")
-    rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs))
+    rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs), inputs.request_nu)
     return inputs.pace.price_of_time(inputs, make, rival) or usual_price_of_time(inputs)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.decision.limits import MachineLimits, baseline_machines
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Rent
+from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
@@ -24,6 +25,7 @@ from spotctl.planning.work import Rate
 
 _CLOSE = 1e-9
 _MARKETS, _ROAMED = 16, 200
+_MOST_REQUESTS = 64
 """Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
 per unit of work."""
 
@@ -72,11 +74,13 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
     )
     reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
     limits = replace(limits, on_demand=on_demand_limits(offers, reliable, allocated.on_demand_quotas, snapshot.catalog))
+    baseline = _baseline(offers, most_nu, limits)
     fleet = RentableFleet(
         offers,
-        _baseline(offers, most_nu, limits),
+        baseline,
         reliable,
         most_nu,
+        _request_nu(baseline.offer, most_nu, snapshot.catalog),
         moving_overheads(inputs.overheads, offers, allocated.job.spec) if demand.roams else inputs.overheads,
     )
     market_history = MarketHistory.of(map(snapshot.history, rows), inputs.hazard_of, snapshot.at)
@@ -115,6 +119,12 @@ def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) ->
     if enough:
         return min(enough, key=lambda one: one.offer.on_demand / one.offer.nu)
     return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
+
+
+def _request_nu(like: Offer, most_nu: float, catalog: Catalog) -> float:
+    """The work of as many machines as a request has vCPUs; of a large job, more at once."""
+    vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
+    return max(REQUEST_VCPUS * like.nu / vcpus, most_nu / _MOST_REQUESTS)
 
 
 def reliable_machines(

@@ -109,12 +109,14 @@ def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
 
 @dataclass(frozen=True, slots=True)
 class RentableFleet:
-    """What a job's strategy works with: offers of one region, the amount to rent, and reliable machines next to it."""
+    """What a job's strategy works with: offers of one region, the amount to rent, at once and in all, and reliable
+    machines next to it."""
 
     offers: tuple[Offer, ...]
     baseline: Rent
     reliable: Rent | None
     most_nu: float
+    request_nu: float
     overheads: Overheads
 
 
@@ -135,4 +137,5 @@ def strategy_inputs(
         checkpoints=CHECKPOINT,
         pace=PastJobs((hours,), fleet.most_nu, starts),
         value_of_time=value_of_time,
+        request_nu=fleet.request_nu,
     )

@@ -289,6 +289,19 @@ def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
     assert bought(NOW + HOUR // 2, replace(held, rent=replace(rents[0], machines=5)))[0].machines == 3
 
 
+@pytest.mark.parametrize(("most", "first"), [(50, 32), (32 * 64, 32), (100 * 64, 100)])
+@pytest.mark.parametrize("speed", [4.0, 4000.0])
+def test_proteus_rents_128_vcpus_at_a_time_or_a_part_of_a_large_job(speed: float, most: int, first: int) -> None:
+    training = Training("mf", Stop(clocks=round(80 * most * speed)))
+    job = replace(spec(machines=(1, most)), program=training, throughputs={"a.large": speed}, strategy="proteus")
+    decider = planned(job, CHEAP).decider
+    now = Situation(NOW, decider.offers, lambda _: 4 * CENT, (), decider.baseline, decider.most_nu, 1e18)
+    decided = decider.decide(now)
+    assert next(action.machines for action in decided.actions if isinstance(action, Rent)) == first
+    # Equal requests are named together.
+    assert decided.reason.count(" x a.large") <= len({getattr(action, "bid", None) for action in decided.actions})
+
+
 @pytest.mark.parametrize("strategy", ["proteus", "lookahead", "price-capacity", "tierml"])
 def test_machines_that_take_hours_to_start_are_rented_all_the_same(strategy: str) -> None:
     """A busy computer learned such start-ups on the local market, and no later launch found a machine worth renting."""
