@@ -17,7 +17,7 @@ from bidbrain.replay.job import ReplayedJob, run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.inputs import StrategyInputs, TimePrice
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, usd_text
 
 MARGIN = 0.005
 """Fraction of run time by which the strategy must be faster in the past, since a later span differs a little."""
@@ -72,7 +72,7 @@ class PastJobs:
         if (reached := pace(make(top))) <= goal:
             return TimePrice(top, f"the least tried at which it was as fast as {rival.name} in the known past")
         note = (
-            f"slower than {rival.name} in the known past even if an hour counts as ${top:.4g}, the highest value"
+            f"slower than {rival.name} in the known past even if an hour counts as {usd_text(top)}, the highest value"
             f" tried: {reached:.2f} against {usual:.2f} of the on-demand run time"
         )
         return TimePrice(top, "the highest value tried", note)

@@ -25,7 +25,7 @@ from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, parse_usd
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, parse_usd, usd_text
 
 USUAL_SHARE = 0.55
 """Price of time as a share of the baseline's on-demand cost per hour, where no replay sets it."""
@@ -123,7 +123,7 @@ def _at_a_price_of_time(
 ) -> StrategySetup:
     time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
     strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
-    note = time.note or f"an hour of the job counts as ${time.usd_per_hour:.4g}: {time.basis}"
+    note = time.note or f"an hour of the job counts as {usd_text(time.usd_per_hour)}: {time.basis}"
     return StrategySetup(name, strategy, AGILE, reliable=True, note=note)
 
 

@@ -113,6 +113,10 @@ class Work:
         return self.units is None and self.hours is None
 
 
+def _hours(number: float) -> str:
+    return f"{number:g} hour{'' if number == 1 else 's'}"
+
+
 def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = "as specified", *, in_units: bool) -> Work:
     """The work of a job. `user_hours` is the user's estimate, or that of earlier runs, as `hours_from` says; `in_units`
     says that throughputs are known, so that clocks can be converted to time."""
@@ -126,9 +130,9 @@ def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = "as speci
     if user_hours is None and spec.hours is not None:
         user_hours = spec.hours / HOUR
     if user_hours is not None:
-        return Work(f"{user_hours:g} hours of all machines, {hours_from}", hours=user_hours, longest=longest)
+        return Work(f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest)
     if longest < inf:
-        return Work(f"as much as can be done in {longest:g} hours", longest=longest)
+        return Work(f"as much as can be done in {_hours(longest)}", longest=longest)
     return Work(
         "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",
         hours=1.0,
