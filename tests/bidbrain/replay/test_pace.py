@@ -62,7 +62,7 @@ def test_a_pace_that_cannot_be_reached_is_said() -> None:
     price = found(scenario(hours=(3.0,)), Instant())
     assert price is not None
     assert price.usd_per_hour == 2 * BASELINE_USD
-    assert price.note.startswith("slower than instant in the known past even if an hour counts as $")
+    assert price.note.startswith("slower than instant in the known past even if an hour counts as ")
 
 
 def test_the_price_of_time_does_not_depend_on_the_test_span() -> None:
