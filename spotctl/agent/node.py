@@ -3,7 +3,7 @@
 `prepare` copies the job's data to the machine and runs its setup. `run` restores the checkpoint, runs the command in a
 process group of its own, and stores its checkpoints. SIGTERM, which announces the machine's end, is passed on to the
 command; when that has exited, its last checkpoint is stored, and the node exits with `SAVED_AND_ENDED`. Otherwise the
-node exits with the command's status.
+node exits with the command's status, and a mark next to the checkpoints keeps a status of 0.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, Checkpoin
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
 from spotctl.agent.processes import MARK, marked
+from spotctl.agent.stored_checkpoints import note_ended
 from spotctl.agent.task import OTHER_NODE, NodeTask
 
 CANNOT_TRANSFER = 74
@@ -78,13 +79,17 @@ class CommandNode:
         if self._told_to_end.is_set():
             self._command.terminate()
         code = self._until_end(self._command, sync)
+        # What is announced from here on changes nothing: the command has ended by itself.
+        was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None:
             _reporting(sync.last)
-        if self._told_to_end.is_set():
+        if was_told:
             return SAVED_AND_ENDED
         if code != SAVED_AND_ENDED:
             self._deliver()
+        if code == 0:
+            _reporting(self._note_end)
         return code if code >= 0 else 128 - code
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
@@ -95,6 +100,10 @@ class CommandNode:
                 look_at = time.monotonic() + _STABLE_SECONDS
             time.sleep(_LOOK_SECONDS)
         return code
+
+    def _note_end(self) -> None:
+        if self._task.checkpoint is not None:
+            note_ended(self._task.checkpoint.path, self._task.name, self._task.rank)
 
     def _others_run(self) -> bool:
         """Whether processes that the shell started outlive it: they may still be saving."""

@@ -16,7 +16,7 @@ from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.container import NO_CONTAINER
 from spotctl.agent.errors import AgentError
 from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
+from spotctl.agent.stored_checkpoints import StoredCheckpoints, have_ended, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
@@ -107,7 +107,7 @@ class CommandWorkload:
         self._shape = shape = replace(
             self._shape, restart=self._restart(state), free=free_since(machines, self._shape, now)
         )
-        step = self._tried_again(state, next_step(state, machines, shape, now))
+        step = self._ended_unseen(state, self._tried_again(state, next_step(state, machines, shape, now)))
         move = move_to(state, self._spec, step.begin, now, self._environment.lists) if step.begin else None
         if move is not None and not self._environment.rented and now < move.there_at:
             # The local market has distances, too; on a cloud, restoring takes the time itself.
@@ -172,7 +172,7 @@ class CommandWorkload:
         if split := self._split_text(state.allocations[state.machines[machine].allocation].market):
             variables["SPOTCTL_PARALLEL"] = split
         task = NodeTask(
-            f"{run}.{attempt.attempt}",
+            self._start(attempt),
             rank=rank,
             run=self._command.run,
             setup=(self._spec.setup or "") if self._container else "",
@@ -234,6 +234,22 @@ class CommandWorkload:
         reason = f"{step.failed.machine} exited with status {code}: {output}; retry {tried + 1} of {most}"
         return replace(step, stop=reason)
 
+    def _ended_unseen(self, state: RunState, step: GangStep) -> GangStep:
+        """A command that ended with status 0, on machines that were gone before they were asked, is done."""
+        attempt, checkpoint = state.work.attempt, self._command.checkpoint
+        if attempt is None or checkpoint is None or not (step.begin or step.stop):
+            return step
+        try:
+            ended = have_ended(checkpoint.path, self._start(attempt), len(attempt.machines), LAUNCHER)
+        except AgentError:
+            # A node that starts again restores from the same place, and reports what is wrong with it.
+            return step
+        return GangStep(done=True) if ended else step
+
+    def _start(self, attempt: ev.AttemptBegan) -> str:
+        """The name of an attempt's start of the command on each of its nodes."""
+        return f"{self._environment.run}.{attempt.attempt}"
+
     # -- how it goes --------------------------------------------------------------------------------------------------
 
     def _attempt_events(self, state: RunState, step: GangStep, now: int) -> Iterator[ev.Event]:
@@ -245,7 +261,7 @@ class CommandWorkload:
             yield ev.AttemptBegan(number, step.begin, _port(f"{self._environment.run}-{number}"), share)
             ready = tuple(ev.Moment(machine, now) for machine in step.begin)
             yield ev.Progressed(number, None, 0, ready=ready)
-        elif step.stop or step.done:
+        elif work.runs and (step.stop or step.done):
             attempt = work.attempt
             assert attempt is not None
             if step.stop:

@@ -92,24 +92,26 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
 def _running(state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int) -> GangStep:
     attempt = state.work.attempt
     assert attempt is not None
-    leaving = [f"{held.id} {why}" for held in map(state.machines.__getitem__, attempt.machines) if (why := _why(held))]
-    if leaving:
-        return GangStep(stop="; ".join(leaving))
     name = run_name(attempt.attempt)
     waiting = tuple(one for one in attempt.machines if one in listed and listed[one].work != name)
     codes = {one: listed[one].exit_code for one in attempt.machines if one in listed and one not in waiting}
+    done = len(codes) == len(attempt.machines) and all(code == 0 for code in codes.values())
+    if done:
+        return GangStep(done=True)
+    leaving = [f"{held.id} {why}" for held in map(state.machines.__getitem__, attempt.machines) if (why := _why(held))]
+    if leaving:
+        return GangStep(stop="; ".join(leaving))
     moved = [one for one, code in codes.items() if code == SAVED_AND_ENDED]
     if moved:
         return GangStep(stop=f"{', '.join(moved)} requested a move", moved=True, idle=tuple(moved))
     failed = next((NodeExit(one, code) for one, code in codes.items() if code), None)
-    done = len(codes) == len(attempt.machines) and all(code == 0 for code in codes.values())
     if any(state.leaves_at(state.machines[one]) is not None for one in attempt.machines):
         # Its replacement may be among the others.
-        return GangStep(run=waiting, failed=failed, done=done)
+        return GangStep(run=waiting, failed=failed)
     joining, surplus = _outside(state, attempt.machines, shape)
     if all(code is None for code in codes.values()) and (why := _grows(state, joining, listed, shape, now)):
         return GangStep(stop=why)
-    return GangStep(run=waiting, failed=failed, done=done, idle=surplus)
+    return GangStep(run=waiting, failed=failed, idle=surplus)
 
 
 def _outside(state: RunState, members: Sequence[str], shape: GangShape) -> tuple[list[Held], tuple[str, ...]]:

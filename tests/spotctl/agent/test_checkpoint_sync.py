@@ -13,7 +13,13 @@ from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from spotctl.agent.interval import CheckpointPlanReader, best_interval
-from spotctl.agent.stored_checkpoints import StoredCheckpoints, discard_checkpoints, note_finished
+from spotctl.agent.stored_checkpoints import (
+    StoredCheckpoints,
+    discard_checkpoints,
+    have_ended,
+    note_ended,
+    note_finished,
+)
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 
@@ -162,6 +168,19 @@ def test_a_finished_job_or_a_fresh_start_discards_checkpoints(tmp_path: Path) ->
         assert (StoredCheckpoints(path, 0).latest() is not None) is left
         discard_checkpoints(path, fresh=True)
         program.folder.joinpath("state").unlink()
+
+
+def test_marks_of_starts_that_have_ended_are_discarded_with_the_next_run(tmp_path: Path) -> None:
+    path = str(tmp_path / "storage")
+    assert not have_ended(path, "run.1", 1)
+    note_ended(path, "run.1", 1)
+    assert (have_ended(path, "run.1", 1), have_ended(path, "run.1", 2), have_ended(path, "run.10", 1)) == (
+        True,
+        False,
+        False,
+    )
+    discard_checkpoints(path, fresh=False)
+    assert not have_ended(path, "run.1", 1)
 
 
 def test_data_is_copied_once_and_again_when_it_has_changed(tmp_path: Path) -> None:

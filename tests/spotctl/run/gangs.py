@@ -61,7 +61,7 @@ class GangRun:
         nodes = Nodes(limits.least, limits.most)
         return JobSpec(
             "job",
-            Command("work", nodes, Checkpoint("kept", size=self.size)),
+            Command("work", nodes, Checkpoint(str(self.folder / "kept"), size=self.size)),
             Resources(("local",), Range(nodes.least, nodes.most), Reliable(0)),
             Path("/"),
             local=LocalMarket(speed=1),

@@ -110,6 +110,12 @@ def test_a_node_that_leaves_stops_all(event: Event, why: str) -> None:
     assert next_step(state(*RUNS, event), at_work(None, 1), PAIR, NOW) == GangStep(stop=why)
 
 
+def test_a_command_that_has_ended_is_done_even_if_its_machines_are_about_to_leave() -> None:
+    warned = state(*RUNS, ev.MachineWarned("b", NOW, "eviction", "x"))
+    assert next_step(warned, at_work(0, 0), PAIR, NOW) == GangStep(done=True)
+    assert next_step(warned, at_work(None, 0), PAIR, NOW) == GangStep(stop="b will be evicted")
+
+
 def test_all_nodes_stop_before_a_new_attempt_begins() -> None:
     known = state(*RUNS, ev.MachineWarned("b", NOW, "eviction", "x"), STOPPED, *bought("c", intent=2))
     mate, new = shown("a", "run-1"), shown("c")

@@ -14,6 +14,8 @@ from spotctl.agent.stored_checkpoints import (
     CheckpointRecord,
     StoredCheckpoints,
     discard_checkpoints,
+    have_ended,
+    note_ended,
     note_finished,
 )
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
@@ -135,6 +137,8 @@ def test_checkpoints_that_cannot_be_reached_are_named(server: LoopbackServer, tm
         lambda: checkpoints.put_record(CheckpointRecord("r.1", 1, 0.1, 6, 60.0), []),
         lambda: discard_checkpoints("gs://bucket/ckpt", fresh=True),
         lambda: note_finished("gs://bucket/ckpt", "run"),
+        lambda: note_ended("gs://bucket/ckpt", "run.1", 0),
+        lambda: have_ended("gs://bucket/ckpt", "run.1", 1),
     ):
         with pytest.raises(BadCheckpoint, match=r"gs://bucket/ckpt.*may not do this"):
             use()

@@ -1,0 +1,62 @@
+"""A node of a command: what it says of an end that is announced while its program ends by itself."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spotctl.agent.checkpoint_sync import CheckpointSync
+from spotctl.agent.job_lease import SAVED_AND_ENDED
+from spotctl.agent.node import CommandNode
+from spotctl.agent.processes import MARK
+from spotctl.agent.stored_checkpoints import have_ended
+from spotctl.agent.task import CheckpointPolicy, NodeTask
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    usual = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, usual)
+
+
+@pytest.mark.parametrize(("run", "code"), [("exit 0", 0), ("exit 3", 3), (f"exit {SAVED_AND_ENDED}", SAVED_AND_ENDED)])
+def test_a_program_that_ended_by_itself_keeps_its_status_although_its_machine_is_then_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, code: int
+) -> None:
+    usual = CheckpointSync.last
+
+    def warned(sync: CheckpointSync) -> bool:
+        signal.raise_signal(signal.SIGTERM)
+        return usual(sync)
+
+    monkeypatch.setattr(CheckpointSync, "last", warned)
+    assert node(tmp_path, run).run() == code
+    assert have_ended(str(tmp_path / "kept"), "r.1", 1) is (code == 0)
+
+
+def test_a_program_that_ends_because_it_was_told_to_has_not_ended_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, told = CheckpointSync.look, [False]
+
+    def warns_once(sync: CheckpointSync) -> bool:
+        if (tmp_path / "started").exists() and not told[0]:
+            told[0] = True
+            signal.raise_signal(signal.SIGTERM)
+        return usual(sync)
+
+    monkeypatch.setattr(CheckpointSync, "look", warns_once)
+    script = f"trap 'exit 0' TERM; touch {tmp_path / 'started'}; while :; do sleep 0.01; done"
+    assert node(tmp_path, script).run() == SAVED_AND_ENDED
+    assert not have_ended(str(tmp_path / "kept"), "r.1", 1)
+
+
+def node(folder: Path, run: str) -> CommandNode:
+    policy = CheckpointPolicy(str(folder / "kept"), None, None, 1.0, 60.0)
+    return CommandNode(
+        NodeTask("r.1", run=run, checkpoint=policy), {MARK: str(folder / "machine"), "PATH": "/bin:/usr/bin"}
+    )
