@@ -85,13 +85,13 @@ def close(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
     Then nothing of the run is left elsewhere, and its home with its keys is removed. If it takes longer than these
     seconds, the next command tries again.
     """
-    _fetch_output(client)
     give_up = time.monotonic() + seconds
-    while not _nothing_left(client):
-        if time.monotonic() > give_up:
-            return
+    while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
         time.sleep(_LOOK_SECONDS)
-    shutil.rmtree(client.settings.home, ignore_errors=True)
+    # The runner copies it after the end of the run is in the log, and before its machine is gone.
+    _fetch_output(client)
+    if nothing_left:
+        shutil.rmtree(client.settings.home, ignore_errors=True)
 
 
 def _nothing_left(client: RunnerClient) -> bool:
