@@ -147,7 +147,7 @@ def secrets_of(spec: JobSpec) -> Mapping[str, str]:
     """The values of the secrets that a job names, from the environment of this process."""
     missing = [name for name in spec.secrets if name not in os.environ]
     if missing:
-        raise MissingSecret(f"secret {missing[0]} is not in the environment; export it, then launch again")
+        raise MissingSecret(f"secret {missing[0]} is not in the environment; export it, then run this command again")
     return {name: os.environ[name] for name in spec.secrets}
 
 

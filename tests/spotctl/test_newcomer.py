@@ -161,6 +161,8 @@ def test_a_mistyped_region_is_named() -> None:
         assert ended.code == 2
         assert f"no region is named '{mistyped}'; did you mean " in ended.error
         assert meant in ended.error
+    swapped = spotctl("prices", "fetch", "--region", "us-esat-1")
+    assert "did you mean us-east-1" in swapped.error
 
 
 def test_every_source_says_what_it_needs() -> None:
