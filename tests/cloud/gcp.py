@@ -70,6 +70,7 @@ class GcpServer:
             "SPOTCTL_GCP_PROJECT": PROJECT,
             "SPOTCTL_GCP_COMPUTE_ENDPOINT": self.http.url,
             "SPOTCTL_GCP_BILLING_ENDPOINT": self.http.url,
+            "SPOTCTL_GCP_RESOURCE_MANAGER_ENDPOINT": self.http.url,
             **self.buckets.environment(),
         }
 
@@ -113,6 +114,9 @@ class GcpServer:
     # The API.
 
     def answer(self, request: Request) -> Reply:
+        if (request.method, request.path) == ("POST", f"/v1/projects/{PROJECT}:testIamPermissions"):
+            (asked,) = request.json().values()
+            return Reply.of_json({"permissions": [one for one in asked if one not in self.denied]})
         for pattern, handler in self._routes().items():
             if match := re.fullmatch(pattern, f"{request.method} {request.path}"):
                 try:
@@ -141,6 +145,7 @@ class GcpServer:
             rf"POST {_PROJECT}{_ZONE}/operations{item.format('operation')}/wait": self._wait_in_zone,
             rf"POST {_PROJECT}/global/operations{item.format('operation')}/wait": self._wait_globally,
             rf"GET {_PROJECT}{_ZONE}/machineTypes{item.format('machine_type')}": self._get_machine_type,
+            rf"GET {_PROJECT}/regions": self._list_regions,
             rf"GET {_PROJECT}/regions/(?P<region>[^/]+)": self._get_region,
             rf"GET {_PROJECT}/global/firewalls": self._list_firewalls,
             rf"POST {_PROJECT}/global/firewalls": self._insert_firewall,
@@ -298,9 +303,16 @@ class GcpServer:
         self._check(call, "compute.regions.get", caller)
         if call.region not in self._prices.zones:
             raise Refused(404, f"The resource 'projects/{PROJECT}/regions/{call.region}' was not found", "notFound")
-        zones = [f"{HOST}/projects/{PROJECT}/zones/{zone}" for zone in self._prices.zones[call.region]]
+        return self._region(call.region)
+
+    def _list_regions(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.RegionList:
+        self._check(checked(compute_v1.ListRegionsRequest, request, path), "compute.regions.list", caller)
+        return compute_v1.RegionList(items=[self._region(name) for name in self._prices.zones])
+
+    def _region(self, name: str) -> compute_v1.Region:
+        zones = [f"{HOST}/projects/{PROJECT}/zones/{zone}" for zone in self._prices.zones[name]]
         quotas = [compute_v1.Quota(metric=name, limit=limit) for name, limit in self.quotas.items()]
-        return compute_v1.Region(name=call.region, status="UP", zones=zones, quotas=quotas)
+        return compute_v1.Region(name=name, status="UP", zones=zones, quotas=quotas)
 
     def _get_subnetwork(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Subnetwork:
         call = checked(compute_v1.GetSubnetworkRequest, request, path)
