@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("job", metavar="HOST:PORT", help="where the controller listens; an IPv6 address in brackets")
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the job's secret, mode 600")
-    parser.add_argument("--reliable", action="store_true", help="this machine will not be taken away")
+    parser.add_argument("--reliable", action="store_true", help="this machine is reliable: no provider will evict it")
     parser.add_argument("--name", help="name of the node, never used before in this job (default: host and a number)")
     parser.add_argument(
         "--host",

@@ -10,7 +10,7 @@ PAGES = {
     "Start": "tutorial glossary",
     "How to": "nightly budget-and-deadline several-jobs training trainers own-strategy reports prices aws google-cloud"
     " azure between-machines parallel",
-    "Reference": "generated/commands generated/job-file generated/json generated/metrics commands python-api"
+    "Reference": "generated/commands generated/job-file generated/json generated/metrics commands focus python-api"
     " benchmarks",
     "Explanation": "planning forecast guarantees papers stragglers machines remote-runner architecture test-clouds"
     " decisions/index",

@@ -111,6 +111,7 @@ JSON_COMMANDS = (
     "prices export local/sim-east/*/c4.* --out prices.csv",
     "prices import prices.csv",
     "beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001",
+    "beta plot local/sim-east/sim-east-b/c4.2xlarge --out beta.svg",
     "beta calibrate local/sim-east/sim-east-b/c4.2xlarge",
     "train mf --engine sim --nodes 1+3 --clocks 3",
     "gavel solve problem.json --policy min-cost",
@@ -146,7 +147,7 @@ FILES = {
 """What these commands read."""
 
 ROOT = Path(__file__).parents[1]
-_HERE = (*FILES, "first.yaml", "prices.csv", "prices.svg", "profile.json", "plan.json")
+_HERE = (*FILES, "first.yaml", "prices.csv", "prices.svg", "beta.svg", "profile.json", "plan.json")
 """Files that these commands read or write."""
 
 
@@ -157,7 +158,7 @@ def json_output() -> Iterator[str]:
     yield "Lists that are empty there list no keys. `null` means: not known.\n"
     missing = ", ".join(f"`{name}`" for name in _names_of_commands() if name not in map(_heading, JSON_COMMANDS))
     yield f"Without a table, mostly because they need an account, data or a timer: {missing}."
-    yield "`resume` prints what `launch` prints, and `try` adds `left`, a list of what the cloud still lists, with"
+    yield "`schema` prints the JSON Schema of the job file, `resume` prints what `launch` prints, and `try` adds `left`, a list of what the cloud still lists, with"
     yield "`kind` and `id`.\n"
     with tempfile.TemporaryDirectory() as home:
         for name, text in FILES.items():

@@ -65,8 +65,8 @@ class EgressPrice:
         return total
 
 
-FREE = EgressPrice(((0.0, 0.0),), EARLIEST, "nothing leaves the place")
-LOCAL = EgressPrice(((0.0, 0.02),), EARLIEST, "the distance between regions of the local market")
+FREE = EgressPrice(((0.0, 0.0),), EARLIEST, "no data leaves the zone")
+LOCAL = EgressPrice(((0.0, 0.02),), EARLIEST, "between regions of the local market")
 
 
 def egress(

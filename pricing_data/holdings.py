@@ -35,7 +35,7 @@ def disk(
     current = (lists or shipped()).current(DISKS, at, lambda row: _rank(row, cloud, region, kind), what)
     sized = [row for row in current if not row.step or gib <= row.step]
     if not sized:
-        raise UnknownPrice(f"no list price of {what} is known")
+        raise UnknownPrice(f"no list price is known for {what}")
     monthly = sized[0].usd * (1 if sized[0].step else gib)
     return _price(sized[0], monthly / _HOURS_PER_MONTH)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +16,7 @@ from pricing_data.interruptions import Interruption
 from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
+from pricing_data.spelling import closest
 from pricing_data.stats import MarketStats, describe
 from pricing_data.store import PriceStore
 from pricing_data.store.segments import SegmentFile
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 def _nearest(part: str, known: Collection[str]) -> str:
     """The known name that is meant by part of a pattern; the part itself if it matches one, or is like none."""
-    return part if fnmatch.filter(known, part) else next(iter(get_close_matches(part, known, 1)), part)
+    return part if fnmatch.filter(known, part) else next(iter(closest(part, known)), part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +164,9 @@ class Library:
 
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])
-        return next(iter(table)) if table.markets else self.store.series(market)
+        if not table.markets:
+            raise UnknownMarket(
+                f"no price history of {market} is stored{self._meant(Selection(str(market)))} (spotctl prices ls lists"
+                " the stored markets)"
+            )
+        return next(iter(table))

@@ -198,5 +198,5 @@ def os_of_product(product: str) -> str:
     spelled = re.sub(r"[^a-z0-9.]+", "-", name).strip("-")
     # `Linux!!` is not Linux: a damaged name must not pass for a known one.
     if not _PRODUCT.fullmatch(name) or spelled in _OS_NAMES.values():
-        raise BadMarket(f"product {product!r} is not one that a cloud sells")
+        raise BadMarket(f"unknown product {product!r}")
     return spelled + suffix

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from pricing_data.list_prices import rows_of
 from pricing_data.market import AZURE_REGIONS, api_region
+from pricing_data.spelling import closest
 
 _ALIKE = 0.8
-_COMPARED, _NAMED = 5, 2
 _CLOUDS = ("aws", "gcp", "azure")
 
 
@@ -30,10 +28,7 @@ def mistyped(region: str) -> str:
         if spelled in known or _stem(spelled) in {_stem(one) for one in known}:
             return ""
     every = sorted(region for cloud in _CLOUDS for region in known_regions(cloud))
-    near = get_close_matches(region.lower(), every, _COMPARED, _ALIKE)
-    # Letters in the wrong order are a likelier mistake than other letters.
-    near.sort(key=lambda one: sorted(one) != sorted(region.lower()))
-    return " or ".join(near[:_NAMED])
+    return " or ".join(closest(region.lower(), every, 2, _ALIKE))
 
 
 def _stem(region: str) -> str:

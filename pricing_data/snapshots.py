@@ -95,7 +95,7 @@ def write(snapshot: PriceSnapshot, folder: Path, key: Ed25519PrivateKey) -> Path
     path = folder / f"{snapshot.cloud}-{snapshot.day}.parquet"
     table = snapshot.table
     if not table.markets:
-        raise BadInput(f"snapshot: no market of {snapshot.cloud} was watched on {snapshot.day}")
+        raise BadInput(f"snapshot: no prices of {snapshot.cloud} were recorded on {snapshot.day}")
     about = {
         "cloud": snapshot.cloud,
         "day": snapshot.day,
@@ -121,7 +121,7 @@ def read(path: Path) -> PriceSnapshot:
         signer.verify(bytes.fromhex(note["signature"]), _digest(about, table))
         return _checked(path, about, table, note["signer"])
     except InvalidSignature:
-        raise BadInput(f"{path}: the signature does not fit the content; get the file again") from None
+        raise BadInput(f"{path}: the signature does not match the content; get the file again") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
     except (StoreError, KeyError, TypeError, ValueError, IndexError) as error:

@@ -130,6 +130,13 @@ def test_the_longest_bar_of_the_picture_is_the_most_expensive_way() -> None:
     assert "$200, 20 h" in picture
 
 
+def test_every_page_is_in_the_table_of_contents() -> None:
+    """The build of the site fails for any other."""
+    sections = runpy.run_path(str(ROOT / "docs" / "conf.py"))["PAGES"].values()
+    listed = {page for pages in sections for page in pages.split() if not page.startswith(("generated/", "decisions/"))}
+    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+
+
 def test_the_reference_has_every_command_and_every_key() -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "reference.py"))
     listed = "\n".join(pages["commands"]())

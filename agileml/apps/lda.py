@@ -46,14 +46,14 @@ class TopicModel:
     """
 
     topics: int = whole(10, "number of topics", least=2)
-    documents: int = whole(800, "generated documents")
-    words: int = whole(500, "words of the generated language", least=2)
+    documents: int = whole(800, "number of generated documents")
+    words: int = whole(500, "words of the generated vocabulary", least=2)
     length: int = whole(60, "words in a generated document", least=2)
-    parts: int = whole(16, "shards of the input")
-    batch: int = whole(0, "documents of a shard in a clock; 0 for all", least=0)
+    parts: int = whole(16, "number of shards that the input is split into")
+    batch: int = whole(0, "documents per shard and clock; 0 for all", least=0)
     spread: float = number(0.1, "how evenly documents mix topics (alpha)")
     smoothing: float = number(0.05, "how evenly topics mix words (beta)")
-    held_out: int = whole(10, "one of this number of words is held out of a document", least=2)
+    held_out: int = whole(10, "hold out one of every N words of a document", least=2)
     seed: int = whole(0, "seed of the generated documents", least=0)
     file: str = text("", "text file with a document in each line, instead of generated documents")
 

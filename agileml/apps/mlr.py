@@ -59,10 +59,10 @@ class LogisticRegression:
     """
 
     classes: int = whole(10, "number of classes", least=2)
-    features: int = whole(64, "numbers in an example")
+    features: int = whole(64, "features of an example")
     examples: int = whole(20_000, "examples to learn from")
-    parts: int = whole(16, "shards of the input")
-    batch: int = whole(0, "examples of a shard in a clock; 0 for all", least=0)
+    parts: int = whole(16, "number of shards that the input is split into")
+    batch: int = whole(0, "examples per shard and clock; 0 for all", least=0)
     rate: float = number(1.0, "step size, for the mean gradient of a clock")
     spread: float = number(3.0, "distance of class centers from the origin, in standard deviations of the examples")
     seed: int = whole(0, "seed of the generated examples", least=0)

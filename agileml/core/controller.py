@@ -201,7 +201,7 @@ class Controller(TrainingProgress):
             self.note_underway(event.node, event.unreported)
             if why := hung(event, self.settings):
                 self._lost([event.node], why)
-                self._send(event.node, Leave(f"this node was given up: {why}", lost=True))
+                self._send(event.node, Leave(f"this node was declared lost: {why}", lost=True))
         elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
             self._lost(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
         elif self.settings.needs_all and not self.epoch:

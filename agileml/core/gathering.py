@@ -27,7 +27,8 @@ def shortage(members: Members, settings: ControllerSettings) -> str:
         return ""
     names = ", ".join(member.name for member in here) or "none"
     asked = f"{settings.reliable}+{settings.transient}"
-    return f"of {asked} nodes {reliable}+{len(here) - reliable} have joined ({names}); missing: {' and '.join(missing)}"
+    joined = f"{reliable}+{len(here) - reliable}"
+    return f"of {asked} nodes, {joined} have joined ({names}); missing: {' and '.join(missing)}"
 
 
 def _absent(members: Members, settings: ControllerSettings) -> int:

@@ -69,7 +69,7 @@ class Gone:
     def how(self) -> str:
         """How its process ended, for people."""
         if self.status is None:
-            return "was taken away"
+            return "was evicted"
         if self.status < 0:
             ended = f"was ended by signal {-self.status}{_CAUSES.get(-self.status, '')}"
         else:

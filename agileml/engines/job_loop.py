@@ -105,7 +105,7 @@ class JobLoop:
             self._list_present()
         if self._replaces and not self._left_at_end and not any(one.reliable for one in self._machines.values()):
             what = "reliable machine" if self._machines else "machine"
-            why = self._last_failure or "all were taken away"
+            why = self._last_failure or "all were evicted"
             raise Unrecoverable(f"no {what} is left, and none will come; {why}")
 
     # -- faults that are injected --------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class _HeartbeatProcess:
         """The node has been told as well, on its own link."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + LEAVE_SECONDS
-            log.info("the node is to leave: %s", message.reason)
+            log.info("the node was told to leave: %s", message.reason)
 
     def _enforce(self, now: float) -> None:
         """Ends a node that does not leave: first with a signal at which it prints its stacks."""

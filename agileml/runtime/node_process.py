@@ -245,7 +245,7 @@ class NodeProcess:
             self._checkpoints.save(save.partition, save.version)
         except OSError as error:
             if not self._leaving:
-                log.error("cannot write a checkpoint; an older one stays: %s", error)
+                log.error("cannot write a checkpoint; the previous one is kept: %s", error)
             return False
         return True
 

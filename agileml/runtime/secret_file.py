@@ -29,7 +29,7 @@ def read_secret(path: Path) -> bytes:
         raise BadInput(f"secret file {path} cannot be read: {error.strerror or error}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         # No reason to refuse: Docker and Kubernetes mount secrets this way, read-only.
-        _LOG.warning("secret file %s can be read by other users; where it is yours: chmod 600 %s", path, path)
+        _LOG.warning("secret file %s can be read by other users; if it is yours, run: chmod 600 %s", path, path)
     # Before white space is removed: what follows was not read.
     if len(content) > _MOST_BYTES:
         raise BadInput(f"secret file {path} has more than {_MOST_BYTES} bytes; {make}")

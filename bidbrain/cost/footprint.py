@@ -144,9 +144,9 @@ class CostShare:
         one = self.allocation
         return (
             f"{one.market}: {one.machines} {'planned' if one.planned else 'held'} at ${format_usd(one.price)}/h,"
-            f" {one.left / MINUTE:.1f} min left, beta {one.beta:.4g}: ${self.cost_usd:.4g};"
-            f" runs {one.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful, nu {one.nu:g}:"
-            f" work {self.work:.4g}"
+            f" {one.left / MINUTE:.1f} min left of the hour, {one.beta:.1%} evicted: ${self.cost_usd:.4g};"
+            f" runs {one.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful,"
+            f" {one.nu:g} per machine-hour: work {self.work:.4g}"
         )
 
 
@@ -179,10 +179,10 @@ class CostPerWork:
         """The terms, one per line."""
         return "\n".join(
             (
-                f"E ${self.usd_per_work:.4g} per unit of work: C ${self.cost_usd:.4g}, W {self.work:.4g}"
-                f" with phi {self.phi:.4g}",
-                f"lost by each: {self.stall_hours * 3600:.1f} s to evictions (probability of any {self.eviction:.4g}),"
-                f" {self.resize_hours * 3600:.1f} s to the change",
+                f"${self.usd_per_work:.4g} per unit of work: ${self.cost_usd:.4g} for an expected work of"
+                f" {self.work:.4g}, at {self.phi:.1%} scaling efficiency",
+                f"each machine loses {self.stall_hours * 3600:.1f} s to evictions (probability of any"
+                f" {self.eviction:.1%}), {self.resize_hours * 3600:.1f} s to the change of machines",
                 *map(str, self.shares),
             )
         )

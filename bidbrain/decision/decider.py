@@ -194,7 +194,7 @@ class Decider:
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
-        return f"slack of {left.slack / HOUR:.2f} h is below {least / HOUR:.2f} h, from which on-demand costs more"
+        return f"slack of {left.slack / HOUR:.2f} h: on-demand costs more only above {least / HOUR:.2f} h"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
         """Spot machines as the strategy wants them; on-demand machines only until they are there."""

@@ -103,8 +103,8 @@ def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: flo
 
 _METHODS = {
     "present": "price crossing given the present, fitted to {markets} markets",
-    "own share": "the share of this market's own history, because nothing predicted better",
-    "pooled share": "the pooled share of {markets} markets, because nothing predicted better",
+    "own share": "the share of crossings in this market's own history, because no model predicted better",
+    "pooled share": "the share of crossings in {markets} markets together, because no model predicted better",
 }
 
 

@@ -333,7 +333,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
     label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} per month"
     if not weighted:
         rate = _middle(figure) / _HOURS_OF_MONTH
-        label = f"{label}, at its lowest possible scale because no observed market has a bucket"
+        label = f"{label}, read as its lowest possible rate, because no observed market has a bucket"
         return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate), "published")
     total = sum((exposure for exposure, _ in known), NOTHING)
     # As if a short observation had gone on for as long as what stands in for a record.

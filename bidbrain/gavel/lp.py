@@ -178,7 +178,7 @@ class Solver:
         broken = self._broken()
         if broken:
             more = f" (nor {len(broken) - 1} more)" if len(broken) > 1 else ""
-            return CannotHold(f"cannot hold: {broken[0]}{more}")
+            return CannotHold(f"cannot be met: {broken[0]}{more}")
         return SolverFailed(f"the solver ended with {str(status).rsplit('.k', 1)[-1]}: check the spread of the input")
 
     def _broken(self) -> list[str]:

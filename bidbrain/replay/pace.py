@@ -68,11 +68,11 @@ class PastJobs:
             middle = (low + high) / 2
             low, high = (low, middle) if pace(make(middle), goal) <= goal else (middle, high)
         if high < top:
-            return TimePrice(high, f"the least at which it was as fast as {rival.name} in the known past")
+            return TimePrice(high, f"the lowest value at which it was as fast as {rival.name} in past prices")
         if (reached := pace(make(top))) <= goal:
-            return TimePrice(top, f"the least tried at which it was as fast as {rival.name} in the known past")
+            return TimePrice(top, f"the lowest value tried at which it was as fast as {rival.name} in past prices")
         note = (
-            f"slower than {rival.name} in the known past even if an hour counts as {usd_text(top)}, the highest value"
+            f"slower than {rival.name} in past prices even if an hour is valued at {usd_text(top)}, the highest value"
             f" tried: {reached:.2f} against {usual:.2f} of the on-demand run time"
         )
         return TimePrice(top, "the highest value tried", note)

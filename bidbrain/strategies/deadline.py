@@ -55,7 +55,7 @@ class DeadlineReason:
     def __str__(self) -> str:
         market = "up" if self.spot_up else "down"
         weighed = "" if self.worth_hours is None else f" against {self.worth_hours:.2f} h"
-        ending = f"spot {market}, ends at {self.endings_per_hour:.2f} per hour"
+        ending = f"spot {market}, {self.endings_per_hour:.2f} ends per hour"
         return f"{self.rule}: slack {self.slack_hours:.2f} h{weighed}; {ending}"
 
 

@@ -144,7 +144,7 @@ class RegionsStrategy:
         if stays is not None and best is not stays and best.zone is not None:
             hurdle = HALF_OF_A_START * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
             if best.usd > stays.usd - hurdle:
-                why = f"saves less than the hurdle of {usd_text(hurdle)}"
+                why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return RegionsDecision(stays, _reason(at, stays, best, why))
         second = min((one for one in options if one is not best), key=lambda one: one.usd, default=None)
         return RegionsDecision(best, _reason(at, best, second, "costs more"))

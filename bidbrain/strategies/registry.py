@@ -123,7 +123,7 @@ def _at_a_price_of_time(
 ) -> StrategySetup:
     time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
     strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
-    note = time.note or f"an hour of the job counts as {usd_text(time.usd_per_hour)}: {time.basis}"
+    note = time.note or f"an hour of the job is valued at {usd_text(time.usd_per_hour)}: {time.basis}"
     return StrategySetup(name, strategy, AGILE, reliable=True, note=note)
 
 

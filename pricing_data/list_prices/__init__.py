@@ -100,7 +100,7 @@ class ListPrices:
         """
         ranked = [(order, row) for row in self.rows if row.table == table and (order := rank(row)) is not None]
         if not ranked:
-            raise UnknownPrice(f"no list price of {what} is known (spotctl prices import TABLE)")
+            raise UnknownPrice(f"no list price is known for {what} (spotctl prices import TABLE)")
         dates = sorted({row.as_of for _, row in ranked})
         date = max((one for one in dates if at is None or one <= at), default=dates[0])
         valid = [(order, row) for order, row in ranked if row.as_of == date]

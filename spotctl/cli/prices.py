@@ -180,6 +180,7 @@ def ls(
     elif markets:
         session.out.print(terminal.markets(markets), soft_wrap=True)
     else:
+        check_regions("ls", region or ())
         session.remark("no matching market (get price history with: spotctl prices import, or spotctl prices fetch)")
 
 

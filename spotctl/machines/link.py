@@ -150,12 +150,12 @@ class AgentLink:
                 # A connection that was idle may have died long ago; a new one shows whether the agent still answers.
                 return self._call(operation, retry=False, **arguments)
             self._raise_if_gone()
-            raise Unanswered(f"{error}; the machine may be starting or gone: look again") from None
+            raise Unanswered(f"{error}; the machine may be starting or gone: try again") from None
         except WrongSecret as error:
             self.close()
             raise NotPermitted(f"{error}; was the machine bought from another home?") from None
         except MachineEnding as error:
-            raise NotFound(f"{error}; rent others", (self._machine,)) from None
+            raise NotFound(f"{error}; the machine is gone", (self._machine,)) from None
         except RequestRefused as error:
             raise BadRequest(str(error)) from None
         except AgentError as error:
@@ -163,7 +163,7 @@ class AgentLink:
 
     def _raise_if_gone(self) -> None:
         if self._gone():
-            raise NotFound(f"{self._machine}: gone; rent others", (self._machine,)) from None
+            raise NotFound(f"{self._machine}: gone (evicted or returned)", (self._machine,)) from None
 
     def _connected(self) -> LinkClient:
         if self._client is None:

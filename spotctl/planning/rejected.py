@@ -66,11 +66,12 @@ def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
     more = instead.usd_per_work / dearest - 1
     told = f"${instead.usd_per_work:.4g} per unit of work"
+    evicted = f"{instead.beta.probability:.1%} evicted per hour"
     if 0 <= more < _SAME:
-        return f"costs the same: {told}, beta {instead.beta.probability:.1%}"
+        return f"costs the same: {told}, {evicted}"
     if more > 0:
-        return f"{more:.0%} more expensive: {told}, beta {instead.beta.probability:.1%}"
-    return f"not chosen by the strategy: {told} by this estimate, beta {instead.beta.probability:.1%}"
+        return f"{more:.0%} more expensive: {told}, {evicted}"
+    return f"not chosen by the strategy: {told} by this estimate, {evicted}"
 
 
 def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: Columns) -> Iterator[RejectedMarket]:

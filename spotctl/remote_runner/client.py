@@ -52,7 +52,7 @@ class RunnerClient:
     def spec(self) -> JobSpec:
         """The job. RunnerLost: the run did not get as far as a runner elsewhere."""
         if self.state.began is None:
-            raise RunnerLost(f"run {self.place.run}: nothing of it is at {self.place.location}")
+            raise RunnerLost(f"run {self.place.run}: no files of this run at {self.place.location}")
         return restored(self.state.began.spec, self.settings.home)
 
     @cached_property
@@ -68,7 +68,7 @@ class RunnerClient:
         """The machine of the runner. RunnerLost: there is none."""
         claim = self.follower.claim()
         if claim is None or not claim.holder:
-            raise RunnerLost(f"run {self.place.run}: its runner is on no machine; {self.follower.ways_out}")
+            raise RunnerLost(f"run {self.place.run}: its runner is not on any machine; {self.follower.ways_out}")
         if claim.failure:
             raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.follower.ways_out}")
         return claim.holder

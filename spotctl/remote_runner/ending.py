@@ -49,7 +49,7 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
         _wait_until_silent(client, note)
     fence = Fence(client.place.claim(LAUNCHER), "")
     if not gone:
-        note(f"waiting {SETTLE_SECONDS:.0f} s: what its runner ordered before now arrives until then")
+        note(f"waiting {SETTLE_SECONDS:.0f} s: machines that its runner has just ordered may still appear")
         settle(fence)
     start = len(client.follower.rows())
     own_log, run = _own_log(client), client.place.run
@@ -148,7 +148,7 @@ def _wait_until_silent(client: RunnerClient, note: Callable[[str], None]) -> Non
         if claim is None or claim.failure or watch.is_stale(claim, time.monotonic()) or _is_gone(client):
             return
         if not told:
-            note("waiting until its runner is given up")
+            note("waiting until its runner counts as lost")
             told = True
         time.sleep(_LOOK_SECONDS)
 

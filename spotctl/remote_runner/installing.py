@@ -40,7 +40,7 @@ _RECEIVE = """
 umask 077
 mkdir -p {root}/part && cat >{root}/part/archive || exit 1
 if ! echo "{digest}  {root}/part/archive" | sha256sum -c --status; then
-  echo "what arrived is not what was sent" >&2
+  echo "the transfer was damaged" >&2
   exit 1
 fi
 mkdir {root}/part/new && {unpack} && rm -rf {target} && mv {root}/part/new {target} &&

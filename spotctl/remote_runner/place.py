@@ -79,7 +79,7 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
         made_once(home / "installation", installation.encode())
         keys.ask(store, public_key(home / "machines"))
     except (OSError, UnreadableBlob) as error:
-        raise BadRequest(f"{location}: no run is there that this computer can reach: {error}") from None
+        raise BadRequest(f"{location}: found no run that this computer can reach: {error}") from None
     keep(place, settings)
     return place
 
@@ -91,7 +91,7 @@ def _published(content: bytes, location: str) -> tuple[RunPlace, str]:
         job, run, installation = (str(about[key]) for key in ("job", "run", "installation"))
         return RunPlace(JOB_NAME.read(job), run, location), installation
     except (ValueError, KeyError, TypeError):
-        raise BadRequest(f"{location}/{_ABOUT}: this is not what spotctl writes about a run") from None
+        raise BadRequest(f"{location}/{_ABOUT}: not written by spotctl") from None
 
 
 def keep(place: RunPlace, settings: Settings) -> None:

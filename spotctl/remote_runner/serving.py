@@ -151,7 +151,7 @@ def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, fail
                 deliver(paths.output(place.run), f"{place.location}/output")
             fence.renew(ended=not failure, failure=failure)
         except (OSError, AgentError) as error:
-            _note(f"the end of the run cannot be copied: {error}")
+            _note(f"the final state of the run cannot be copied: {error}")
             time.sleep(2.0**attempt)
         else:
             return

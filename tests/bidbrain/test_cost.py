@@ -117,12 +117,12 @@ def test_every_term_stands_in_the_explanation() -> None:
     held = FootprintAllocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
     planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
     assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)).splitlines() == [
-        "E $0.007062 per unit of work: C $0.4, W 56.64 with phi 0.9",
-        "lost by each: 180.0 s to evictions (probability of any 0.6), 180.0 s to the change",
-        "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left, beta 0.2: $0.2;"
-        " runs 26.0 min, 20.0 useful, nu 8: work 24",
-        "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left, beta 0.5: $0.2;"
-        " runs 40.0 min, 34.0 useful, nu 16: work 32.64",
+        "$0.007062 per unit of work: $0.4 for an expected work of 56.64, at 90.0% scaling efficiency",
+        "each machine loses 180.0 s to evictions (probability of any 60.0%), 180.0 s to the change of machines",
+        "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% evicted: $0.2;"
+        " runs 26.0 min, 20.0 useful, 8 per machine-hour: work 24",
+        "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left of the hour, 50.0% evicted: $0.2;"
+        " runs 40.0 min, 34.0 useful, 16 per machine-hour: work 32.64",
     ]
 
 

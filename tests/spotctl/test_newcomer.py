@@ -156,13 +156,17 @@ def test_only_linux_is_fetched_unless_others_are_named() -> None:
 
 
 def test_a_mistyped_region_is_named() -> None:
-    for mistyped, meant in (("us-est-1", "us-east-1"), ("us-centrall1", "us-central1"), ("westeuropa", "westeurope")):
-        ended = spotctl("prices", "fetch", "--region", mistyped)
-        assert ended.code == 2
-        assert f"no region is named '{mistyped}'; did you mean " in ended.error
-        assert meant in ended.error
-    swapped = spotctl("prices", "fetch", "--region", "us-esat-1")
-    assert "did you mean us-east-1" in swapped.error
+    for mistyped, meant in (
+        ("us-est-1", "us-east-1"),
+        ("us-esat-1", "us-east-1"),
+        ("us-wset-2", "us-west-2"),
+        ("us-centrall1", "us-central1"),
+        ("westeuropa", "westeurope"),
+    ):
+        for command in ("fetch", "ls"):
+            ended = spotctl("prices", command, "--region", mistyped)
+            assert ended.code == 2
+            assert f"no region is named '{mistyped}'; did you mean {meant}" in ended.error
 
 
 def test_every_source_says_what_it_needs() -> None:

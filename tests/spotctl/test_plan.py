@@ -73,7 +73,7 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
         "days the price ",
         "first hour",
         "each later hour: $",
-        "lost by each",
+        "each machine loses",
         "expected bill",
         "total",
     ):

@@ -132,6 +132,11 @@ def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history
             2,
             "no price history of aws/us-east-1/us-east-1a/c9.huge is stored",
         ),
+        (
+            ["show", "local/sim-east/sim-east-b/c4.2xlareg"],
+            2,
+            "is stored; did you mean local/sim-east/sim-east-b/c4.2xlarge? (spotctl prices ls",
+        ),
         (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
         (["stats", "local/*/*/c4.xlrge"], 2, "did you mean local/*/*/c4.xlarge? (spotctl prices ls"),
         (["stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),

@@ -109,7 +109,7 @@ def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: tuple[Path, 
     ("words", "message"),
     [
         (("make", "--out", ".", "--day", "soon", "--cloud", "aws"), "day 'soon' is not a date"),
-        (("make", "--out", ".", "--day", "2020-01-01", "--cloud", "aws"), "no market of aws was watched on 2020-01-01"),
+        (("make", "--out", ".", "--day", "2020-01-01", "--cloud", "aws"), "no prices of aws were recorded on 2020-"),
         (("add", "nothing.parquet"), "cannot be read: No such file"),
         (("add", __file__), "is not a snapshot"),
     ],

@@ -119,7 +119,7 @@ class _Run:
         if not np.isfinite(until) or self._idle > _PATIENCE:
             name = self._scenario.workload.names[int(self._active[0])]
             raise Stalled(
-                f"job {name} and {len(self._active) - 1} more are given no time by the policy: use another policy"
+                f"the policy gives no time to job {name} and {len(self._active) - 1} more: use another policy"
             )
         self._now = until
 

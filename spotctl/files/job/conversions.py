@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from difflib import get_close_matches
 from math import isfinite
 
 from bidbrain.strategies.names import NAMES, REGIONS
 from pricing_data.errors import BadInput
+from pricing_data.spelling import closest
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
 from spotctl.files.job.values import Accelerators, ByClock, Nodes, Number, Range, Within
 
@@ -49,7 +49,7 @@ FAILURE_PATTERN = r"setup|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5]"
 
 def meant(given: str, known: Iterable[str]) -> str:
     """The name that was probably meant, as a question; empty if none is close."""
-    near = get_close_matches(given, list(known), 1)
+    near = closest(given, known)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -244,10 +244,10 @@ class AwsProvider(WallClock):
         if not ended and (row is None or _address(row, public=public) is None):
             row = self._look(machine) or row
         if row is None or row["State"]["Name"] == "terminated":
-            raise NotFound(f"{machine}: gone; rent others", (machine,))
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         host = _address(row, public=public)
         if host is None:
-            raise Unanswered(f"{machine}: it has no address yet; look again")
+            raise Unanswered(f"{machine}: it has no address yet; try again")
         return RemoteMachine(
             machine, int(row.get("AmiLaunchIndex", 0)), host, _SSH, self._console_of(machine), self._is_gone(machine)
         )

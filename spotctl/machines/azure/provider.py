@@ -213,7 +213,7 @@ class AzureProvider(WallClock):
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
         machines = tuple(one for one in self._inventory.machines(group) if one.id in own)
         if not machines:
-            raise Unanswered(f"{order.market}: Azure has accepted the order, but allocated no machine yet; look again")
+            raise Unanswered(f"{order.market}: Azure has accepted the order, but allocated no machine yet; try again")
         return machines
 
     def _awaited(self, order: Order, group: str) -> OrderOutcome:
@@ -328,7 +328,7 @@ class AzureProvider(WallClock):
         """How a machine is reached. NotFound: it is gone. Unanswered: it has no address yet."""
         id_ = MachineId.parse(machine)
         if id_ is None or self._inventory.known_gone(id_):
-            raise NotFound(f"{machine}: gone; rent others", (machine,))
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if id_ not in self._remote:
             self._remote[id_] = self._remote_machine(id_)
         return self._remote[id_]
@@ -338,11 +338,11 @@ class AzureProvider(WallClock):
             vm = self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
             address = None if vm is None else self._inventory.address(id_.group, vm)
         if vm is None:
-            raise NotFound(f"{id_}: gone; rent others", (str(id_),))
+            raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
         public = self._settings.public_ip and not self._settings.private_ssh
         host = address and (address.public if public else address.private)
         if not host:
-            raise Unanswered(f"{id_}: it has no address yet; look again")
+            raise Unanswered(f"{id_}: it has no address yet; try again")
         return RemoteMachine(
             id=str(id_),
             index=index_of(vm["tags"]),

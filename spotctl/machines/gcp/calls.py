@@ -72,7 +72,7 @@ class GcpCalls:
             answer = self.call(method, what, operation=operation, **place)
             if not is_pending(answer):
                 return answer
-        raise Unanswered(f"gcp: {what}: operation {operation} has not ended; look again later")
+        raise Unanswered(f"gcp: {what}: operation {operation} has not ended; try again later")
 
     def done(self, operation: str, what: str, zone: str | None = None) -> None:
         """Waits for an operation; raises its error if it failed."""

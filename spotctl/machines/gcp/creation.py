@@ -219,7 +219,7 @@ class Creation:
             return _as_requested(machine, self._request), instance
         end = past.end_if_missing(self._now())
         if end is None:
-            raise ProviderError(f"{self._request.market}: {what} has disappeared; look again")
+            raise ProviderError(f"{self._request.market}: {what} has disappeared; try again")
         return _as_requested(gone_machine(past, end, self._request.tags), self._request), None
 
 

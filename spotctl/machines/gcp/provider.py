@@ -250,7 +250,7 @@ class GcpProvider(WallClock):
             if instance is not None:
                 self._see(instance)
         if (remote := self._seen.get(machine)) is None:
-            raise NotFound(f"{machine}: gone, or never existed; rent others", (machine,))
+            raise NotFound(f"{machine}: gone, or never existed", (machine,))
         return remote
 
     def _console(self, zone: str, name: str) -> str:

@@ -150,9 +150,9 @@ class LocalProvider:
             return self._links[machine]
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
-            raise NotFound(f"{machine}: gone; rent others", (machine,))
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if (port := folder.port) is None:
-            raise Unanswered(f"{machine}: its agent has not started yet; look again")
+            raise Unanswered(f"{machine}: its agent has not started yet; try again")
 
         def gone() -> bool:
             return folder.end_by(self.now()) is not None
@@ -195,10 +195,10 @@ class LocalProvider:
         """See `TakesCommands`. The command carries the machine's mark, by which its hypervisor ends it."""
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
-            raise NotFound(f"{machine}: gone; rent others", (machine,))
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         agent = folder.agent
         if agent is None:
-            raise Unanswered(f"{machine}: its agent has not started yet; look again")
+            raise Unanswered(f"{machine}: its agent has not started yet; try again")
         payload = folder.allocation.request.payload
         around = surroundings(folder.folder, agent, "" if payload is None else payload.folder)
         return Invocation(tuple(around.around(command)), around.environment, around.folder)

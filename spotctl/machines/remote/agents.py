@@ -95,7 +95,7 @@ class RemoteAgents:
         """See `TakesCommands`. NotFound: the machine is gone. Unanswered: it has not booted yet."""
         connection = self._connection(machine)
         if connection.gone():
-            raise NotFound(f"{machine.id}: gone; rent others", (machine.id,))
+            raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
         return Invocation(tuple(invocation(connection.host(), command)), client_environment(), str(self._folder))
 
     def forget(self, ids: Sequence[str]) -> None:

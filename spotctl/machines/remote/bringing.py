@@ -35,7 +35,7 @@ cd {root} && part=$(mktemp -d incoming/XXXXXXXX) || exit 1
 trap 'rm -rf "$part"' EXIT
 cat >"$part/archive"
 if ! echo "{digest}  $part/archive" | sha256sum -c --status; then
-  echo "what arrived is not what was sent" >&2
+  echo "the transfer was damaged" >&2
   exit 1
 fi
 mkdir "$part/unpacked" && {unpack} || exit 1
@@ -104,7 +104,7 @@ class Bringing:
         if "agent/ended" in found.names:
             raise Unanswered(f"{self._machine}: its agent has ended, so the machine is ending")
         if "ready" not in found.names:
-            raise Unanswered(f"{self._machine}: its start-up script has not finished; look again")
+            raise Unanswered(f"{self._machine}: its start-up script has not finished; try again")
         return "agent/started" in found.names
 
     def _check_python(self, found: Found) -> None:

@@ -96,11 +96,11 @@ class MachineConnection:
         if self._is_open and self._prepared is self._ssh:
             return self._socket
         if not self._idle.is_set():
-            raise Unanswered(f"{self.machine.id}: {self._progress}; look again")
+            raise Unanswered(f"{self.machine.id}: {self._progress}; try again")
         if self._failure is not None:
             raise Unanswered(str(self._failure))
         if not self._is_open:
-            raise Unanswered(f"{self.machine.id}: the connection was lost; look again")
+            raise Unanswered(f"{self.machine.id}: the connection was lost; try again")
         return self._socket
 
     @property
@@ -186,7 +186,7 @@ class MachineConnection:
         key = host_key_of(self.machine.console())
         if key is None:
             raise Unanswered(
-                f"{self.machine.id}: still booting (its console does not show its ssh host key yet); look again"
+                f"{self.machine.id}: still booting (its console does not show its ssh host key yet); try again"
             )
         new = path.with_name(f".{path.name}.{threading.get_ident()}")
         new.write_text(f"machine {key}\n")

@@ -166,7 +166,7 @@ def test_a_node_that_hangs_is_lost_although_it_sends_heartbeats() -> None:
     assert control.failures == 0
     sent = handle(control, Heartbeat("u", 31.0, 1.0))
     why = "it hangs: no progress for 31 s, and a step usually takes 1 s"
-    assert Send("u", Leave(f"this node was given up: {why}", lost=True)) in sent
+    assert Send("u", Leave(f"this node was declared lost: {why}", lost=True)) in sent
     assert [name for name in "rtu" if control.members[name].phase is NodePhase.DEAD] == ["u"]
 
 

@@ -143,6 +143,6 @@ def test_a_step_waits_for_itself(train: Train) -> None:
     """The node is replaced, and the training goes on."""
     seen = train("lock = threading.Lock(); once('locked') and lock.acquire() and lock.acquire()", "--hang-timeout", "3")
     assert seen.code == 0, seen.lines
-    hung = seen.line("was given up: it hangs")
+    hung = seen.line("was declared lost: it hangs")
     assert f"it was in {seen.trainer}, line {LINE}, in step" in hung
     assert re.match(r"\[[rt]\d\] ", hung)

@@ -180,7 +180,7 @@ def test_amazons_buckets_order_and_observations_scale_them() -> None:
     rates = [known(hazard_of(one, (), buckets)).rate for one in zones]
     assert rates == sorted(rates)
     assert rates[0][0] == pytest.approx(0.075 / 730)
-    assert "lowest possible scale" in known(hazard_of(zones[0], (), buckets)).basis
+    assert "lowest possible rate" in known(hazard_of(zones[0], (), buckets)).basis
     # No observation fits the scale, so the interval spans orders of magnitude.
     assert rates[0][2] > 1000 * rates[0][1]
 

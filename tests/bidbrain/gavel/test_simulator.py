@@ -126,7 +126,7 @@ def test_remaining_workers_are_used_or_left_idle_as_the_rules_say() -> None:
 
 def test_a_job_without_any_share_waits_although_there_is_room() -> None:
     asked = scenario(workload([[1.0], [1.0]], [720, 720]), [2])
-    with pytest.raises(Stalled, match="job 1 and 0 more are given no time"):
+    with pytest.raises(Stalled, match="gives no time to job 1 and 0 more"):
         simulate(asked, ByShares(asked, Fixed({"0": [1.0], "1": [0.0]})))
     first = replace(asked, measured=range(1))
     outcome = simulate(first, ByShares(first, Fixed({"0": [1.0], "1": [0.0]})))
@@ -311,7 +311,7 @@ def test_impossible_simulations_are_refused() -> None:
 def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
     asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
     for rules in (DispatchRules(), DispatchRules(periodic=True)):
-        with pytest.raises(Stalled, match="job 0 and 1 more are given no time"):
+        with pytest.raises(Stalled, match="gives no time to job 0 and 1 more"):
             simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), rules))
 
 

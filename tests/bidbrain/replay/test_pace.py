@@ -46,7 +46,7 @@ def test_a_slow_rival_is_matched_at_almost_no_price_of_time() -> None:
     price = found(scenario(hours=(3.0,)))
     assert price is not None
     assert price.usd_per_hour <= 2 * BASELINE_USD / 2**8
-    assert (price.basis, price.note) == ("the least at which it was as fast as standard in the known past", "")
+    assert (price.basis, price.note) == ("the lowest value at which it was as fast as standard in past prices", "")
 
 
 def test_a_pace_that_cannot_be_reached_is_said() -> None:
@@ -62,7 +62,7 @@ def test_a_pace_that_cannot_be_reached_is_said() -> None:
     price = found(scenario(hours=(3.0,)), Instant())
     assert price is not None
     assert price.usd_per_hour == 2 * BASELINE_USD
-    assert price.note.startswith("slower than instant in the known past even if an hour counts as ")
+    assert price.note.startswith("slower than instant in past prices even if an hour is valued at ")
 
 
 def test_the_price_of_time_does_not_depend_on_the_test_span() -> None:

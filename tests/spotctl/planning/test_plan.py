@@ -101,7 +101,8 @@ def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None
 def test_each_rejected_market_has_a_reason() -> None:
     stale = flat(offer("a.large", "c"), CENT, until=NOW - 5 * DAY)
     found = planned(spec(), *WORLD, stale, hazard=CALM)
-    assert "25% more expensive: $0.01376 per unit of work" in why(found, DEARER)
+    assert "25% more expensive: $0.01376 per unit of work, " in why(found, DEARER)
+    assert why(found, DEARER).endswith("% evicted per hour")
     assert "50% more expensive" in why(found, BIGGER)
     assert "in another region: $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large" in why(found, FAR)
     assert why(found, stale) == "stale: its last price is 5 days old (update: spotctl prices fetch)"
@@ -120,7 +121,7 @@ def test_a_plan_takes_lookaheads_price_of_time_from_the_past_before_it() -> None
     series = spiky(market, 4 * CENT, 30 * CENT)
     asked = replace(spec(cloud="local"), strategy="lookahead")
     found = planned(asked, series, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
-    assert "the least at which it was as fast as proteus in the known past" in found.strategy.reason
+    assert "the lowest value at which it was as fast as proteus in past prices" in found.strategy.reason
     # What comes later is not seen: the same markets, which then become expensive, give the same plan.
     later = PriceSeries(market, np.append(series.times, NOW + HOUR), np.append(series.prices, 90 * CENT))
     again = planned(asked, later, flat(offer("a.large", "b", cloud="local"), 15 * CENT))

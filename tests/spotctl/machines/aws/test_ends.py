@@ -136,7 +136,7 @@ def test_an_agent_that_does_not_answer_is_gone_only_if_ec2_says_so(ec2: Ec2) -> 
     assert not gone()
     ec2.end(machine.id, "Server.SpotInstanceTermination", LATER)
     assert gone()
-    with pytest.raises(NotFound, match="gone; rent others"):
+    with pytest.raises(NotFound, match=r"gone \(evicted or returned\)"):
         here.link(machine.id)
 
 

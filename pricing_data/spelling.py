@@ -1,0 +1,40 @@
+"""Names that were probably meant when others were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from heapq import nsmallest
+from itertools import takewhile
+
+_ALIKE = 0.6
+
+
+def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _ALIKE) -> list[str]:
+    """The known names that need the fewest corrections, best first; empty if none is similar.
+
+    `difflib` alone prefers us-west-1 to us-east-1 for us-esat-1, because it does not know swapped letters.
+    """
+    every = list(known)
+    near = get_close_matches(written, every, max(len(every), 1), alike)
+    # Of equally close names, the one that begins like the written one: first letters are rarely wrong.
+    return nsmallest(most, near, key=lambda name: (typing_errors(written, name), -_alike_from_the_start(written, name)))
+
+
+def _alike_from_the_start(written: str, name: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(written, name, strict=False)))
+
+
+def typing_errors(written: str, meant: str) -> int:
+    """The number of letters missing, added, replaced, or swapped with the next one."""
+    before: list[int] = []
+    row = list(range(len(meant) + 1))
+    for i, letter in enumerate(written, 1):
+        now = [i]
+        for j, other in enumerate(meant, 1):
+            fewest = min(row[j] + 1, now[j - 1] + 1, row[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == meant[j - 2] and written[i - 2] == other:
+                fewest = min(fewest, before[j - 2] + 1)
+            now.append(fewest)
+        before, row = row, now
+    return row[-1]
