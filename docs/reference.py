@@ -158,8 +158,8 @@ def json_output() -> Iterator[str]:
     yield "Lists that are empty there list no keys. `null` means: not known.\n"
     missing = ", ".join(f"`{name}`" for name in _names_of_commands() if name not in map(_heading, JSON_COMMANDS))
     yield f"Without a table, mostly because they need an account, data or a timer: {missing}."
-    yield "`schema` prints the JSON Schema of the job file, `resume` prints what `launch` prints, and `try` adds `left`, a list of what the cloud still lists, with"
-    yield "`kind` and `id`.\n"
+    yield "`schema` prints the JSON Schema of the job file, `resume` what `launch` prints, and `try` adds `left`: what"
+    yield "the cloud still lists, with `kind` and `id`.\n"
     with tempfile.TemporaryDirectory() as home:
         for name, text in FILES.items():
             Path(home, name).write_text(text, encoding="utf-8")

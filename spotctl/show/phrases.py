@@ -27,7 +27,12 @@ def bid_text(bid: int | None, cloud: str) -> str:
     """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud without bids."""
     if bid is None:
         return " on demand"
-    return " at the spot price" if cloud in WITHOUT_BIDS else f", bid ${-(-bid // 100_000) / 10_000:.4f}/h"
+    return " at the spot price" if cloud in WITHOUT_BIDS else f", bid {bid_usd(bid)}/h"
+
+
+def bid_usd(bid: int) -> str:
+    """`$0.0600`, rounded up to a hundredth of a cent."""
+    return f"${-(-bid // 100_000) / 10_000:.4f}"
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     ):
         assert term in long.out
     assert len(long.out) > len(short.out)
+
+
+def test_market_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bid of nine decimals would take their room."""
+    monkeypatch.setenv("COLUMNS", "80")
+    digits = Path(__file__).parents[2] / "examples" / "trainers" / "digits.yaml"
+    assert re.search(r"local/sim-east/sim-east-b/c4.2xlarge +\$0.0526 ", spotctl("plan", digits).out)
 
 
 def test_several_files_get_one_allocation(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotctl.show.phrases import bids_text
+from spotctl.show.phrases import bid_text, bid_usd, bids_text
 
 LIMIT = (
     "a bid is only a maximum price: a low one adds evictions when the price rises above it, and no bid prevents"
@@ -30,3 +30,8 @@ def test_what_a_bid_means_is_said_for_the_clouds_where_it_is_not_one(
     bids: list[tuple[str, int | None, int]], text: str
 ) -> None:
     assert bids_text(bids) == text
+
+
+def test_bids_are_rounded_up_to_a_hundredth_of_a_cent() -> None:
+    assert [bid_usd(bid) for bid in (52_551_321, 60_000_000, 60_000_001)] == ["$0.0526", "$0.0600", "$0.0601"]
+    assert bid_text(52_551_321, "local") == ", bid $0.0526/h"
