@@ -133,6 +133,11 @@ def format_usd(nanos: int) -> str:
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
 
 
+def bid_usd(bid: int) -> str:
+    """`$0.0600`, rounded up to a hundredth of a cent: a bid is never shown below the price that it covers."""
+    return f"${-(-bid // 100_000) / 10_000:.4f}"
+
+
 def usd_text(value: float, digits: int = 2) -> str:
     """An amount of dollars with this number of decimals; `<$0.01` where that would show zero.
 

@@ -15,7 +15,7 @@ from bidbrain.billing import highest_price
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.market import CLOUDS_WITHOUT_BIDS, Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, bid_usd
 
 REQUEST_VCPUS = 128.0
 """The size of one request of the published strategies."""
@@ -67,7 +67,7 @@ def terms_of(rent: Rent) -> str:
         return "on demand"
     if rent.offer.market.cloud in CLOUDS_WITHOUT_BIDS:
         return "at the spot price"
-    return f"bid ${rent.bid / NANOS_PER_DOLLAR:.3g}/h"
+    return f"bid {bid_usd(rent.bid)}/h"
 
 
 @dataclass(frozen=True, slots=True)

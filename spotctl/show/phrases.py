@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pricing_data.market import NO_ZONE, Market
+from pricing_data.units import bid_usd
 
 _MAXIMUM_PRICE = {"aws": "AWS", "azure": "Azure"}
 """Clouds where a bid is that, by name."""
@@ -28,11 +29,6 @@ def bid_text(bid: int | None, cloud: str) -> str:
     if bid is None:
         return " on demand"
     return " at the spot price" if cloud in WITHOUT_BIDS else f", bid {bid_usd(bid)}/h"
-
-
-def bid_usd(bid: int) -> str:
-    """`$0.0600`, rounded up to a hundredth of a cent."""
-    return f"${-(-bid // 100_000) / 10_000:.4f}"
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:

@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.units import HOUR, MINUTE, SECOND, counted, format_time, to_datetime, to_usd, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND, bid_usd, counted, format_time, to_datetime, to_usd, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
-from spotctl.show.phrases import WITHOUT_BIDS, bid_usd, bids_text, hours_text
+from spotctl.show.phrases import WITHOUT_BIDS, bids_text, hours_text
 from spotctl.show.terminal import dollars, market_name
 from spotctl.show.zone_tables import zones_json, zones_view
 

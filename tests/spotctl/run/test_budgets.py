@@ -125,7 +125,7 @@ def test_disks_and_addresses_are_in_the_log_and_in_the_budget(tmp_path: Path) ->
             assert ended.facts["spent"] == seconds * 105_000_000
 
 
-@pytest.mark.parametrize(("cloud", "price"), [("gcp", "at the spot price"), ("aws", "bid $0.05/h")])
+@pytest.mark.parametrize(("cloud", "price"), [("gcp", "at the spot price"), ("aws", "bid $0.0500/h")])
 def test_a_decision_names_a_bid_only_where_the_cloud_takes_one(cloud: str, price: str) -> None:
     rent = Rent(Offer(Market(cloud, "us-east1", "us-east1-b", "n1-standard-4"), 4.0, 200_000_000), 2, 50_000_000)
     assert described(Buy(rent)).endswith(f", {price}")

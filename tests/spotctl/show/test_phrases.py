@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spotctl.show.phrases import bid_text, bid_usd, bids_text
+from pricing_data.units import bid_usd
+from spotctl.show.phrases import bid_text, bids_text
 
 LIMIT = (
     "a bid is only a maximum price: a low one adds evictions when the price rises above it, and no bid prevents"
