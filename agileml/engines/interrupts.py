@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
+
+ONE_PRESS_SECONDS = 0.5
+"""A signal that follows sooner is the same press: programs that run others pass on what a terminal sends to all."""
 
 
 def until_done(turn: Callable[[], T | None], stop: Callable[[], None]) -> tuple[T, bool]:
@@ -24,17 +28,18 @@ def until_done(turn: Callable[[], T | None], stop: Callable[[], None]) -> tuple[
 
 
 @contextmanager
-def requested_by_ctrl_c() -> Iterator[Callable[[], bool]]:
+def requested_by_ctrl_c(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed. Pressed again, it raises KeyboardInterrupt as usual.
 
     Changes nothing in other threads than the main one, and where the caller has a handler of its own.
     """
-    presses = 0
+    pressed_at: float | None = None
 
     def press(number: int, frame: FrameType | None) -> None:
-        nonlocal presses
-        presses += 1
-        if presses > 1:
+        nonlocal pressed_at
+        if pressed_at is None:
+            pressed_at = clock()
+        elif clock() - pressed_at >= ONE_PRESS_SECONDS:
             signal.default_int_handler(number, frame)
 
     own = threading.current_thread() is threading.main_thread()
@@ -42,7 +47,7 @@ def requested_by_ctrl_c() -> Iterator[Callable[[], bool]]:
     if own:
         signal.signal(signal.SIGINT, press)
     try:
-        yield lambda: presses > 0
+        yield lambda: pressed_at is not None
     finally:
         if own:
             signal.signal(signal.SIGINT, signal.default_int_handler)
