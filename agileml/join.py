@@ -20,8 +20,10 @@ import secrets
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from agileml.errors import AgileMLError, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
@@ -169,5 +171,16 @@ def _warn_on_signals(node: NodeProcess, seconds: float) -> None:
         signal.signal(number, warn)
 
 
+def run() -> NoReturn:
+    """Runs the command and ends the process, for which Python itself would wait until the last step is over."""
+    code = main(sys.argv[1:])
+    # What a step does that hangs, or takes an hour, is of no use to the job any more.
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run()

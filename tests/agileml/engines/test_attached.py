@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -169,6 +170,18 @@ def test_a_node_gives_up_after_its_deadline(tmp_path: Path) -> None:
     code, log = join(at, "--secret-file", secret_file(tmp_path), "--wait", "0.1")
     assert (code, len(log)) == (4, 1)
     assert f"no controller reached at tcp:{at} in 0.1 s" in log[0]
+
+
+def test_a_step_that_hangs_does_not_keep_a_node_that_has_left() -> None:
+    script = """
+import threading
+from agileml import join
+join.main = lambda words: threading.Thread(target=threading.Event().wait).start() or 3
+join.run()
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    ended = subprocess.run([sys.executable, "-c", script], check=False, env={**os.environ, "PYTHONPATH": path})
+    assert ended.returncode == 3
 
 
 @pytest.mark.parametrize(
