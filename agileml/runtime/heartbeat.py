@@ -34,7 +34,7 @@ LONGEST_WAIT = 0.25
 """Seconds between two looks at the node: whether it still runs."""
 
 LEAVE_SECONDS = 3.0
-"""Time for a node to end by itself once the controller has given it up."""
+"""Time for a node to begin to leave once the controller has given it up."""
 
 STACK_SECONDS = 1.0
 """Time for a node to print its stacks before it is killed."""
@@ -163,14 +163,16 @@ class _HeartbeatProcess:
         return text
 
     def _leave(self, message: Leave) -> None:
-        """The node has been told as well, on its own link."""
+        """The node has been told as well, on its own link; after a cut, that may carry nothing for many seconds."""
+        if message.lost:
+            self._vitals.give_up(message.reason)
         if self._kill_at is None:
             self._kill_at = time.monotonic() + LEAVE_SECONDS
             log.info("the node was told to leave: %s", message.reason)
 
     def _enforce(self, now: float) -> None:
         """Ends a node that does not leave: first with a signal at which it prints its stacks."""
-        if self._kill_at is None or now < self._kill_at:
+        if self._kill_at is None or now < self._kill_at + (FLUSH_SECONDS if self._vitals.leaving else 0.0):
             return
         self._kill_at = now + STACK_SECONDS
         with suppress(ProcessLookupError):

@@ -104,6 +104,7 @@ class NodeProcess:
             self._mailbox.send(CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {_described(error)}"))
             self._mailbox.close(CLOSE_SECONDS)
             raise
+        self._vitals.leave()
         self._mailbox.close(CLOSE_SECONDS)
         self._disk.shutdown(wait=False, cancel_futures=True)
         if self._given_up:
@@ -141,6 +142,8 @@ class NodeProcess:
                 self._handle_link(event)
             # Large messages take time: a node that handles many of them must not look as if it hung.
             self._vitals.looped(time.monotonic())
+        if (reason := self._vitals.given_up) and not self._leaving:
+            self._handle(Leave(reason, lost=True))
         self._take_results()
         if self._node is not None:
             self._vitals.note_unreported(self._node.worker.unreported)
@@ -154,7 +157,7 @@ class NodeProcess:
             if event.reason != self._rejection:
                 self._rejection = event.reason
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
-        elif isinstance(event, Lost | Rejected) and event.peer is not None and _is_broken(event):
+        elif isinstance(event, Lost | Rejected) and event.peer is not None and tells_of_a_broken_link(event):
             self._mailbox.send(CONTROLLER, Unlinked(self._role.name, event.peer, event.reason))
         if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
@@ -324,6 +327,6 @@ def _described(error: BaseException) -> str:
     return str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"
 
 
-def _is_broken(event: Lost | Rejected) -> bool:
+def tells_of_a_broken_link(event: Lost | Rejected) -> bool:
     """Whether there is no link to another node; one that does not answer may only be busy."""
     return event.peer != CONTROLLER and not (isinstance(event, Rejected) and event.no_answer)

@@ -1,4 +1,4 @@
-"""Signs of progress of a node, in memory that it shares with its heartbeat process."""
+"""What a node and its heartbeat process tell each other in shared memory: signs of progress, and of the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from agileml.protocol.messages import UNKNOWN_STEP
 
-_LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED, _CLOCK, _SHARD = range(6)
+_LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED, _CLOCK, _SHARD, _GIVEN_UP, _LEAVING = range(8)
 _CELL_BYTES = 8
 _TEXT_BYTES = 1024
 _IDLE = 0.0
@@ -26,8 +26,8 @@ class Vitals:
     """
 
     def __init__(self) -> None:
-        self._cells = memoryview(mmap.mmap(-1, 6 * _CELL_BYTES)).cast("d")
-        self._text = mmap.mmap(-1, _TEXT_BYTES)
+        self._cells = memoryview(mmap.mmap(-1, 8 * _CELL_BYTES)).cast("d")
+        self._text, self._reason = (mmap.mmap(-1, _TEXT_BYTES) for _ in range(2))
         self._cells[_LOOP_AT] = time.monotonic()
         self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
 
@@ -46,18 +46,36 @@ class Vitals:
 
     def loaded(self, entry: str) -> None:
         """The trainer is loaded; `entry` is the file and line at which its steps begin."""
-        text = entry.encode()[:_TEXT_BYTES]
-        self._text[: len(text)] = text
+        _write(self._text, entry)
 
     @property
     def whereabouts(self) -> str:
         """What the user's code is doing, as seen without asking the node; empty if it is not running."""
         if self._cells[_BUSY_SINCE] == _IDLE:
             return ""
-        entry = bytes(self._text).rstrip(b"\0").decode(errors="replace")
+        entry = _read(self._text)
         if not entry:
             return "it was loading the trainer"
         return f"it was in {entry}, at clock {self._cells[_CLOCK]:.0f}, shard {self._cells[_SHARD]:.0f}"
+
+    def give_up(self, reason: str) -> None:
+        """Tells the node that the controller has given it up: its own link may be slower than this process's."""
+        _write(self._reason, reason)
+        self._cells[_GIVEN_UP] = True
+
+    @property
+    def given_up(self) -> str:
+        """Why the controller has given the node up; empty as long as it has not."""
+        return _read(self._reason) if self._cells[_GIVEN_UP] else ""
+
+    def leave(self) -> None:
+        """The node leaves by itself; sending its last messages may take a while."""
+        self._cells[_LEAVING] = True
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the node leaves by itself."""
+        return bool(self._cells[_LEAVING])
 
     @contextmanager
     def step(
@@ -84,3 +102,12 @@ class Vitals:
     def usual_step(self) -> float:
         """Seconds that the present step would usually take; UNKNOWN_STEP if that is not known."""
         return self._cells[_USUAL_STEP]
+
+
+def _write(memory: mmap.mmap, text: str) -> None:
+    content = text.encode()[:_TEXT_BYTES]
+    memory[: len(content)] = content
+
+
+def _read(memory: mmap.mmap) -> str:
+    return bytes(memory).rstrip(b"\0").decode(errors="replace")

@@ -24,7 +24,7 @@ from agileml.params.layout import Params
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Ready, Recover, Table, WorkDone
 from agileml.roles.node import JobSettings
-from agileml.runtime.heartbeat import beating
+from agileml.runtime.heartbeat import LEAVE_SECONDS, STACK_SECONDS, beating
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.output import Printed, captured
@@ -164,6 +164,35 @@ def test_what_a_node_printed_before_it_had_a_link_is_sent_at_its_end(tmp_path: P
             said += [message.text.strip() for message in messages if isinstance(message, Printed)]
     os.wait()
     assert said == ["last words"]
+
+
+def test_a_node_that_leaves_when_it_was_given_up_is_not_killed(tmp_path: Path) -> None:
+    """Its own link may be slower than that of its heartbeat process, which tells it."""
+    rendezvous = FolderRendezvous(tmp_path, b"0123456789abcdef0123456789abcdef")
+    job = TrainingJob(TrainerSource("mf"), 1, 0, Stopping(clocks=3))
+    role = PreparedJob(job, shape_of(job)).node_role(rendezvous, "r0", reliable=True)
+    with closing(Mailbox(rendezvous, CONTROLLER)) as controller:
+        controller.open()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                with captured(tmp_path) as capture, beating(role, capture) as vitals:
+                    while not vitals.given_up:
+                        time.sleep(0.005)
+                    vitals.leave()
+                    time.sleep(LEAVE_SECONDS + 2 * STACK_SECONDS)
+                    status = 7 if vitals.given_up == "it was silent" else 1
+            finally:
+                os._exit(status)
+        ended, told = 0, False
+        while not ended:
+            beats = [one for one in controller.receive(0.01) if isinstance(one, Envelope)]
+            if beats and not told:
+                told = True
+                controller.send(heartbeat_name("r0"), Leave("it was silent", lost=True))
+            ended, status = os.waitpid(pid, os.WNOHANG)
+    assert os.waitstatus_to_exitcode(status) == 7
 
 
 def test_the_end_of_a_node_is_reported_by_its_heartbeat_process(node: Controlled) -> None:

@@ -34,12 +34,13 @@ from agileml.protocol.messages import (
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.node_process import NodeProcess, tells_of_a_broken_link
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.vitals import Vitals
 from agileml.stopping import Stopping
 from agileml.trainer import plan_of
+from agileml.transport import Lost, Rejected
 from tests.agileml.toys import Scripted
 
 PARAMS: Params = {"w": np.zeros((4, 2), np.float32)}
@@ -192,6 +193,18 @@ def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played, tmp_pa
         list(played.mailbox.receive(0.005))
     # It was waiting for the test to open a gate.
     assert re.fullmatch(r"it was silent; it was in .*test_node_process.py, line \d+, in passes", str(played.error))
+    assert played.vitals.leaving
+
+
+def test_a_node_that_was_given_up_may_learn_it_from_its_heartbeat_process(played: Played, tmp_path: Path) -> None:
+    """After a cut, the link of one may carry messages again many seconds before that of the other."""
+    (tmp_path / "init").touch()
+    played.until(count(Ready))
+    assert not played.vitals.leaving
+    played.vitals.give_up("it was silent")
+    while played.thread.is_alive():
+        list(played.mailbox.receive(0.005))
+    assert str(played.error) == "it was silent"
 
 
 def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
@@ -210,3 +223,16 @@ def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
     assert isinstance(played.error, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("event", "broken"),
+    [
+        (Lost("t1", "connection reset"), True),
+        (Rejected("t1", "host:7", "connection refused"), True),
+        (Rejected("t1", "host:7", "no handshake within 5 s", no_answer=True), False),
+        (Lost(CONTROLLER, "connection reset"), False),
+    ],
+)
+def test_a_node_whose_user_code_keeps_it_from_answering_is_not_reported(event: Lost | Rejected, broken: bool) -> None:
+    assert tells_of_a_broken_link(event) is broken
