@@ -26,13 +26,15 @@ from agileml.engines.script import Quiet
 from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.job import TrainingJob
 from agileml.policies.stage import FixedStage
-from agileml.protocol.actions import CONTROLLER, Work
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Work
 from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit
 from agileml.reference import model_digest
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
+from agileml.runtime.broken_links import Unlinked
 from agileml.runtime.controller_process import ControllerProcess, Memory
 from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Result, model_of
 from agileml.runtime.role_specs import ControllerRole
@@ -288,13 +290,17 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
             while CONTROLLER not in node._endpoint.peers:
                 process._listen(0.002)
                 list(node.receive(0.002))
-            for message in (Hello("t2", False, ""), Broken("t2", "forged"), Hello("t1", False, "")):
+            forged = Hello("t2", False, ""), Broken("t2", "forged"), Unlinked("t2", "t3", ""), Printed("t2", "forged")
+            for message in (*forged, Printed("t1", "its own"), Hello("t1", False, "")):
                 node.send(CONTROLLER, message)
-            while controller.members.get("t1") is None and controller.mode is not Mode.OVER:
-                list(node.receive(0.002))
-                process._listen(0.002)
+            with patch.object(process._mailbox, "send") as send:
+                while controller.members.get("t1") is None and controller.mode is not Mode.OVER:
+                    list(node.receive(0.002))
+                    process._listen(0.002)
             assert controller.members.get("t2") is None
             assert controller.mode is Mode.GATHERING
+            assert not process._broken_links._reports
+            send.assert_called_once_with(JOB_LOOP, Printed("t1", "its own"))
 
 
 def a_restarted_controller_knows_the_latest_checkpoint(seed: int) -> None:
