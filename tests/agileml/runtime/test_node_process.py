@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
-from agileml.errors import AgileMLError
+from agileml.errors import AgileMLError, ControllerUnreachable
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
@@ -33,7 +33,7 @@ from agileml.protocol.messages import (
 )
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.job_shape import JobShape
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.node_process import NodeProcess, tells_of_a_broken_link
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
@@ -42,6 +42,8 @@ from agileml.stopping import Stopping
 from agileml.trainer import plan_of
 from agileml.transport import Lost, Rejected
 from tests.agileml.toys import Scripted
+
+PATIENCE = 3600.0
 
 PARAMS: Params = {"w": np.zeros((4, 2), np.float32)}
 
@@ -131,7 +133,8 @@ class Played:
 def played(tmp_path: Path) -> Iterator[Played]:
     interval = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        one = Played(FolderRendezvous(Path(folder), b"0123456789abcdef0123456789abcdef"), tmp_path)
+        rendezvous = FolderRendezvous(Path(folder), b"0123456789abcdef0123456789abcdef", patience=PATIENCE)
+        one = Played(rendezvous, tmp_path)
         yield one
         for gate in ("init", "load"):
             (tmp_path / gate).touch()
@@ -205,6 +208,19 @@ def test_a_node_that_was_given_up_may_learn_it_from_its_heartbeat_process(played
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
     assert str(played.error) == "it was silent"
+
+
+def test_a_node_ends_when_it_was_without_a_controller_for_too_long(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "init").touch()
+    played.until(count(Ready))
+    monkeypatch.setattr(ControllerConnection, "away", lambda *_: PATIENCE + 1)
+    played.send(Limit(0, 1))
+    while played.thread.is_alive():
+        list(played.mailbox.receive(0.005))
+    assert isinstance(played.error, ControllerUnreachable)
+    assert str(played.error).endswith("for 3600 s: the link to it broke")
 
 
 def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
