@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from agileml.core.events import Iteration
+from agileml.core.senders import heartbeat_name
 from agileml.policies.policy import ClockSums
 from agileml.runtime import controller_process
-from agileml.runtime.controller_process import Memory
+from agileml.runtime.controller_process import Memory, NodeNames
 from agileml.stopping import Observation
+from agileml.transport import Identity
 
 
 def test_a_restarted_controller_reads_the_latest_record(tmp_path: Path) -> None:
@@ -39,6 +41,21 @@ def test_a_complete_checkpoint_is_added_to_the_record(tmp_path: Path) -> None:
     for _ in range(2):
         again = Memory(path)
         assert again.record == {"epoch": 1, "checkpoint": 4}
+        again.close()
+
+
+def test_a_name_belongs_to_its_process_also_after_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    owner, other = Identity("t1", "first"), Identity("t1", "second")
+    memory = Memory(path)
+    assert not NodeNames(memory).taken(other)
+    NodeNames(memory).give(owner)
+    memory.close()
+    for _ in range(2):
+        again = Memory(path)
+        assert NodeNames(again).taken(other)
+        assert NodeNames(again).taken(replace(other, name=heartbeat_name("t1")))
+        assert not NodeNames(again).taken(owner)
         again.close()
 
 
