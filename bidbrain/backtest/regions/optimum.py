@@ -104,7 +104,7 @@ class _Search:
             done = (step + 1) * self._terms.parts - self._terms.need
             if done < 0:
                 continue
-            ends = self._ends(step, before)[1:, :-1, : done + 1]
+            ends = self._ends(step, before, done + 1)[1:, :-1]
             if ends.size and (cost := float(ends.min())) < best:
                 kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
                 best, found = cost, self._followed(step, kind + 1, zone, lost)
@@ -147,18 +147,20 @@ class _Search:
                 source[zone, lost:][better] = code[home, :kept][better]
         return found, source
 
-    def _ends(self, step: int, before: Floats) -> Floats:
-        """What a job that ends with this step has paid."""
+    def _ends(self, step: int, before: Floats, count: int) -> Floats:
+        """What a job has paid that has lost few enough parts to end with this step; one that has lost more goes on."""
+        costs = self._costs[:, :, :count]
         if not self._terms.free_last:
-            return self._costs
+            return costs
+        before = before[:, :, :count]
         left, code = self._left(before)
         entered, source = self._entered(left, code, np.zeros_like(self._terms.usd))
         ends = np.full_like(before, np.inf)
         for kind in (1, 2):
             stays = before[kind, :-1] <= entered
             ends[kind, :-1] = np.where(stays, before[kind, :-1], entered)
-            self._came[step, kind, :-1] = np.where(stays, -1, source)
-        return np.where(np.isfinite(self._costs), ends, np.inf)
+            self._came[step, kind, :-1, :count] = np.where(stays, -1, source)
+        return np.where(np.isfinite(costs), ends, np.inf)
 
     def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
         """The schedule that ends in a state, from its last step back to its first."""

@@ -93,3 +93,13 @@ def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
     outcomes = [play(one, BestSchedule(plan)) for plan in product(options, repeat=one.record.steps)]
     least = min(outcome.bill.total for outcome in outcomes if not outcome.missed)
     assert played(one, "optimal")[0].outcome.bill.total == pytest.approx(least)
+
+
+def test_a_last_step_that_is_free_makes_the_optimum_no_dearer() -> None:
+    """Moves that are free in the last step only are paid for in the others."""
+    costs = [
+        played(window(flapping(8, 3, 90), work=6, slack=1.1, seed=8, published=published, gb=100), "optimal")
+        for published in (False, True)
+    ]
+    billed, free = (results[0].outcome.bill.total for results in costs)
+    assert free <= billed
