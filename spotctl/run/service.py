@@ -22,7 +22,7 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Executor, Journal, RetryPolicy
 from spotctl.run.patience import Patience, RunLimits
 from spotctl.run.reach import Reach
-from spotctl.run.reconcile import Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
+from spotctl.run.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
@@ -242,8 +242,18 @@ class Runner:
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         before = self.state.intents
         for instruction in instructions:
-            if not isinstance(instruction, ScheduleReturn) or not instruction.replaced or self._granted_since(before):
+            if self._is_still_due(instruction, before):
                 self._executor.carry_out(instruction)
+
+    def _is_still_due(self, instruction: Instruction, before: int) -> bool:
+        match instruction:
+            case Buy():
+                # A request to stop may have arrived while earlier instructions were carried out.
+                return self.state.stopping is None
+            case ScheduleReturn(replaced=True):
+                return self._granted_since(before)
+            case _:
+                return True
 
     def _granted_since(self, before: int) -> bool:
         """Whether orders were placed after one with this number, and brought all of their machines."""

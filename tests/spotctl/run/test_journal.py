@@ -49,4 +49,7 @@ def test_a_run_stops_whatever_it_was_writing(tmp_path: Path) -> None:
     assert lived(tmp_path, undisturbed).outcome == DONE
     kinds = [type(row.event) for row in undisturbed.rows]
     for contested in range(1, kinds.index(ev.StopRequested) + 1):
-        assert lived(tmp_path, ContestedLog(contested)).outcome == STOPPED
+        log = ContestedLog(contested)
+        assert lived(tmp_path, log).outcome == STOPPED
+        # Except for what was being written, nothing is ordered any more.
+        assert not any(isinstance(row.event, ev.RentIntended) for row in log.rows[contested + 2 :])
