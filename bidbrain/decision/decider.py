@@ -15,7 +15,12 @@ from math import ceil, floor, inf, isfinite
 from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits, Room
-from bidbrain.decision.on_demand_fallback import fallback_end, left_failing_spot, reason_to_leave_spot
+from bidbrain.decision.on_demand_fallback import (
+    fallback_end,
+    granted_on_demand,
+    left_failing_spot,
+    reason_to_leave_spot,
+)
 from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy, described, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
@@ -86,12 +91,18 @@ class Decider:
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
         if self.deadline is not None and isfinite(situation.work_left):
-            decider = self
-            if self.roaming is not None:
-                decider = replace(self, baseline=self.roaming.last_resort(situation, self._gang(self.deadline)))
+            decider = self._with_last_resort(situation, self.deadline)
             if decider.fallback.machines:
                 return self._within(decider._in_time(situation, self.deadline), situation)
         return self._within(self._unhurried(situation), situation)
+
+    def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
+        """With the on-demand machines that a market grants now, and where the gang may move, the cheapest of these."""
+        found = self.baseline
+        if self.roaming is not None:
+            found = self.roaming.last_resort(situation, self._gang(deadline))
+        found = granted_on_demand(found, self.offers, self.most_nu, self.limits, situation.refused)
+        return self if found is self.baseline else replace(self, baseline=found)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
         """What a gang that may move between regions expects of each market, the best first; empty for other jobs."""
@@ -134,17 +145,24 @@ class Decider:
             situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
         )
         if self._is_too_late(left):
-            return self._as_fast_as_possible(situation, left)
+            return self._as_fast_as_possible(situation, left, PRESSED)
         if left.must_leave_spot and (moved := self._leave_spot(situation, left)) is not None:
             return moved
         if left.pressed(self.look):
-            return self._filled(situation, left, PRESSED)
+            return self._on_demand_if_granted(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
         why = self._stays_on_demand(situation) if self.limits.together else ""
         if why := why or self._slack_is_scarce(situation, left):
-            return self._filled(situation, left, why)
+            return self._on_demand_if_granted(situation, left, why)
         return self._patient(situation, left)
+
+    def _on_demand_if_granted(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
+        """On-demand machines for what is missing. While all markets refuse them, spot machines do what they can."""
+        refused = (self.baseline.offer.market, False) in situation.refused
+        if refused and not any(one.rent.bid is None for one in situation.holdings):
+            return self._as_fast_as_possible(situation, left, why)
+        return self._filled(situation, left, why)
 
     def _is_too_late(self, left: TimeLeft) -> bool:
         """Whether as many on-demand machines as quotas hold would be late, so that only more spot machines help."""
@@ -152,12 +170,12 @@ class Decider:
         needed = self.overheads.startup * left.missing
         return self.fallback.machines < self.baseline.machines and left.slack < needed
 
-    def _as_fast_as_possible(self, situation: Situation, left: TimeLeft) -> Decision:
+    def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
         """Spot machines as the strategy wants them, and while there are none, those on demand."""
         wanted = self._patient(situation, left)
         spot = any(one.rent.bid is not None for one in situation.holdings)
         rents = any(isinstance(one, Rent) for one in wanted.actions)
-        return wanted if spot or rents else self._filled(situation, left, PRESSED)
+        return wanted if spot or rents else self._filled(situation, left, why)
 
     def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
         """Where the gang is cheapest; it stays where it is if a move would lose its work."""

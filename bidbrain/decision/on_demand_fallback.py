@@ -1,4 +1,4 @@
-"""When a command moves from spot to on-demand machines, and when it returns. Pure.
+"""When a command moves from spot to on-demand machines, to which, and when it returns. Pure.
 
 Work that is evicted before a checkpoint is repeated. A job uses the machines on which an hour of lasting work costs
 less. It tries spot again after a while that doubles each time.
@@ -6,13 +6,18 @@ less. It tries spot again after a while that doubles each time.
 
 from __future__ import annotations
 
-from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
+from collections.abc import Container, Iterable
+
+from bidbrain.decision.limits import MachineLimits, baseline_machines
+from bidbrain.strategies.base import RECORD_WINDOW, Offer, Rent, SpotRecord
+from pricing_data.market import Market
 from pricing_data.units import HOUR
 
 TIMES = 3
 """Fewer evictions within the window count as chance."""
 
 FIRST_FALLBACK, LONGEST_FALLBACK = HOUR, 8 * HOUR
+_ROUNDING = 1e-9
 
 
 def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> str:
@@ -41,3 +46,23 @@ def fallback_end(record: SpotRecord) -> int | None:
         return None
     times = len(record.fallbacks)
     return record.fallbacks[-1] + min(FIRST_FALLBACK << min(times - 1, 8), LONGEST_FALLBACK)
+
+
+def granted_on_demand(
+    wanted: Rent,
+    offers: Iterable[Offer],
+    most_nu: float,
+    limits: MachineLimits,
+    refused: Container[tuple[Market, bool]],
+) -> Rent:
+    """The wanted on-demand machines, or, while their market refuses them, the cheapest others that do as much."""
+    if (wanted.offer.market, False) not in refused:
+        return wanted
+    least = wanted.machines * wanted.offer.nu * (1 - _ROUNDING)
+    others = (
+        Rent(offer, baseline_machines(most_nu, offer.nu, limits), None)
+        for offer in offers
+        if (offer.market, False) not in refused
+    )
+    enough = (one for one in others if limits.rentable(one).machines * one.offer.nu >= least)
+    return min(enough, key=lambda one: one.machines * one.offer.on_demand, default=wanted)

@@ -66,7 +66,7 @@ class LiveStrategy:
             looks=lambda: looks(state),
             saved=saved_of(state, self._plan.job.spec),
             path=lambda market: PricePath(self._history(market, now)),
-            refused={key: one.machines for key, one in state.refused.items() if now - one.at <= RECORD_WINDOW},
+            refused=refused_of(state, now),
         )
         decision = self._plan.decider.decide(current)
         return replace(decision, reason=self._plan.worded(decision.reason))
@@ -203,6 +203,15 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
         for held in state.machines.values()
     )
     return left * able / done if able else left
+
+
+def refused_of(state: RunState, now: int) -> dict[tuple[Market, bool], int]:
+    """The size of the last order of spot or on-demand machines that each market refused; 0 where it does not exist."""
+    missing = {key: 0 for key, one in state.back_offs.items() if not one.exists}
+    # A quota that holds no machine is not larger after a while.
+    return missing | {
+        key: one.machines for key, one in state.refused.items() if key in state.denied or now - one.at <= RECORD_WINDOW
+    }
 
 
 def record_of(state: RunState, now: int) -> SpotRecord:

@@ -437,3 +437,23 @@ def test_spot_machines_that_were_to_leave_later_make_room_for_those_on_demand() 
     leaving = OVERHEADS.startup + OVERHEADS.eviction + 2 * OVERHEADS.resize
     close = deciding(deadline=NOW + HOUR + leaving - SECOND).decide(situation(later, held(1, A, 1), work=32.0 * HOUR))
     assert set(close.actions) >= {Rent(A, 8, None), Return(0), Return(1)}
+
+
+def test_on_demand_machines_of_another_market_are_ordered_while_the_first_refuses_them() -> None:
+    made = deciding(Rent(B, 8, CENT), deadline=NOW + HOUR)
+    close = situation(work=32.0 * HOUR)
+    assert rents(made.decide(close)) == [BASELINE]
+    assert rents(made.decide(replace(close, refused={(A.market, False): 8}))) == [Rent(B, 8, None)]
+    small = replace(made, limits=MachineLimits(1, 8, {}, on_demand={B.market: 7}))
+    assert rents(small.decide(replace(close, refused={(A.market, False): 8}))) == [Rent(C, 8, None)]
+
+
+def test_spot_machines_do_what_they_can_while_on_demand_machines_are_refused_everywhere() -> None:
+    made = deciding(Rent(B, 8, CENT), deadline=NOW + HOUR)
+    refused = {(one.market, False): 8 for one in (A, B, C)}
+    assert rents(made.decide(replace(situation(work=32.0 * HOUR), refused=refused))) == [Rent(B, 8, CENT)]
+    # What is held on demand stays, and the rest is asked for again.
+    some = replace(situation(held(1, A, 4, None), work=32.0 * HOUR), refused=refused)
+    assert made.decide(some).actions == (Rent(A, 4, None),)
+    idle = replace(deciding(deadline=NOW + HOUR), strategy=Wants(()))
+    assert rents(idle.decide(replace(situation(work=32.0 * HOUR), refused=refused))) == [BASELINE]

@@ -11,7 +11,7 @@ import pytest
 from bidbrain.strategies.base import Decision, Situation
 from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.programs import Command
-from spotctl.run.live_strategy import LiveStrategy
+from spotctl.run.live_strategy import LiveStrategy, refused_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.folding import fold
 from spotctl.runlog.state import RunState
@@ -76,3 +76,16 @@ def test_a_checkpoint_counts_once_it_was_written(
     assert seen.work_left == pytest.approx(64.0 * (5 * HOUR - 0.5 * worked * MINUTE))
     assert seen.usd_left == 1.5
     assert seen == replace(seen, holdings=())
+
+
+def test_refusals_are_forgotten_after_a_while_but_not_those_of_markets_and_quotas_that_hold_nothing() -> None:
+    reasons = ("NoCapacity", "QuotaReached", "NotFound")
+    markets = [replace(OFFERS[0].market, zone=zone) for zone in "cde"]
+    rows: list[tuple[int, ev.Event]] = []
+    for intent, (market, why) in enumerate(zip(markets, reasons, strict=True), start=1):
+        rows.append((0, ev.RentIntended(intent, market, 3, None, 1, 4.0, False, START + HOUR)))
+        rows.append((MINUTE, ev.RentRefused(intent, why, "no")))
+    missing = {(markets[2], True): 0, (markets[2], False): 0}
+    found = state(*rows)
+    assert refused_of(found, START + HOUR) == missing | {(markets[0], False): 3, (markets[1], False): 3}
+    assert refused_of(found, START + 3 * HOUR) == missing | {(markets[1], False): 3}

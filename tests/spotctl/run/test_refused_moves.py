@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
 from spotctl.machines.base import MachineRequest, MachineState
 from spotctl.machines.errors import NoCapacity, QuotaReached
@@ -19,7 +21,7 @@ from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
 from spotctl.runlog import events as ev
 from tests.spotctl.run.gangs import GangRun
-from tests.spotctl.run.worlds import OFFERS, PRICES, ROUND_SECONDS, RULE, START
+from tests.spotctl.run.worlds import MARKETS, OFFERS, PRICES, ROUND_SECONDS, RULE, START
 
 NODES = 2
 WORK = NODES * OFFERS[0].nu * HOUR
@@ -45,13 +47,17 @@ class Rounds:
             run.cloud.finish(machine.id, 0)
 
 
-def gang(folder: Path, monkeypatch: pytest.MonkeyPatch, on_demand: Fault | None) -> GangRun:
+def gang(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, on_demand: Fault | None, markets: Sequence[Market] = MARKETS
+) -> GangRun:
+    """On-demand orders in these markets meet the fault. Spot machines are in the first, the baseline in the second."""
     monkeypatch.setattr(command_workload, "PAUSE", 0.0)
     cloud = FakeProvider(Replayed.of(PRICES.values()), START)
 
     def weather(call: Call) -> Fault | None:
         asked = call.asked
-        return on_demand if isinstance(asked, MachineRequest) and asked.bid is None else None
+        meets = isinstance(asked, MachineRequest) and asked.bid is None and asked.market in markets
+        return on_demand if meets else None
 
     cloud.weather = weather
     deadline = START + HOUR + 25 * MINUTE
@@ -87,3 +93,14 @@ def test_spot_machines_go_on_close_to_the_deadline_unless_their_replacements_wer
     assert kinds(run) == spot
     assert run.cloud.now() <= START + HOUR + 25 * MINUTE
     assert all(machine.state is MachineState.GONE for machine in run.cloud.everything)
+
+
+def test_where_on_demand_machines_are_refused_those_of_another_market_are_ordered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = gang(tmp_path, monkeypatch, Refusal(NoCapacity("sold out")), MARKETS[1:])
+    ended = run.run()
+    assert ended.outcome == "done", ended.message
+    assert kinds(run) == [True, False]
+    assert {one.market for one in run.cloud.everything} == {MARKETS[0]}
+    assert run.cloud.now() <= START + HOUR + 25 * MINUTE
