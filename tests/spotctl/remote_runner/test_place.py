@@ -87,7 +87,7 @@ def test_only_what_was_published_is_attached(about: str, tmp_path: Path, setting
     folder = tmp_path / "store"
     store_at(str(folder)).put("run", [about.encode()])
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(BadRequest, match="not what spotctl writes"):
+    with pytest.raises(BadRequest, match="not written by spotctl"):
         attach(str(folder), settings, MACHINE)
     assert sorted(tmp_path.rglob("*")) == before
 
