@@ -19,9 +19,9 @@ from bidbrain.backtest.deadline import (
     Timeline,
 )
 from bidbrain.billing import billing_rule
-from bidbrain.decision.decider import LOOK_AGAIN, Decider
+from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Situation
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineTerms
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook

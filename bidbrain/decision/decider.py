@@ -8,13 +8,14 @@ machines while spot keeps failing (`on_demand_fallback`), returns to spot, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
+from bidbrain.decision.allowance import Allowance
 from bidbrain.decision.deadline import TimeLeft, time_left
-from bidbrain.decision.limits import MachineLimits, Room
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.on_demand_fallback import (
     fallback_end,
     granted_on_demand,
@@ -22,20 +23,17 @@ from bidbrain.decision.on_demand_fallback import (
     reason_to_leave_spot,
 )
 from bidbrain.decision.roaming import GangNow, Roaming
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy, described, gang_works
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
-from pricing_data.units import HOUR, MINUTE, SECOND, usd_text
+from pricing_data.units import HOUR, MINUTE, SECOND
 
-LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
 """Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
 _ROUNDING = 1e-9
-_LOW_BID = 1.2
-"""A bid of this multiple of the price is tried where a budget does not cover a higher one."""
 _NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all work"
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
@@ -256,10 +254,12 @@ class Decider:
         if wanted.machines <= 0:
             return None
         # Where more machines are allowed, the current ones run until the new ones have started.
-        both = self.limits.together or self._room(situation, situation.holdings).free(wanted) >= wanted.machines
+        both = (
+            self.limits.together or self._allowance.room(situation, situation.holdings).free(wanted) >= wanted.machines
+        )
         at = situation.now + self.overheads.startup if both else None
         loses = left.slack < left.move and not (both and situation.record.resumes)
-        if loses or self._room(situation, kept).free(wanted) < wanted.machines:
+        if loses or self._allowance.room(situation, kept).free(wanted) < wanted.machines:
             return None
         # Machines that were to leave later would take the room until then.
         back = (Return(one.allocation, at, replaced=both) for one in spot if at is None or one.leaves_at is None)
@@ -281,12 +281,9 @@ class Decider:
             # On spot it lacks nodes, and on demand it is of one kind again: it moves as a whole.
             whole = self._leave_spot(situation, left)
             return Decision((), soon, why) if whole is None else replace(whole, reason=why)
-        full = self._room(situation, situation.holdings).free(wanted) < wanted.machines
+        full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
         moved = self._leave_spot(situation, left) if full and slower and left.pressed(self.look) else None
         return moved or Decision((wanted,), soon, why)
-
-    def _room(self, situation: Situation, holdings: Sequence[Holding]) -> Room:
-        return Room(self.limits, situation.usd_left, self.committed_usd).without(holdings)
 
     def _would_start_again(self, situation: Situation) -> bool:
         """Whether moving a running gang would lose everything it has done."""
@@ -360,55 +357,16 @@ class Decider:
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + self.look, why)
 
-    def _cheaper(self, situation: Situation, room: Room, needed: int) -> Rent | None:
-        """The purchase that the budget covers and that does most: fewer machines, another market, a lower bid."""
-        best: tuple[float, int, Rent] | None = None
-        for offer in situation.offers:
-            price = situation.price(offer)
-            for bid in (offer.on_demand, min(round(price * _LOW_BID), offer.on_demand), price):
-                rent = Rent(offer, self.limits.most, bid)
-                machines = min(room.free(rent), ceil(self.most_nu / offer.nu))
-                enough = machines + sum(room.held.values()) >= needed and price <= bid
-                found = (machines * offer.nu, bid, replace(rent, machines=machines))
-                if enough and machines and (best is None or found[:2] > best[:2]):
-                    best = found
-        return None if best is None else best[2]
-
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
-        others = tuple(action for action in wanted.actions if isinstance(action, Return))
-        asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
-        if not asked:
-            return wanted
-        if self.roaming is not None:
-            moving = self.roaming.move_to_usd(situation, asked[0].offer)
+        rent = next((one for one in wanted.actions if isinstance(one, Rent)), None)
+        if self.roaming is not None and rent is not None:
+            moving = self.roaming.move_to_usd(situation, rent.offer)
             situation = replace(situation, usd_left=situation.usd_left - moving)
-        together = self.limits.together
-        leaving = {one.allocation for one in others if together or one.at is None or one.at <= situation.now}
-        staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
-        room, needed = self._room(situation, staying), self.limits.least
-        refused = situation.refused.get((asked[0].offer.market, asked[0].bid is not None), 0)
-        if together:
-            rents = [room.order(asked[0], refused)]
-            needed = min(room.machines + rents[0].machines, self.limits.most)
-        bought = room.fill(rents)
-        held = room.machines
-        soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
-        if situation.usd_left < inf and held < needed:
-            cheaper = self._cheaper(situation, self._room(situation, staying), needed)
-            if cheaper is not None:
-                why = f"the budget of {usd_text(situation.usd_left)} does not cover that; {described(cheaper)}, fits"
-                return Decision((*others, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
-        if held < self.limits.least:
-            why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
-            short = self._room(replace(situation, usd_left=inf), staying).fill(rents) != bought
-            return Decision(others, soon, f"{wanted.reason}; {why}", unaffordable=short)
-        if bought == asked:
-            return wanted
-        if together and bought and bought[0].machines == rents[0].machines < refused:
-            why = f"asks for {rents[0].machines}, since {refused} were refused"
-            return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
-        cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
-        return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
+        return self._allowance.allowed(wanted, situation)
+
+    @property
+    def _allowance(self) -> Allowance:
+        return Allowance(self.limits, self.most_nu, self.committed_usd)
 
 
 def _hours(left: TimeLeft) -> str:

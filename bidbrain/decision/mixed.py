@@ -14,10 +14,9 @@ from math import inf
 
 from bidbrain.decision.mixing import Aim, Mixing
 from bidbrain.decision.mixture import KindOption, MixturePhase, MixtureTerms, Schedule, change_usd
-from bidbrain.strategies.base import Decision, Holding, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 
-_LOOK_AGAIN = 2 * MINUTE
 _CLEARLY = 0.99
 """What is left after exchanging machines for others must cost less than this share."""
 _COMPARE_EVERY = 5 * MINUTE
@@ -40,7 +39,7 @@ class Mixed:
         """Asks the strategy for each kind of the current phase; returns machines of other kinds."""
         types, schedule = self.schedule(situation)
         if schedule is None or not any(schedule.phases[0].mixture.machines):
-            return Decision((), situation.now + _LOOK_AGAIN, "no kind of machine is available")
+            return Decision((), situation.now + LOOK_AGAIN, "no kind of machine is available")
         wanted = dict(zip(types, schedule.phases[0].mixture.machines, strict=True))
         later = dict(zip(types, schedule.phases[-1].mixture.machines, strict=True))
         parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]

@@ -19,11 +19,11 @@ from bidbrain.decision.mixture import (
     fastest,
     highest_rate,
 )
+from bidbrain.strategies.base import LOOK_AGAIN
 from bidbrain.values import Overheads
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR
 
-_LOOK_AGAIN = 2 * MINUTE
 _TRIES = 8
 
 
@@ -70,13 +70,13 @@ class Mixing:
     def margin(self) -> int:
         """The time before a deadline that is kept free: as much as the deadline's safety net takes for entering
         machines, for one eviction, and until it looks again."""
-        return 2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize) + _LOOK_AGAIN
+        return 2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize) + LOOK_AGAIN
 
     @property
     def spare_hours(self) -> float:
         """How long machines are paid for without work: while all stand still for an eviction and for its replacement,
         and at the end, until they are returned."""
-        return (self.overheads.eviction + 2 * self.overheads.resize + _LOOK_AGAIN) / HOUR
+        return (self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN) / HOUR
 
     @property
     def change_hours(self) -> float:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from bidbrain.strategies.base import Decision, Offer, Situation, Strategy
-from pricing_data.units import MINUTE
-
-_LOOK_AGAIN = 2 * MINUTE
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +36,5 @@ class AmongOpen:
         if situation.offers not in self._among:
             self._among[situation.offers] = self.make(situation.offers)
         decision = self._among[situation.offers].decide(situation)
-        soon = situation.now + _LOOK_AGAIN
+        soon = situation.now + LOOK_AGAIN
         return replace(decision, wake_at=soon if decision.wake_at is None else min(decision.wake_at, soon))

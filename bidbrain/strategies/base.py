@@ -15,10 +15,13 @@ from bidbrain.billing import highest_price
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.market import CLOUDS_WITHOUT_BIDS, Market
-from pricing_data.units import HOUR, bid_usd
+from pricing_data.units import HOUR, MINUTE, bid_usd
 
 REQUEST_VCPUS = 128.0
 """The size of one request of the published strategies."""
+
+LOOK_AGAIN = 2 * MINUTE
+"""How soon to decide again where markets refused, or did not have all that was wanted."""
 
 
 @dataclass(frozen=True, slots=True)

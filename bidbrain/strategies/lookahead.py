@@ -24,14 +24,13 @@ from math import floor, inf
 import numpy as np
 
 from bidbrain.eviction.crossing import Floats
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, described
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, place_of
 from bidbrain.strategies.proteus import JobCosts
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 
 RENEW_BEFORE = 120 * SECOND
-LOOK_AGAIN = 2 * MINUTE
 SURVIVAL_CREDIT = 2.0
 """Surviving the hour is worth this many start-ups."""
 FILLING_WORTH = 0.7

@@ -17,7 +17,7 @@ import numpy as np
 from bidbrain.backtest.deadline import AvailabilityHistory, lay_out
 from bidbrain.backtest.deadline_decided import decided
 from bidbrain.billing import billing_rule
-from bidbrain.decision.decider import LOOK_AGAIN, Decider
+from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.hazard import Hazard, RateEvidence
@@ -25,7 +25,7 @@ from bidbrain.eviction.survival import Exposure
 from bidbrain.replay.job import ReplayedJob, run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs
-from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.inputs import StrategyInputs

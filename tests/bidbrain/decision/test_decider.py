@@ -12,10 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
-from bidbrain.decision.decider import LOOK_AGAIN, Decider
+from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, SavedState, Situation, SpotRecord
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Holding,
+    Offer,
+    Rent,
+    Return,
+    SavedState,
+    Situation,
+    SpotRecord,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell

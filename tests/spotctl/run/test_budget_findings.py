@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import billing_rule
+from bidbrain.decision.allowance import Allowance
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
@@ -87,7 +88,7 @@ def test_an_order_that_does_not_fit_at_one_bid_is_made_at_another(
     one.strategy, one.terms = Paying(decider, left), StrategyTerms((offer,), baseline, 12.0, 100.0)
     one.limits = RunLimits(limit, least=3)
     if nothing_else_is_tried:
-        monkeypatch.setattr(Decider, "_cheaper", lambda *_: None)
+        monkeypatch.setattr(Allowance, "_cheaper", lambda *_: None)
     ended = one.run()
     spent = ended.facts["spent"] / budget.NANO_SECONDS_PER_DOLLAR
     if nothing_else_is_tried:
