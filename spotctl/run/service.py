@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Any
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
-from spotctl.ledger.project import priced
-from spotctl.ledger.same_work import same_work
 from spotctl.machines.base import Machine
 from spotctl.machines.errors import NotPermitted, ProviderError
 from spotctl.run import observe, reconcile
-from spotctl.run.budget_check import BudgetCheck, described, in_words
+from spotctl.run.budget_check import BudgetCheck, described
+from spotctl.run.ending import EndOfRun, orders_open
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Executor, Journal, RetryPolicy
 from spotctl.run.patience import Patience, RunLimits
 from spotctl.run.reach import Reach
 from spotctl.run.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.workload import Workload, WorkReport
-from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import BrokenLog, LogFailed
-from spotctl.runlog.outcomes import BUDGET, FAILED, NOT_PERMITTED
-from spotctl.runlog.state import LEASE_ENDED, RunState
+from spotctl.runlog.outcomes import FAILED, NOT_PERMITTED
+from spotctl.runlog.state import RunState
 
 if TYPE_CHECKING:
     from spotctl.run.rest_of_run import PlayedRest
@@ -76,14 +74,6 @@ class _NextDecision:
     short: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Costs:
-    """The costs of a run at its end, and the prices that prove them, for the log."""
-
-    facts: dict[str, int]
-    priced: tuple[ev.Priced, ...]
-
-
 class Runner:
     """Runs a job on a provider's machines. It keeps nothing that the log does not contain."""
 
@@ -96,7 +86,7 @@ class Runner:
         retries: RetryPolicy | None = None,
     ) -> None:
         self._journal = journal
-        self._provider_name, self._rented = environment.provider.name, environment.rented
+        self._provider_name = environment.provider.name
         self._times = environment.lease_times
         self._workload = workload
         self._rules = rules
@@ -110,6 +100,7 @@ class Runner:
             environment.held_price,
             rules.rest,
         )
+        self._ending = EndOfRun(journal, environment, self._executor, rules.tariff, self._budget)
         # Those of an earlier process may not have been looked at in time.
         self._intents_before = journal.state.intents
         self._next = _NextDecision()
@@ -135,7 +126,7 @@ class Runner:
                 self.turn()
                 if not self._over():
                     pause()
-            return self._end(wall_us())
+            return self._ending.written(wall_us(), self._workload.facts, self._work_left)
         except (LogFailed, BrokenLog) as error:
             raise type(error)(f"{error}; {self._executor.release()}") from error
         except Exception as error:
@@ -192,9 +183,9 @@ class Runner:
             for settled in observe.settled(self.state, asked, unlisted):
                 self._journal.write(settled)
         if hidden := self._executor.unlisted:
-            self._end_hidden_orders(hidden)
+            self._ending.end_hidden_orders(hidden)
             if self.state.stopping is not None:
-                self._end_leases(hidden)
+                self._ending.end_leases(hidden)
         self._journal.catch_up()
         return machines
 
@@ -262,7 +253,7 @@ class Runner:
 
     def _purchases(self, now: int) -> list[Instruction]:
         # Until the result of an order is known, another order could buy the same again.
-        if self._orders_open():
+        if orders_open(self.state):
             return []
         reach = self._reach()
         self._check_capacity(reach, now)
@@ -336,94 +327,18 @@ class Runner:
         fewest = limits.least if limits.shrinks else inf
         return Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
 
-    # -- the end ------------------------------------------------------------------------------------------------------
-
     def _over(self) -> bool:
-        """Whether all machines are gone: a list fetched after the stop shows machines of lost answers, too.
+        """Whether the run has ended, or nothing remains but to write that."""
+        return self._ending.over(listed=self._listed_while_stopping)
 
-        A cloud that does not answer is waited for until the leases are over.
-        """
-        state = self.state
-        if state.ended is not None:
-            return True
-        known = self._listed_while_stopping or (state.stopping is not None and self._leases_over())
-        return known and not state.alive and not self._orders_open()
-
-    def _leases_over(self) -> bool:
-        """Whether what any order may have brought has ended by itself, unless its lease was renewed."""
-        over = self._journal.now() - self._times.teardown
-        return all(order.lease_until <= over for order in self.state.orders.values())
-
-    def _orders_open(self) -> bool:
-        """Whether an order may still bring machines; open renewals and returns do not matter."""
-        ordered = any(isinstance(intent, ev.RentIntended) for intent in self.state.open.values())
-        return ordered or bool(self.state.unclear)
-
-    def _end(self, wall_us: int) -> ev.RunEnded:
-        if self.state.ended is None:
-            stop = self.state.stopping
-            assert stop is not None
-            left = self._executor.remove_leftovers() if self._rented and self.state.orders else ()
-            facts, costs, message = {**stop.facts, **self._workload.facts()}, self._costs(), stop.message
-            if left is None:
-                message += "; what is left of it in the cloud could not be listed: run spotctl gc"
-            elif left:
-                message += f"; {', '.join(f'{one.kind} {one.id}' for one in left)} could not be removed: run spotctl gc"
-            if stop.outcome == BUDGET:
-                unfinished = self._unfinished(facts)
-                facts, message = {**facts, **unfinished}, f"{message}{in_words(unfinished)}"
-            if costs is not None:
-                facts |= costs.facts
-                for priced in costs.priced:
-                    self._journal.write(priced)
-            self._journal.write(ev.RunEnded(stop.outcome, message, wall_us, facts))
-        assert self.state.ended is not None
-        return self.state.ended
-
-    def _unfinished(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """What a run that ends at its budget leaves: work, a checkpoint, and the dollars that would finish it."""
+    def _work_left(self) -> float | None:
+        """The share of the work that is left, if that is known."""
         known = self._left if self._left < 1.0 else None
-        if known is None and "_strategy" in self.__dict__:
-            known = self._rules.share_left()
-        found: dict[str, Any] = {} if known is None else {"work_left": known}
-        if known is not None and (more := self._budget.to_finish(known)) is not None:
-            found["to_finish_usd"] = more
-        return found | {"checkpoint": facts.get("checkpoint")}
-
-    def _costs(self) -> _Costs | None:
-        """The amount paid, and the on-demand price of the same work; None if the provider no longer has the prices."""
-        now, tariff = self._journal.now(), self._rules.tariff
-
-        def count() -> _Costs:
-            failed = self.state.stopping is not None and self.state.stopping.outcome == FAILED
-            on_demand = 0 if failed else same_work(self.state, now).amount
-            spent = budget.spent(self.state, now, tariff)
-            return _Costs({"spent": spent, "on_demand": on_demand}, tuple(priced(self.state, now, tariff)))
-
-        try:
-            return self._executor.retried(count)
-        except ProviderError:
-            return None
+        return self._rules.share_left() if known is None and "_strategy" in self.__dict__ else known
 
     def _not_permitted(self, error: NotPermitted) -> None:
         """Nothing can be changed any more; machines that cannot be returned end with their leases."""
         first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(error))
         if not first:
-            self._end_leases(("",))
-
-    def _end_leases(self, unlisted: tuple[str, ...]) -> None:
-        """Machines that cannot be listed have ended by the end of their leases."""
-        over = self._journal.now() - self._times.teardown
-        for held in self.state.alive:
-            if held.id.startswith(unlisted) and over >= held.lease_until:
-                self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
-        self._end_hidden_orders(unlisted)
-
-    def _end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
-        """What an order without an answer brought, if anything, has ended by the end of its lease."""
-        over = self._journal.now() - self._times.teardown
-        for intent in self.state.unclear:
-            order = self.state.orders[intent]
-            if observe.hidden(order.market, unlisted) and over >= order.lease_until:
-                self._journal.write(ev.OrderSettled(intent))
+            self._ending.end_leases(("",))
