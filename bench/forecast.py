@@ -31,10 +31,11 @@ from bench.forecast_worlds import World, availability_records, price_records, sh
 from bidbrain.billing import End
 from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.path import Floats
-from bidbrain.eviction.survival import Exposure
+from bidbrain.eviction.survival import AgeProfile, Exposure
 from bidbrain.forecast.calibrated import pinball
 from bidbrain.forecast.values import HIGH, LOW, Forecast, Spread
 from bidbrain.forecast.windows import Played, played_of, run_from, with_luck
+from bidbrain.replay.job import Tenure
 from bidbrain.replay.market import DrawnLives, MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -108,11 +109,12 @@ def realized(
     lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None
     run, _ = run_from(job, MarketReplay(histories.values(), world.capacities, lives), histories, at)
     orders = (one for one in run.tenures if one.rent.bid is not None and one.rent.offer.market in world.mortality)
-    met = tuple(
-        Evidence(one.rent.offer.market, Exposure(float(one.ended is End.EVICTED), (one.end - one.start) / HOUR))
-        for one in orders
-    )
+    met = tuple(Evidence(one.rent.offer.market, _exposure(one, world.ages)) for one in orders)
     return played_of(run, job, histories, at), met
+
+
+def _exposure(one: Tenure, ages: AgeProfile) -> Exposure:
+    return Exposure(float(one.ended is End.EVICTED), ages.mean_hours(0.0, (one.end - one.start) / HOUR))
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,15 @@ def _by_lives(name: str, library: Library, spec: JobSpec, path: Path) -> World:
     mortality = {market: Mortality(rate, profile) for market in table.markets}
     begin, end = _span(table)
     return World(
-        name, table, library.catalog, spec, begin + 60 * DAY, end, mortality, tuple(evidence_of_lives(lives[::2])), ages
+        name,
+        table,
+        library.catalog,
+        spec,
+        begin + 60 * DAY,
+        end,
+        mortality,
+        tuple(evidence_of_lives(lives[::2], ages)),
+        ages,
     )
 
 

@@ -140,8 +140,8 @@ class ByHazard:
         """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
         lives = DrawnLives(self.mortality, self.seed)
         seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
-        evidence = tuple(Evidence(market, exposure_of_lives(known)) for market, known in seen.items())
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
+        evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
         return EvictionEvidence(evidence, dict.fromkeys(seen, ages))
 
 

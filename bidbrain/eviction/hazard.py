@@ -175,13 +175,13 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
     return prior.scaled(float(_BELIEFS[np.flatnonzero(likely >= likely.max() - _CONTRADICTION)[-1]]))
 
 
-def evidence_of_lives(lives: Iterable[Lifetime]) -> list[Evidence]:
-    """Groups lives by market into evidence."""
+def evidence_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> list[Evidence]:
+    """Groups lives by market into evidence of rates that vary with age as `ages` has it."""
     by_market: dict[Market, list[Lifetime]] = {}
     for life in lives:
         region = _region_of(life.cloud, life.zone)
         by_market.setdefault(Market(life.cloud, region, life.zone, life.instance_type), []).append(life)
-    return [Evidence(market, exposure_of_lives(known)) for market, known in by_market.items()]
+    return [Evidence(market, exposure_of_lives(known, ages)) for market, known in by_market.items()]
 
 
 def _region_of(cloud: str, zone: str) -> str:

@@ -17,11 +17,16 @@ from bidbrain.eviction.path import Floats
 from pricing_data.lifetimes import AvailabilityTrace, Lifetime
 
 _Z = 1.959963984540054
+_ROUNDS = 20
+"""Rates of markets and factors of ages, each from the other, hardly change any more after this many rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Observed evictions and machine-hours; both add up."""
+    """Observed evictions and machine-hours; both add up.
+
+    Where the rate depends on a machine's age, the hours are those at the mean rate that were as risky.
+    """
 
     evictions: float = 0.0
     hours: float = 0.0
@@ -38,12 +43,6 @@ class Exposure:
 
 
 NOTHING = Exposure()
-
-
-def exposure_of_lives(lives: Iterable[Lifetime]) -> Exposure:
-    """Evictions and machine-hours of lives; a censored life adds hours but no eviction."""
-    known = list(lives)
-    return Exposure(sum(life.preempted for life in known), sum(life.seconds for life in known) / 3600)
 
 
 def exposure_of_trace(trace: AvailabilityTrace) -> Exposure:
@@ -120,15 +119,20 @@ class AgeProfile:
     @classmethod
     def of(cls, lives: Iterable[Lifetime], ages: tuple[float, ...], weight: float) -> AgeProfile:
         """The profile over bands that begin at `ages`; each is shrunk towards the mean rate with the weight of `weight`
-        evictions."""
-        hours, ended = _columns(lives)
-        evictions, watched = _by_band(hours, ended, np.array(ages))
-        if not evictions.sum():
+        evictions.
+
+        Each market has a rate of its own: old machines are mostly from calm ones, which does not make age calm.
+        """
+        rows = [_by_band(*_columns(known), np.array(ages)) for known in _by_market(lives)]
+        if not sum(ended.sum() for ended, _ in rows):
             return AGELESS
-        mean = evictions.sum() / watched.sum()
-        factors = (evictions + weight) / (watched * mean + weight)
-        # Weighted by observed hours the factors average 1, so that the mean rate keeps its meaning.
-        factors *= watched.sum() / float(factors @ watched)
+        evictions, watched = (np.array(column) for column in zip(*rows, strict=True))
+        factors = np.ones(len(ages))
+        for _ in range(_ROUNDS):
+            rates = evictions.sum(axis=1) / (watched @ factors)
+            factors = (evictions.sum(axis=0) + weight) / (rates @ watched + weight)
+            # Weighted by observed hours the factors average 1, so that the mean rate keeps its meaning.
+            factors *= watched.sum() / float(watched.sum(axis=0) @ factors)
         return cls(ages, tuple(factors.tolist()))
 
     def mean_hours(self, age: float, hours: float) -> float:
@@ -141,6 +145,23 @@ class AgeProfile:
 
 AGELESS = AgeProfile()
 """The eviction rate is the same at every age."""
+
+
+def exposure_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> Exposure:
+    """Evictions and machine-hours of lives; a censored life adds hours but no eviction.
+
+    Lives that ended young saw little but the rate of young machines: their hours count as `ages` has it.
+    """
+    known = list(lives)
+    hours = sum(ages.mean_hours(0.0, life.seconds / 3600) for life in known)
+    return Exposure(sum(life.preempted for life in known), hours)
+
+
+def _by_market(lives: Iterable[Lifetime]) -> Iterable[list[Lifetime]]:
+    found: dict[tuple[str, str, str], list[Lifetime]] = {}
+    for life in lives:
+        found.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
+    return found.values()
 
 
 def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:

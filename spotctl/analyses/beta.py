@@ -124,7 +124,7 @@ def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequen
     ages = AgeProfile()
     if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
         ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    found = hazard_of(query.market, [*evidence_of_lives(lives), *traces], published, ages)
+    found = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces], published, ages)
     return in_force(query.market, found, query.at)
 
 

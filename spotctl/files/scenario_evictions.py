@@ -155,8 +155,8 @@ def _rate(scenario: Path, rates: dict[str, float], market: Market) -> float:
 
 def _of_lives(scenario: Path, files: Sequence[Path], markets: Sequence[Market]) -> dict[Market, Mortality]:
     lives = [life for file in files for life in read_lifetimes(found_at(scenario, file))]
-    evidence, ages = evidence_of_lives(lives), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    found = {}
+    ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
+    evidence, found = evidence_of_lives(lives, ages), {}
     for market in markets:
         hazard = hazard_of(market, evidence, (), ages)
         if hazard is None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, sqrt
 from pathlib import Path
 
@@ -107,17 +108,45 @@ def test_recorded_lives_of_2020(shared_data: Path) -> None:
         assert without.evictions / without.hours > 1.04 * with_hours.evictions / with_hours.hours
 
 
-def test_an_age_profile_reproduces_the_survival_of_the_lives(shared_data: Path) -> None:
-    """The rate and its profile from the lives of 2020 against Kaplan-Meier, which has no bands."""
+def test_rates_by_market_and_one_age_profile_reproduce_the_survival_in_each_market(shared_data: Path) -> None:
+    """Of the lives of 2020, against Kaplan-Meier, which has no bands."""
     known = read_lifetimes(shared_data / "availability" / "dime2020_gcp_lifetimes.csv")
     profile = AgeProfile.of(known, (0.0, 0.25, 1.0, 3.0, 12.0, 23.0), 1.0)
-    seen = exposure_of_lives(known)
-    curve = KaplanMeier.of(known)
-    for hours in (0.25, 1.0, 3.0, 12.0):
-        survival = exp(-seen.evictions / seen.hours * profile.mean_hours(0, hours))
-        assert survival == pytest.approx(curve.at(hours)[0], abs=0.1)
+    by_market: dict[tuple[str, str], list[Lifetime]] = {}
+    for life in known:
+        by_market.setdefault((life.zone, life.instance_type), []).append(life)
+    errors = []
+    for its in (one for one in by_market.values() if len(one) >= 25):
+        seen, plain, curve = exposure_of_lives(its, profile), exposure_of_lives(its), KaplanMeier.of(its)
+        for hours in (0.25, 1.0, 3.0):
+            survival = exp(-seen.evictions / seen.hours * profile.mean_hours(0, hours))
+            constant = exp(-plain.evictions / plain.hours * hours)
+            errors.append((survival - curve.at(hours)[0], constant - curve.at(hours)[0]))
+    by_age, ageless = np.sqrt(np.mean(np.square(errors), axis=0))
+    assert by_age < 0.12
     # A constant rate from the same lives is far off: most of them ended in their first hour.
-    assert exp(-seen.evictions / seen.hours) > curve.at(1)[0] + 0.2
+    assert ageless > 2 * by_age
+
+
+def test_calm_markets_do_not_make_age_look_calm() -> None:
+    """Truth: the rate does not depend on age, and one market is 25 times as dangerous as the other."""
+    rng = np.random.default_rng(14)
+    rough, calm = (lives(*((float(age), True) for age in rng.exponential(mean, 500))) for mean in (0.4, 10.0))
+    known = [*rough, *(replace(one, zone="elsewhere") for one in calm)]
+    profile = AgeProfile.of(known, (0.0, 1.0, 6.0), 1.0)
+    assert profile.factors == pytest.approx((1.0, 1.0, 1.0), abs=0.15)
+    for its, rate in ((rough, 2.5), (calm, 0.1)):
+        seen = exposure_of_lives(its, profile)
+        assert seen.evictions / seen.hours == pytest.approx(rate, rel=0.15)
+
+
+def test_hours_of_lives_that_end_young_count_as_the_dangerous_ones_they_are() -> None:
+    """Truth: 2 per hour in the first hour, 0.2 later; machines that go back after an hour show only the first."""
+    profile = AgeProfile((0.0, 1.0), (5.0, 0.5))
+    rng = np.random.default_rng(15)
+    ages = rng.exponential(0.5, 2000)
+    seen = exposure_of_lives(lives(*((min(float(age), 1.0), bool(age < 1)) for age in ages)), profile)
+    assert seen.evictions / seen.hours == pytest.approx(0.4, rel=0.08)
 
 
 def test_age_profile_finds_the_dangerous_hour() -> None:
