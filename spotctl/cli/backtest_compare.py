@@ -51,7 +51,7 @@ def compare(
     if json_:
         session.answer_json(backtest_compare_tables.answer(compared, seconds))
     else:
-        session.out.print(backtest_compare_tables.table(compared))
+        session.out.print(backtest_compare_tables.table(compared, session.out.width))
         session.remark(f"differences from {against}; {seconds:.1f} s")
 
 

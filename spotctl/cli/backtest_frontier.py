@@ -66,7 +66,7 @@ def frontier(
     for window, rows, (made, _) in zip(windows, results, found, strict=True):
         if cuts:
             session.out.print(f"\n{window.name}")
-        session.out.print(backtest_frontier_tables.table(made))
+        session.out.print(backtest_frontier_tables.table(made, session.out.width))
         session.remark(*notes(rows), backtest_frontier_tables.verdict(made, billing))
     count = sum(map(len, results))
     session.remark(f"{count:,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))

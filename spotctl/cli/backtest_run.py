@@ -46,6 +46,6 @@ def run(
     if json_:
         session.answer_json(backtest_tables.answer(summaries, billing, seconds, notes(results)))
     else:
-        session.out.print(backtest_tables.table(summaries))
+        session.out.print(backtest_tables.table(summaries, session.out.width))
         session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
         session.remark(*notes(results), backtest_tables.choice(summaries, billing))

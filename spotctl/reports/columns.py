@@ -131,10 +131,10 @@ TERMINAL = columns(
     " lost_work_usd waiting_usd free_usd evictions work usd_per_work usd_per_success budget_usd"
 )
 TERMINAL_PRIORITY = columns(
-    "total_usd on_demand_usd saved_pct"
+    "total_usd saved_pct on_demand_usd"
     " lost_work_usd waiting_usd evictions free_usd runs machine_hours work usd_per_work usd_per_success budget_usd"
 )
-"""The first three are always shown, the others in this order as long as there is room."""
+"""The first two are always shown, the others in this order as long as there is room."""
 
 MARKDOWN = columns("total_usd on_demand_usd saved_pct lost_work_usd waiting_usd free_usd evictions usd_per_work")
 HTML_GROUPS = columns("runs evictions lost_work_usd on_demand_usd total_usd saved_pct")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spotctl.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.reports.figures import Figures, Sums, added, figures_of, sums_of
@@ -143,8 +143,15 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
     for key, group in sorted(members.items()):
         sums = added(sums_of(run_of[name], rows) for name, rows in group.rows.items())
         runs = [run_of[name] for name in group.rows]
-        found.append(Group(dict(zip(by, key, strict=True)), figures_of(sums, runs, group.evictions, whole=False)))
+        of_group = figures_of(sums, runs, group.evictions, whole=False)
+        of_group = replace(of_group, only_keeps_state=_only_keeps_state(group.rows.values()))
+        found.append(Group(dict(zip(by, key, strict=True)), of_group))
     return tuple(found)
+
+
+def _only_keeps_state(rows: Iterable[Sequence[LedgerRow]]) -> bool:
+    every = [row for of_run in rows for row in of_run]
+    return any(row.reliable for row in every) and not any(row.spot for row in every)
 
 
 @dataclass(slots=True)

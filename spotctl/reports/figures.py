@@ -70,6 +70,8 @@ class Figures:
     """Part of the total: what failed runs cost."""
     steps: tuple[tuple[str, int], ...] = ()
     """From the on-demand cost to the total: what saved money, and (negative) what cost it. They add up to `saved`."""
+    only_keeps_state: bool = False
+    """Whether these are reliable machines without the spot machines that they serve: the work is in other groups."""
 
     @property
     def lost_work(self) -> int:
@@ -88,8 +90,9 @@ class Figures:
 
     @property
     def saved_pct(self) -> float | None:
-        """`saved` in percent of the on-demand cost; None if nothing was used."""
-        return round(100 * self.saved / self.on_demand, 4) if self.on_demand else None
+        """`saved` in percent of the on-demand cost; None if nothing was used, or what was used serves other groups."""
+        compares = self.on_demand and not self.only_keeps_state
+        return round(100 * self.saved / self.on_demand, 4) if compares else None
 
     @property
     def usd_per_work(self) -> float | None:

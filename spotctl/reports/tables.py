@@ -25,9 +25,10 @@ from spotctl.reports.formatting import (
     whole_number,
 )
 from spotctl.reports.month import Month
+from spotctl.reports.name_columns import NameColumns, nested, side_by_side
 from spotctl.reports.unit_cost import UnitTrend, trends_of
 
-_ALWAYS_SHOWN = 3
+_ALWAYS_SHOWN, _IMPORTANT = 2, 3
 _TOTAL = "total"
 _GAP = 2
 _FILE_WIDTH = 160
@@ -35,45 +36,63 @@ _FILE_WIDTH = 160
 
 def terminal_report(report: Report, width: int) -> Lines:
     """The report on a terminal of this width: its headline, the groups and their total."""
-    digits = digits_of(report)
-    columns = _fitting(report, width)
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), show_footer=len(report.groups) > 1)
-    for i, by in enumerate(report.by):
-        table.add_column(by.value, overflow="fold", footer=Text("" if i else _TOTAL, style="bold"))
-    for column, total in zip(columns, texts(columns, report.whole, digits), strict=True):
-        table.add_column(column.heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
-    for group in report.groups:
-        *firsts, last = (Text(value) for value in group.key.values())
-        if group.figures.running:
-            last.append(RUNNING_MARK, style="yellow")
-        table.add_row(*firsts, last, *texts(columns, group.figures, digits))
+    names = _names(report, width)
+    columns = _fitting(report, width - names.width)
     lines: list[RenderableType] = [
         Text(headline(report), style="bold"),
         Text(span_of(report), style="dim"),
         Text(""),
-        table,
+        _table(report, names, columns),
     ]
     lines += [Text(note, style="dim") for note in _notes(report, columns)]
     return Lines(*lines)
 
 
-def _fitting(report: Report, width: int) -> list[FigureColumn]:
-    """The columns that fit next to names that are not folded, the most important first."""
+def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) -> Table:
     digits = digits_of(report)
-    room = width - sum(_widest([by.value, _TOTAL, *(one.key[by] for one in report.groups)]) for by in report.by)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), show_footer=len(report.groups) > 1)
+    for i, heading in enumerate(names.headings):
+        table.add_column(heading, no_wrap=True, footer=Text("" if i else _TOTAL, style="bold"))
+    for column, total in zip(columns, texts(columns, report.whole, digits), strict=True):
+        table.add_column(column.heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
+    for row in names.rows:
+        *firsts, last = map(Text, row.names)
+        if row.group is None:
+            table.add_row(*firsts, last)
+            continue
+        if row.group.figures.running:
+            last.append(RUNNING_MARK, style="yellow")
+        table.add_row(*firsts, last, *texts(columns, row.group.figures, digits))
+    return table
+
+
+def _names(report: Report, width: int) -> NameColumns:
+    """Names next to each other if the most important figures fit then; else below each other, and broken if need be."""
+    mark = len(RUNNING_MARK) if report.whole.running else 0
+    important = [_width_of(report, column) for column in TERMINAL_PRIORITY[:_IMPORTANT]]
+    beside = side_by_side(report.by, report.groups)
+    if beside.width + mark + sum(important) <= width:
+        return beside
+    return nested(report.by, report.groups).within(width - mark - sum(important[:_ALWAYS_SHOWN]))
+
+
+def _fitting(report: Report, room: int) -> list[FigureColumn]:
+    """The columns that fit, the most important first."""
     room -= len(RUNNING_MARK) if report.whole.running else 0
     fitting = set[str]()
-    all_figures = (report.whole, *(one.figures for one in report.groups))
     for rank, column in enumerate(TERMINAL_PRIORITY):
-        room -= _widest([column.heading, *(column.text(one, digits) for one in all_figures)])
+        room -= _width_of(report, column)
         if rank >= _ALWAYS_SHOWN and room < 0:
             break
         fitting.add(column.name)
     return [column for column in TERMINAL if column.name in fitting]
 
 
-def _widest(cells: Sequence[str]) -> int:
-    return max(map(len, cells)) + _GAP
+def _width_of(report: Report, column: FigureColumn) -> int:
+    """The width of a column, with the gap in front of it."""
+    digits = digits_of(report)
+    all_figures = (report.whole, *(one.figures for one in report.groups))
+    return max(map(len, [column.heading, *(column.text(one, digits) for one in all_figures)])) + _GAP
 
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:

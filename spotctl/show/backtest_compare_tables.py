@@ -9,21 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from spotctl.show.layout import plain_table
+from spotctl.show.layout import RankedColumn, ranked_table
 
 if TYPE_CHECKING:
     from bidbrain.backtest.robustness import Interval, PairedDifference
 
 
-def table(differences: Sequence[PairedDifference]) -> Table:
-    """One row per variant, strategy and job length."""
-    rows = plain_table("variant", "strategy", "hours", "jobs", "cost, points", "95%", "run time", "95%", names=2)
-    for one in differences:
-        jobs = f"{one.jobs} (+{one.unpaired} unpaired)" if one.unpaired else f"{one.jobs}"
-        rows.add_row(
-            one.variant, one.scheme, f"{one.hours:g}", jobs, *_cells(one.cost, ".2f"), *_cells(one.runtime, ".3f")
-        )
-    return rows
+def table(differences: Sequence[PairedDifference], width: int) -> Table:
+    """One row per variant, strategy and job length. A narrow terminal gets fewer columns."""
+    costs = [_cells(one.cost, ".2f") for one in differences]
+    times = [_cells(one.runtime, ".3f") for one in differences]
+    jobs = [f"{one.jobs} (+{one.unpaired} unpaired)" if one.unpaired else f"{one.jobs}" for one in differences]
+    columns = (
+        RankedColumn("variant", [one.variant for one in differences]),
+        RankedColumn("strategy", [one.scheme for one in differences]),
+        RankedColumn("hours", [f"{one.hours:g}" for one in differences]),
+        RankedColumn("jobs", jobs, 3),
+        RankedColumn("cost, points", [mean for mean, _ in costs]),
+        RankedColumn("95%", [ends for _, ends in costs], 1),
+        RankedColumn("run time", [mean for mean, _ in times]),
+        RankedColumn("95%", [ends for _, ends in times], 2),
+    )
+    return ranked_table(width, columns, names=2)
 
 
 def answer(differences: Sequence[PairedDifference], wall_seconds: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bidbrain.strategies.default import default_for
-from spotctl.show.layout import plain_table
+from spotctl.show.layout import RankedColumn, ranked_table
 
 if TYPE_CHECKING:
     from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
@@ -19,23 +19,29 @@ if TYPE_CHECKING:
 NO_WINDOWS: Mapping[str, Sequence[FrontierPoint]] = MappingProxyType({})
 
 
-def table(points: Sequence[FrontierPoint]) -> Table:
+def table(points: Sequence[FrontierPoint], width: int) -> Table:
     """One row per strategy and job length, the fastest first."""
-    rows = plain_table(
-        "strategy", "hours", "jobs", "run time", "cost %", "95%", "gross %", "bound %", "beaten by", names=1
+    rows = sorted(points, key=lambda one: (one.hours, one.runtime_ratio))
+    columns = (
+        RankedColumn("strategy", [one.scheme for one in rows]),
+        RankedColumn("hours", [f"{one.hours:g}" for one in rows]),
+        RankedColumn("jobs", [_jobs(one) for one in rows], 4),
+        RankedColumn("run time", [f"{one.runtime_ratio:.3f}" for one in rows]),
+        RankedColumn("cost %", [f"{one.cost_pct.mean:.2f}" for one in rows]),
+        RankedColumn("95%", [_interval(one) for one in rows], 1),
+        RankedColumn("gross %", [f"{one.gross_pct:.1f}" for one in rows], 3),
+        RankedColumn("bound %", [f"{one.bound_pct:.1f}" for one in rows], 2),
+        RankedColumn("beaten by", [one.beaten_by or "" for one in rows]),
     )
-    for one in sorted(points, key=lambda one: (one.hours, one.runtime_ratio)):
-        cost = one.cost_pct
-        interval = "-" if cost.low is None else f"[{cost.low:.1f}, {cost.high:.1f}]"
-        jobs = f"{one.jobs} ({one.unfinished} unfinished)" if one.unfinished else f"{one.jobs}"
-        values = (f"{value:{spec}}" for value, spec in _columns(one))
-        time, mean, gross, bound = values
-        rows.add_row(one.scheme, f"{one.hours:g}", jobs, time, mean, interval, gross, bound, one.beaten_by or "")
-    return rows
+    return ranked_table(width, columns)
 
 
-def _columns(one: FrontierPoint) -> tuple[tuple[float, str], ...]:
-    return (one.runtime_ratio, ".3f"), (one.cost_pct.mean, ".2f"), (one.gross_pct, ".1f"), (one.bound_pct, ".1f")
+def _jobs(one: FrontierPoint) -> str:
+    return f"{one.jobs} ({one.unfinished} unfinished)" if one.unfinished else f"{one.jobs}"
+
+
+def _interval(one: FrontierPoint) -> str:
+    return "-" if one.cost_pct.low is None else f"[{one.cost_pct.low:.1f}, {one.cost_pct.high:.1f}]"
 
 
 def verdict(points: Sequence[FrontierPoint], billing: str) -> str:

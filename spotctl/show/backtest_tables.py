@@ -14,25 +14,23 @@ from rich.table import Table
 from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
 from bidbrain.strategies.default import default_for
 from pricing_data.units import format_time
-from spotctl.show.layout import plain_table
+from spotctl.show.layout import RankedColumn, ranked_table
 
 
-def table(summaries: Sequence[BacktestSummary]) -> Table:
+def table(summaries: Sequence[BacktestSummary], width: int) -> Table:
     """One row per strategy and job length."""
-    rows = plain_table("strategy", "hours", "cost %", "p50", "p95", "run time", "evictions", "free %", "unfinished")
-    for one in summaries:
-        rows.add_row(
-            one.scheme,
-            f"{one.hours:g}",
-            f"{one.cost_pct:.1f}",
-            f"{one.cost_p50:.1f}",
-            f"{one.cost_p95:.1f}",
-            f"{one.runtime_ratio:.2f}",
-            f"{one.evictions_per_job:.1f}",
-            f"{one.free_pct:.1f}",
-            str(one.unfinished),
-        )
-    return rows
+    columns = (
+        RankedColumn("strategy", [one.scheme for one in summaries]),
+        RankedColumn("hours", [f"{one.hours:g}" for one in summaries]),
+        RankedColumn("cost %", [f"{one.cost_pct:.1f}" for one in summaries]),
+        RankedColumn("p50", [f"{one.cost_p50:.1f}" for one in summaries], 1),
+        RankedColumn("p95", [f"{one.cost_p95:.1f}" for one in summaries], 2),
+        RankedColumn("run time", [f"{one.runtime_ratio:.2f}" for one in summaries]),
+        RankedColumn("evictions", [f"{one.evictions_per_job:.1f}" for one in summaries]),
+        RankedColumn("free %", [f"{one.free_pct:.1f}" for one in summaries], 3),
+        RankedColumn("unfinished", [str(one.unfinished) for one in summaries]),
+    )
+    return ranked_table(width, columns)
 
 
 def choice(summaries: Sequence[BacktestSummary], billing: str) -> str:

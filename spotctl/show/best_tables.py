@@ -19,15 +19,20 @@ _UNKNOWN = "-"
 
 
 def offers(ranked: Sequence[RankedOffer], now: int, width: int) -> Table:
-    """A row per offer; a narrow terminal gets the most important columns, and folds the markets' names."""
+    """A row per offer; a narrow terminal gets the most important columns, and folds the markets' names.
+
+    Columns of which nothing is known are left out.
+    """
     columns = [
         (name, cell)
         for name, cell, least, gpus_only in _COLUMNS
         if width >= least and (not gpus_only or any(offer.machine.accelerators for offer in ranked))
     ]
-    table = plain_table("market", *(name for name, _ in columns))
-    for offer in ranked:
-        table.add_row(_name(offer), *(cell(offer, now) for _, cell in columns))
+    cells = {name: [cell(offer, now) for offer in ranked] for name, cell in columns}
+    known = {name: texts for name, texts in cells.items() if set(texts) != {_UNKNOWN}}
+    table = plain_table("market", *known)
+    for offer, row in zip(ranked, zip(*known.values(), strict=True), strict=True):
+        table.add_row(_name(offer), *row)
     return table
 
 

@@ -28,6 +28,36 @@ def plain_table(*columns: str, names: int = 1, title: str | None = None) -> Tabl
     return table
 
 
+@dataclass(frozen=True, slots=True)
+class RankedColumn:
+    """A column. Where the terminal is too narrow, those with the highest rank are left out, but none of rank 0."""
+
+    heading: str
+    cells: Sequence[Cell]
+    rank: int = 0
+
+
+def within(width: int, columns: Sequence[RankedColumn]) -> list[RankedColumn]:
+    """The columns that fit next to each other."""
+    kept = list(columns)
+    while sum(_width_of(one) for one in kept) - len(_GAP) > width and any(one.rank for one in kept):
+        kept.remove(max(kept, key=lambda one: one.rank))
+    return kept
+
+
+def _width_of(column: RankedColumn) -> int:
+    return max(map(len, (column.heading, *column.cells))) + len(_GAP)
+
+
+def ranked_table(width: int, columns: Sequence[RankedColumn], names: int = 1) -> Table:
+    """A plain table of the columns that fit; the first are of names."""
+    kept = within(width, columns)
+    table = plain_table(*(one.heading for one in kept), names=names)
+    for row in zip(*(one.cells for one in kept), strict=True):
+        table.add_row(*row)
+    return table
+
+
 def pairs_table(rows: Iterable[tuple[str, str]]) -> Table:
     """One figure or sentence per row, after its name."""
     table = Table.grid(padding=(0, 2))

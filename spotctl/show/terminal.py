@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
 from spotctl.show.bars import sparkline
-from spotctl.show.layout import Cell, LongTable, pairs_table, plain_table
+from spotctl.show.layout import Cell, LongTable, RankedColumn, pairs_table, plain_table, within
 from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
@@ -62,9 +62,13 @@ def markets(names: Sequence[Market]) -> Text:
 def stats(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
     """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown."""
     has_holes = any(one.coverage < 1 for one in summaries)
-    columns = [column for column in _STATS_COLUMNS if width >= column[2] or (has_holes and column[0] == _OBSERVED)]
-    rows = [[cell(one, now) for _, cell, _ in columns] for one in summaries]
-    return LongTable([name for name, _, _ in columns], rows)
+    columns = [
+        RankedColumn(name, [cell(one, now) for one in summaries], 0 if has_holes and name == _OBSERVED else least)
+        for name, cell, least in _STATS_COLUMNS
+        if width >= least or (has_holes and name == _OBSERVED)
+    ]
+    kept = within(width, columns)
+    return LongTable([one.heading for one in kept], list(zip(*(one.cells for one in kept), strict=True)))
 
 
 def _outliers(one: MarketStats, _: int) -> Cell:
@@ -75,7 +79,7 @@ def _above(one: MarketStats, _: int) -> Cell:
     return _UNKNOWN if one.hours_above_on_demand is None else f"{one.hours_above_on_demand:,.1f}"
 
 
-# Name, cell, and the terminal width from which on the column is shown.
+# Name, cell, and the terminal width from which on the column is shown if the names of the markets leave room for it.
 _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], Cell], int], ...] = (
     ("market", lambda one, _: market_name(one.market), 0),
     ("events", lambda one, _: f"{one.events:,}", 130),

@@ -67,6 +67,17 @@ def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
         assert (folder / "out" / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("words", [("run",), ("compare", "--against", "proteus"), ("frontier",)])
+def test_80_columns_hold_the_names_of_strategies(folder: Path, words: tuple[str, ...]) -> None:
+    command, *options = words
+    ended = spotctl("backtest", command, folder / "scenario.yaml", *options, "--workers", "1", COLUMNS="80")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(" standard+agileml " in f" {line} " for line in lines)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
 def test_json_has_the_documented_keys_and_repeats_itself(folder: Path) -> None:
     one, again = (
         spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json for _ in range(2)

@@ -78,6 +78,17 @@ def test_every_view_prints_only_json_with_json(tmp_path: Path) -> None:
     assert ended.json == {"rows": [{"n": 2, "top": 0.0181, "last": "2016-02-26 00:35:34"}]}
 
 
+@pytest.mark.parametrize("columns", [80, 100, 110, 120, 130, 150, 200])
+@pytest.mark.parametrize("command", [("stats", "local/*/*/c4.*"), ("best", "local/*/*/c4.*", "--vcpus", "8")])
+def test_names_of_markets_stay_whole(command: tuple[str, ...], columns: int) -> None:
+    shown = spotctl("prices", *command, COLUMNS=str(columns)).out.splitlines()
+    rows = [line for line in shown if line.startswith("local/")]
+    assert rows
+    assert len(rows) == len(shown) - 1, "nothing is folded"
+    assert all("c4.2xlarge (synthetic) " in line or "c4.xlarge (synthetic) " in line for line in rows)
+    assert max(map(len, shown)) <= columns
+
+
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize(
     ("name", "begins"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.html", b"<!doctype html>")]

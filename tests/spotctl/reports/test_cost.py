@@ -100,6 +100,25 @@ def test_the_figures_of_a_run_by_hand() -> None:
     assert sum(total.uses.values()) + total.other_charges == total.total
 
 
+def test_reliable_machines_have_no_saving_apart_from_the_spot_machines_that_they_serve() -> None:
+    """They would be compared with the work of the few minutes in which another on-demand machine worked."""
+    rows = [
+        row(40 * DOLLAR),
+        row(DOLLAR // 100, spot=False),
+        row(5 * DOLLAR, market=RELIABLE, spot=False, reliable=True, listed=1),
+    ]
+
+    def saved(by: By) -> dict[str, float | None]:
+        made = report(rows, [timeline()], ALWAYS, [by], NOW)
+        return {group.key[by]: group.figures.saved_pct for group in made.groups}
+
+    apart = saved(By.PRICING)
+    assert apart["on-demand"] is None
+    assert apart["spot"] is not None
+    assert saved(By.JOB) == {"a": saved(By.REGION)["us-east-1"]}
+    assert saved(By.JOB)["a"] == pytest.approx(100 * (6 - 45.01) / 6, abs=1e-3)
+
+
 def test_json_keys_and_values() -> None:
     answer = as_json(report([row(3 * DOLLAR)], [timeline()], ALWAYS, [By.JOB], NOW))
     assert list(answer) == [

@@ -17,7 +17,7 @@ from pricing_data.units import DAY, HOUR
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports import cost_summary, focus
 from tests.spotctl.cli import spotctl
-from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, night, report_of, started_hour, write_log
+from tests.spotctl.reports.made import AWS, GCP, NIGHT, RELIABLE, MadeRun, night, report_of, started_hour, write_log
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +108,29 @@ def test_the_table_fits_the_terminal(runs: list[MadeRun], columns: int) -> None:
     assert len(table) == 4
     assert all(len(line) <= columns and "…" not in line for line in table)
     assert all("$" in line for line in table[1:])
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("by", ["market", "job,market", "job,run,market"])
+def test_names_of_markets_and_runs_stay_whole(runs: list[MadeRun], columns: int, by: str) -> None:
+    ended = spotctl("report", "cost", "--by", by, COLUMNS=str(columns))
+    lines = ended.out.splitlines()
+    assert max(map(len, lines)) <= columns
+    for market in (*AWS, GCP, RELIABLE):
+        found = [line for line in lines if str(market) in line]
+        assert found
+        assert all("$" in line for line in found)
+    if "run" in by:
+        assert all(any(one.run in line.split() for line in lines) for one in runs)
+
+
+def test_a_name_too_long_for_the_terminal_breaks_after_a_slash_or_hyphen(runs: list[MadeRun]) -> None:
+    ended = spotctl("report", "cost", "--by", "job,market", COLUMNS="60")
+    lines = ended.out.splitlines()
+    assert runs
+    assert max(map(len, lines)) <= 60
+    at = next(i for i, line in enumerate(lines) if line.startswith("  aws/us-east-1/us-east-1a/ "))
+    assert lines[at + 1].strip() == "c6i.2xlarge"
 
 
 @pytest.mark.parametrize(
