@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pricing_data.list_prices import rows_of
 from pricing_data.market import AZURE_REGIONS, api_region
 from pricing_data.spelling import closest
@@ -27,7 +29,12 @@ def mistyped(region: str) -> str:
         spelled = api_region(cloud, region)
         if spelled in known or _stem(spelled) in {_stem(one) for one in known}:
             return ""
-    every = sorted(region for cloud in _CLOUDS for region in known_regions(cloud))
+    return similar(region, _CLOUDS)
+
+
+def similar(region: str, clouds: Iterable[str]) -> str:
+    """The known regions of these clouds with a similar name, in words; empty if there is none."""
+    every = sorted(known for cloud in clouds for known in known_regions(cloud))
     return " or ".join(closest(region.lower(), every, 2, _ALIKE))
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, inf
 
 import numpy as np
 
 from bidbrain.gavel.lp import FloatArray
-from pricing_data.regions import mistyped
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.files.job.conversions import meant
 from spotctl.files.job.programs import Command
 from spotctl.planning.choice import chosen, violation
 from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.forecasting import clearly_over_budget
+from spotctl.planning.misspelled import misspelled
 from spotctl.planning.mixing import MachineOption, Prices, machine_options
-from spotctl.planning.offers import Bools, Eligible, MarketSnapshot, eligible, in_zones, why_unusable
+from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
 from spotctl.planning.on_demand_quota import equal_parts, possible
 from spotctl.planning.quota_use import left_of
 from spotctl.planning.roaming import may_roam
@@ -161,26 +159,16 @@ def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> Spotct
     if found.unusable.size:
         market, why = why_unusable(snapshot, int(found.unusable[0]))
         return NotInTime(f"{name}: none of the {found.unusable.size} matching markets can be used; {market}: {why}")
+    hint = next(misspelled(job.spec.resources, snapshot), "")
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
-        return BadRequest(f"{name}: no price history of {wanted} is stored (run spotctl prices fetch or import)")
-    known = {kind.type for kind in snapshot.kinds if kind.cloud in clouds}
-    types = (meant(one, known) for one in job.spec.resources.types if not fnmatch.filter(known, one))
-    regions = (f" (no region is named {one}; did you mean {near}?)" for one, near in _mistyped(job, clouds, snapshot))
-    hints = (*types, *regions)
+        nothing = f"no price history of {wanted} is stored (run spotctl prices fetch or import)"
+        return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
     return NotInTime(
         f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
-        f"{next(filter(None, hints), '')}; widen types or regions (spotctl prices ls lists what is stored)"
+        f"{f': {hint}' if hint else ''}; widen types or regions (spotctl prices ls lists what is stored)"
     )
-
-
-def _mistyped(job: Job, clouds: Collection[str], snapshot: MarketSnapshot) -> Iterator[tuple[str, str]]:
-    """Regions that the job names and no cloud has, each with what was probably meant."""
-    known = {kind.region for kind in snapshot.kinds if kind.cloud in clouds}
-    for region in job.spec.resources.regions:
-        if region not in known and (near := mistyped(region)):
-            yield region, near
 
 
 def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints, most: int) -> list[int]:

@@ -163,6 +163,25 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     assert (none.code, "no price history of gcp is stored" in none.error) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("resources", "says"),
+    [
+        ("[aws], types: {accelerators: H1O0:8}", "no known machine has the accelerator H1O0 (did you mean H100?)"),
+        ("[gcp], types: {accelerators: RX580}", "no known machine has the accelerator RX580 (known are A100, "),
+        ("[aws], types: [p3.8xlage]", "no known type is named p3.8xlage (did you mean p3.8xlarge?)"),
+        ("[aws], regions: [us-esat-1]", "no region is named us-esat-1 (did you mean us-east-1 or us-east1?)"),
+        ("[local], types: {accelerators: K8O}", "no known machine has the accelerator K8O (did you mean K80?)"),
+    ],
+)
+def test_a_mistyped_name_is_named_also_without_stored_prices(tmp_path: Path, resources: str, says: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"name: j\nkind: command\nrun: 'true'\nhours: 2h\nresources: {{clouds: {resources}}}\n")
+    ended = spotctl("plan", job, SPOTCTL_HOME=str(tmp_path))
+    assert says in ended.error
+    if "[local]" not in resources:
+        assert "no price history of" in ended.error
+
+
 def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     gang = tmp_path / "gang.yaml"
     gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")

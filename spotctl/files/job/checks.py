@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bidbrain.strategies.names import REGIONS
 from pricing_data.market import is_region_of
+from pricing_data.regions import similar
 from spotctl.files.job.app import app_problem, arguments_problem
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
@@ -146,7 +147,9 @@ def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG0
     yield from _repeated(regions, ("resources", "regions"))
     strange = [i for i, region in enumerate(regions) if not any(is_region_of(cloud, region) for cloud in clouds)]
     for i in strange:
-        message = f"{regions[i]!r} is not a region of {' or '.join(clouds)}; expected one of theirs"
+        near = similar(regions[i], clouds)
+        cure = f"did you mean {near}?" if near else "expected one of theirs"
+        message = f"{regions[i]!r} is not a region of {' or '.join(clouds)}; {cure}"
         yield Problem(("resources", "regions", i), message)
     if strange:
         return

@@ -228,10 +228,12 @@ class Reader:
 
     def _unknown(self, loc: Loc, section: type, name: object) -> str:
         known, given = list(entries_of(section)), str(name)
-        if loc:
-            moved = " (it belongs at the top level)" if given in entries_of(self.root) else ""
-            return f"unknown key{meant(given, known) or moved}; expected one of {', '.join(known)}"
         home = next((entry.key.name for entry in _entries(section) if given in _keys_below(entry.key)), None)
+        if loc:
+            inside = f" (it belongs below {home}, as in {home}: {{{given}: ...}})" if home else ""
+            moved = " (it belongs at the top level)" if given in entries_of(self.root) else ""
+            hint = inside or meant(given, known) or moved
+            return f"unknown key{hint}; expected one of {', '.join(known)}"
         if home is None and (hint := meant(given, known)):
             return f"unknown key{hint}; spotctl schema lists all keys"
         return f"unknown key at the top level; expected {f'{home}.{given}' if home else 'one of ' + ', '.join(known)}"

@@ -41,6 +41,11 @@ REPLACED = [
         "clods: [aws, gcp]",
         "6: resources.clods: unknown key (did you mean clouds?); expected one of clouds, machines, reliable, ",
     ),
+    (
+        "machines: 4..64",
+        "machines: 4..64\n  accelerators: V100:8",
+        "10: resources.accelerators: unknown key (it belongs below types, as in types: {accelerators: ...}); expe",
+    ),
     ("kind: agileml\n", "", "1: kind: is missing; write kind: agileml"),
     ("  machines: 4..64\n", "", "5: resources.machines: is missing; write machines: 4..64"),
     ("stop: {clocks: 200}\n", "", "1: stop: is missing; write stop: {clocks: 2000}"),
@@ -114,6 +119,11 @@ REPLACED = [
         "[aws, gcp]",
         "[aws, local]",
         "6: resources.clouds: local cannot be combined with real clouds; expected [local], or any of aws, gcp",
+    ),
+    (
+        "us-central1",
+        "us-central",
+        "8: resources.regions.1: 'us-central' is not a region of aws or gcp; did you mean us-central1 or ",
     ),
     ("us-central1", "mars", "8: resources.regions.1: 'mars' is not a region of aws or gcp; expected one of theirs"),
     (", us-central1", "", "6: resources.clouds.1: gcp has none of the regions; remove it, or add one of its"),
