@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spotctl.cli.options import JobArgument, OptionalJobArgument
+from spotctl.cli.options import JobArgument, MetricsOption, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
@@ -45,13 +45,7 @@ def launch(
     attached: Annotated[
         bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
     ] = False,
-    metrics: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|PORT",
-            help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1.",
-        ),
-    ] = "",
+    metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
@@ -114,7 +108,7 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
+def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = "", json_: JsonOption = False) -> None:
     """Resume a run whose process was killed. Nothing is bought twice and no work is lost.
 
     If the runner lives on a rented machine, this command watches it.
@@ -124,13 +118,19 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
     from spotctl.cli import elsewhere
     from spotctl.cli.launching import live_view
     from spotctl.run import runs
+    from spotctl.show.metrics.publisher import published
+    from spotctl.show.run_figures import RunMarkets
 
     session: Session = context.obj
-    if (client := elsewhere.client_of(session, job)) is not None:
-        session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
-        finish(session, elsewhere.followed(session, client.place), json_=json_)
-    with live_view(session, from_here=True) as callbacks:
-        ending = runs.resume(job, session.settings, callbacks)
+    client = elsewhere.client_of(session, job)
+    ending: Ending | None
+    with published(metrics, RunMarkets(session.settings), session.remark) as publish:
+        if client is not None:
+            session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
+            ending = elsewhere.followed(session, client.place, publish)
+        else:
+            with live_view(session, from_here=True, publish=publish) as callbacks:
+                ending = runs.resume(job, session.settings, callbacks)
     finish(session, ending, json_=json_)
 
 
@@ -171,7 +171,7 @@ def gc(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Find what this installation has rented and no active run owns, on every cloud, and remove it.
+    """Find and remove what this installation has rented and no active run owns, on every cloud.
 
     Exit code 1 if a cloud could not be searched, or something could not be removed; the other clouds are still
     cleaned up.

@@ -46,6 +46,13 @@ JobArgument = Annotated[str, typer.Argument(help="Name of the job.", show_defaul
 OptionalJobArgument = Annotated[
     str, typer.Argument(help="Name of the job (optional).", show_default=False, autocompletion=_jobs_like)
 ]
+MetricsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|PORT",
+        help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1.",
+    ),
+]
 
 
 def selection(

@@ -194,8 +194,10 @@ def test_a_run_that_is_killed_repeatedly_makes_the_same_model(tmp_path: Path, ho
     # The model is made, and lost with the process; made again, and kept; then the run is about to end.
     for point in (f"before={KEEP}", f"after={KEEP}", f"after={STOP}", f"after={APPEND}"):
         assert killed_at(point, 0, "resume", "small")
-    ended = spotctl("resume", "small", "--json").json
+    metrics = tmp_path / "small.prom"
+    ended = spotctl("resume", "small", "--json", "--metrics", metrics).json
     assert (ended["outcome"], ended["updates_lost"], ended["updates_doubled"]) == ("done", 0, 0)
+    assert f'spotctl_running{{job="small",run="{ended["run"]}"}} 0\n' in metrics.read_text()
     same = ("clocks", "updates_sent", "updates_applied", "model_sha256")
     assert {name: ended[name] for name in same} == {name: expected[name] for name in same}
     assert Path(ended["model"]).is_file()

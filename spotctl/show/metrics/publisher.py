@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ def published(place: str, markets: RunMarkets, remark: Callable[[str], None]) ->
     elif place.isdecimal():
         with _served(int(place)) as put:
             yield _Publisher(markets, put)
+    elif re.fullmatch(r"[\w.]*:\d+|-\d+", place):
+        raise BadRequest(f"--metrics {place}: expected a file, or a port of 127.0.0.1 alone, such as 9100")
     else:
         path = Path(place)
         try:

@@ -38,6 +38,11 @@ _LOST = _Metric("spotctl_updates_lost_total", "counter", "Updates that were lost
 _SILENCE = _Metric("spotctl_last_clock_age_seconds", "gauge", "Market time since the newest clock was finished.")
 _END = _Metric("spotctl_expected_end_seconds", "gauge", "Market time until the expected end.")
 _RUNNING = _Metric("spotctl_running", "gauge", "1 until the run has ended.")
+_UPDATED = _Metric(
+    "spotctl_updated_timestamp_seconds",
+    "gauge",
+    "When these metrics were made, since 1970. It stands still, and so do the others, once the runner was killed.",
+)
 _METRICS = (
     _SPENT,
     _COMMITTED,
@@ -63,8 +68,7 @@ def metrics_text(runs: Sequence[RunFigures], seconds: float) -> str:
     for metric in _METRICS:
         # The format wants the samples of one metric together, also those of several runs.
         lines += _lines(metric, [(labels, value) for of, labels, value in found if of is metric])
-    updated = _Metric("spotctl_updated_timestamp_seconds", "gauge", "When these metrics were made, since 1970.")
-    return "".join(f"{line}\n" for line in [*lines, *_lines(updated, [((), round(seconds, 3))])])
+    return "".join(f"{line}\n" for line in [*lines, *_lines(_UPDATED, [((), round(seconds, 3))])])
 
 
 def _lines(metric: _Metric, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:

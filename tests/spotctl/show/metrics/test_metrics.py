@@ -147,5 +147,8 @@ def test_the_port_serves_the_newest_text(tmp_path: Path) -> None:
             assert parsed(answer.read().decode())["spotctl_running"] == {'job="small",run="small-1"': 0}
         with pytest.raises(BadRequest, match="cannot listen on 127"), published(str(port), markets, print):
             pass
+    for wrong in ("localhost:9100", ":9100", "127.0.0.1:9100", "-9100"):
+        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), published(wrong, markets, print):
+            pass
     with pytest.raises(BadRequest, match="is not a port"), published("70000", markets, print):
         pass
