@@ -102,6 +102,10 @@ def write(snapshot: PriceSnapshot, folder: Path, key: Ed25519PrivateKey) -> Path
         "watched": [list(map(list, table.watched[market].complete)) for market in table.markets],
     }
     note = {**about, "signer": public_key(key), "signature": key.sign(_digest(about, table)).hex()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot create folder {folder}: {error.strerror}") from error
     with atomic_write(path) as out, SegmentWriter(out, StoredUnits.of(table)) as writer:
         writer.add(table)
         writer.note(_NOTE, json.dumps(note).encode())

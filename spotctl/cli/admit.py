@@ -22,10 +22,10 @@ def admit(
     ],
     json_: JsonOption = False,
 ) -> None:
-    """Admit ssh to the machines of a run from these addresses, and from no others any more.
+    """Allow ssh to the machines of a run from these addresses only.
 
-    For a computer whose public address has changed since the launch. It replaces the firewall rule that spotctl made
-    for the run, and no other; later runs use ssh_from of the settings.
+    Use it when the public address of your computer has changed since the launch. Only the firewall rule that spotctl
+    made for the run is replaced; later runs use ssh_from of the settings.
 
     Example: spotctl admit nightly-recsys 203.0.113.9/32
     """

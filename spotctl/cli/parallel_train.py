@@ -50,7 +50,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="File for the trained weights (.npz).")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Train in pipeline stages on local processes that may be killed, warned and added while it runs.
+    """Train in pipeline stages on local processes, which may be killed, warned and added meanwhile.
 
     With a flushing scheme or 2bw the result does not depend on the number of nodes or on faults, bit for bit.
 

@@ -42,7 +42,6 @@ def shared(tmp_path: Path) -> tuple[Path, str]:
         UNSEEN: WatchRecord((Span(START - 9 * DAY, START - 8 * DAY),)),
     }
     PriceStore(tmp_path / "one" / "prices").commit(FetchedRows(prices=PriceBatch.of(events), watched=watched))
-    (tmp_path / "shared").mkdir()
     made = run(tmp_path / "one", "make", "--out", tmp_path / "shared", "--day", "2026-03-01", "--json").json
     assert [(one["markets"], one["events"]) for one in made["files"]] == [(2, 25)]
     return Path(made["files"][0]["file"]), made["signer"]
