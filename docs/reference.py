@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from json_commands import CRONTAB, JOB, JSON_COMMANDS, RECORDED, SAME, WRITTEN, files
 from typer.main import get_command
 
 from spotctl.cli.app import app
@@ -81,105 +82,49 @@ def _keys(section: Mapping[str, Any]) -> Iterator[str]:
         yield f"| `{key}` | {_cell(value.get('description', ''))}{f' Example: `{example}`' if example else ''} |"
 
 
-JSON_COMMANDS = (
-    "init first.yaml",
-    "plan examples/quickstart.yaml --explain",
-    "launch examples/pytorch/job.yaml --dry-run",
-    "launch job.yaml --yes",
-    "status",
-    "top greeting",
-    "logs greeting",
-    "exec napping -- true",
-    "ssh napping",
-    "stop napping",
-    "down greeting",
-    "gc",
-    "report cost",
-    "log check",
-    "log repair",
-    "nightly ls",
-    "doctor",
-    "prices sources",
-    "prices ls local/sim-east/*/c4.*",
-    "prices show local/sim-east/sim-east-b/c4.2xlarge",
-    "prices stats local/sim-east/*/c4.*",
-    "prices plot local/sim-east/*/c4.2xlarge --last 7d --out prices.svg",
-    "prices gaps",
-    "prices best --vcpus 8",
-    "prices egress aws/us-east-1 gcp/us-central1 --gb 500",
-    "prices sql 'select market, max(usd_per_hour) as highest from prices group by 1 limit 2'",
-    "prices export local/sim-east/*/c4.* --out prices.csv",
-    "prices import prices.csv",
-    "beta show local/sim-east/sim-east-b/c4.2xlarge --bid-delta 0.001",
-    "beta plot local/sim-east/sim-east-b/c4.2xlarge --out beta.svg",
-    "beta calibrate local/sim-east/sim-east-b/c4.2xlarge",
-    "train mf --engine sim --nodes 1+3 --clocks 3",
-    "gavel solve problem.json --policy min-cost",
-    "gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json --cluster v100=1,k80=2"
-    " --policy max-min-fairness",
-    "parallel profile mlp --microbatch 8,16",
-    "parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64",
-    "parallel simulate plan.json --batches 2",
-    "parallel train mlp --engine sim --batches 3",
-    "parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048 --devices 32",
-)
-"""Commands of a clone without any account, in this order. What they print with `--json` is listed."""
-
-JOB = """\
-name: greeting
-kind: command
-run: echo hello
-hours: 1h
-resources: {clouds: [local], types: [c4.2xlarge]}
-"""
-
-NAPPING = JOB.replace("greeting", "napping").replace("echo hello", "sleep 600")
-"""A job that runs while other commands ask about it."""
-
-FILES = {
-    "job.yaml": JOB,
-    "napping.yaml": NAPPING,
-    "problem.json": json.dumps(
-        {"workers": {"v100": 8}, "prices": {"v100": 2.48}, "jobs": [{"id": "a", "throughputs": {"v100": 40}}]}
-    ),
-    "throughputs.json": json.dumps({name: {"('ResNet-50', 1)": {"null": 10.0}} for name in ("v100", "k80")}),
-}
-"""What these commands read."""
-
 ROOT = Path(__file__).parents[1]
-_HERE = (*FILES, "first.yaml", "prices.csv", "prices.svg", "beta.svg", "profile.json", "plan.json")
-"""Files that these commands read or write."""
 
 
 def json_output() -> Iterator[str]:
     """For each command, the keys of what it really prints, with their types."""
     yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone. They"
     yield f"launch this `job.yaml`:\n\n```yaml\n{JOB}```\n"
-    yield "Lists that are empty there list no keys. `null` means: not known.\n"
-    missing = ", ".join(f"`{name}`" for name in _names_of_commands() if name not in map(_heading, JSON_COMMANDS))
-    yield f"Without a table, mostly because they need an account, data or a timer: {missing}."
-    yield "`schema` prints the JSON Schema of the job file, `resume` what `launch` prints, and `try` adds `left`: what"
-    yield "the cloud still lists, with `kind` and `id`.\n"
+    yield "Where a list is empty in their answers, the keys of its elements are missing. `null` means: not known.\n"
+    same = " and ".join(f"`{name}` prints what `{other}` prints" for name, other in SAME.items())
+    yield f"`schema` prints the JSON Schema of the job file, and {same}. The last tables are of commands that need an"
+    yield "account; tests compare them with what these commands print on a simulated cloud.\n"
     with tempfile.TemporaryDirectory() as home:
-        for name, text in FILES.items():
+        for name, text in files(time.time()).items():
             Path(home, name).write_text(text, encoding="utf-8")
+        _put_crontab(home)
         for command in JSON_COMMANDS:
             if command.startswith("exec "):
                 _begin_nap(home)
             printed = _run(command, home)
             if command.startswith("parallel p"):  # the next command reads it
                 Path(home, f"{command.split()[1]}.json").write_text(printed.stdout, encoding="utf-8")
-            yield f"\n## spotctl {_heading(command)}\n\n`spotctl {command} --json`\n"
-            yield "| key | type |\n| --- | --- |"
-            found: dict[str, set[str]] = {}
-            _types(_parsed(printed.stdout, command, printed.stderr), "", found)
-            yield from (f"| `{key}` | {' or '.join(sorted(types))} |" for key, types in found.items())
+            yield from _table(_heading(command), command, _parsed(printed.stdout, command, printed.stderr))
+    for name, recorded in json.loads(RECORDED.read_text(encoding="utf-8")).items():
+        yield from _table(name, recorded["command"], recorded["answer"])
+
+
+def _table(name: str, command: str, answer: Any) -> Iterator[str]:
+    yield f"\n## spotctl {name}\n\n`spotctl {command} --json`\n"
+    yield "| key | type |\n| --- | --- |"
+    yield from (f"| `{key}` | {' or '.join(sorted(types))} |" for key, types in types_of(answer).items())
+
+
+def without_table() -> list[str]:
+    """Commands that no table and no sentence describes."""
+    described = {"schema", *SAME, *map(_heading, JSON_COMMANDS), *json.loads(RECORDED.read_text(encoding="utf-8"))}
+    return [name for name in _names_of_commands() if name not in described]
 
 
 def _run(command: str, home: str) -> subprocess.CompletedProcess[str]:
     """Runs a command with `--json` in a clone with this home."""
     before, dashes, after = command.partition(" -- ")
-    words = [str(Path(home, word)) if word in _HERE else word for word in shlex.split(before)]
+    here = {*files(0), *WRITTEN}
+    words = [str(Path(home, word)) if word in here else word for word in shlex.split(before)]
     return subprocess.run(
         [sys.executable, "-m", "spotctl", *words, "--json", *dashes.split(), *after.split()],
         cwd=ROOT,
@@ -188,6 +133,13 @@ def _run(command: str, home: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def _put_crontab(home: str) -> None:
+    program = Path(home, "bin", "crontab")
+    program.parent.mkdir()
+    program.write_text(CRONTAB, encoding="utf-8")
+    program.chmod(0o755)
 
 
 def _begin_nap(home: str) -> None:
@@ -208,7 +160,8 @@ def _begin_nap(home: str) -> None:
 
 
 def _environment(home: str) -> dict[str, str]:
-    return {**os.environ, "SPOTCTL_HOME": home, "PYTHONPATH": str(ROOT)}
+    path = f"{Path(home, 'bin')}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "SPOTCTL_HOME": home, "PYTHONPATH": str(ROOT), "PATH": path}
 
 
 def _names_of_commands() -> Iterator[str]:
@@ -220,15 +173,19 @@ def _names_of_commands() -> Iterator[str]:
 
 def _heading(command: str) -> str:
     """The command's words before its arguments; the dry run of a launch has its own."""
-    words = command.split()
-    nested = words[0] in ("prices", "report", "log", "nightly", "beta", "gavel", "parallel")
-    return " ".join(words[: 2 if nested else 1] + [word for word in words if word == "--dry-run"])
+    words, group, name = command.split(), get_command(app), []
+    while words and words[0] in getattr(group, "commands", {}):
+        group = group.commands[words[0]]
+        name.append(words.pop(0))
+    return " ".join(name + [word for word in words if word == "--dry-run"])
 
 
 def metrics() -> Iterator[str]:
     """A table of what `launch --metrics` publishes."""
     yield "# Metrics\n\n`spotctl launch JOB --metrics FILE|PORT` publishes a run in Prometheus' text format: in a file,"
-    yield "for the textfile collector of the node exporter, or on this port of 127.0.0.1.\n"
+    yield "for the textfile collector of the node exporter, or on this port of 127.0.0.1. So does `spotctl resume`. A"
+    yield "killed runner leaves its last figures in the file, so watch `spotctl_updated_timestamp_seconds`:"
+    yield "`time() - spotctl_updated_timestamp_seconds > 300 and on(instance) spotctl_running == 1`.\n"
     yield "| metric | type | meaning |\n| --- | --- | --- |"
     for one in vars(metrics_text).values():
         if isinstance(one, metrics_text._Metric):
@@ -244,6 +201,13 @@ def _parsed(text: str, command: str, complaint: str) -> Any:
         if not lines:
             raise SystemExit(f"spotctl {command} --json prints nothing: {complaint}") from None
         return json.loads(lines[-1])
+
+
+def types_of(answer: Any) -> dict[str, set[str]]:
+    """The keys of a JSON value and of all values in it, with their types."""
+    found: dict[str, set[str]] = {}
+    _types(answer, "", found)
+    return found
 
 
 def _types(value: Any, key: str, found: dict[str, set[str]]) -> None:

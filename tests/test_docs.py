@@ -20,6 +20,7 @@ from typer.main import get_command
 
 from bench.readme_picture import PICTURE, Way, drawn
 from spotctl.cli.app import app
+from tests.documented import reference
 from tests.spotctl.cli import spotctl
 
 ROOT = Path(__file__).parents[1]
@@ -138,7 +139,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 
 def test_the_reference_has_every_command_and_every_key() -> None:
-    pages = runpy.run_path(str(ROOT / "docs" / "reference.py"))
+    pages = reference()
     listed = "\n".join(pages["commands"]())
     for name in ("launch", "plan", "prices fetch", "report cost", "nightly install", "backtest run"):
         assert f"\n## spotctl {name}\n" in listed
@@ -146,3 +147,8 @@ def test_the_reference_has_every_command_and_every_key() -> None:
     assert "| `spotctl_evictions_total` | counter | " in "\n".join(pages["metrics"]())
     keys = "\n".join(pages["job_file"]())
     assert all(f"| `{key}` | " in keys for key in ("name", "budget", "unwarned", "accelerators", "every"))
+
+
+def test_what_every_command_prints_as_json_has_a_table() -> None:
+    """Most are made from what the command prints; those of commands that need a cloud are compared where these run."""
+    assert reference()["without_table"]() == []

@@ -44,9 +44,9 @@ class _Part(BaseModel):
 
 
 class OnDemandTable(_Part):
-    """The file of list prices, and the moment at which they are read."""
+    """The moment at which list prices are read, and a file of them in addition to the stored ones."""
 
-    file: Path
+    file: Path | None = None
     asof: Moment
 
 
@@ -221,7 +221,8 @@ def _place(histories: tuple[PriceSeries, ...]) -> tuple[str, str]:
 
 
 def _list_prices(path: Path, table: OnDemandTable) -> Catalog:
-    return Catalog(prices=tuple(price for part in _fetched_rows(path, [table.file]) for price in part.on_demand))
+    files = [table.file] if table.file else []
+    return Catalog(prices=tuple(price for part in _fetched_rows(path, files) for price in part.on_demand))
 
 
 def _fetched_rows(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:

@@ -26,6 +26,7 @@ from tests.cloud.api import now_micros
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
 from tests.cloud.host import LAPTOP, Records
 from tests.cloud.test_bad_input import JOB
+from tests.documented import assert_documented
 from tests.spotctl.cli import spotctl
 
 ZONES = {"aws": "us-east-1a", "gcp": "us-central1-a", "azure": NO_ZONE}
@@ -73,6 +74,7 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
         assert admitted(cloud) == {"one": [True], "two": [True]}
 
         answer = spotctl("admit", "refused", "192.0.2.9/32", "--json").json
+        assert_documented("admit", answer)
         assert (answer["ssh_from"], len(answer["rules"])) == (["192.0.2.9/32"], 1)
         assert admitted(cloud) == {"one": [False], "two": [True]}
         assert cloud.server.resources() == before

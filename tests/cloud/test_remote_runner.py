@@ -12,6 +12,7 @@ import pytest
 from tests.cloud.clouds import SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.test_launch import running
+from tests.documented import assert_documented
 
 JOB = """\
 name: counting
@@ -50,7 +51,9 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
         launched.kill()
     shutil.rmtree(first.home)
 
-    assert second.answer("attach", place["location"])["run"] == place["run"]
+    attached = second.answer("attach", place["location"])
+    assert attached["run"] == place["run"]
+    assert_documented("attach", attached)
     second.wait_until(lambda: "count 3" in second.run("logs", "counting").stdout)
     (status,) = second.answer("status", "counting")["jobs"]
     assert (status["run"], status["state"], len(status["machines"])) == (place["run"], "running", 2)

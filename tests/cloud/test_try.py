@@ -11,6 +11,7 @@ from spotctl.files.job.reader import load
 from tests.cloud import tutorial
 from tests.cloud.clouds import sampled, simulated
 from tests.cloud.laptop import Laptop
+from tests.documented import assert_documented
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
@@ -26,6 +27,7 @@ def test_a_first_launch_ends_and_leaves_nothing(tmp_path: Path, name: str) -> No
         ended = laptop.run("try", name, "--region", cloud.region, "--yes", "--json")
         assert ended.returncode == 0, ended.stderr
         answer = json.loads(ended.stdout)
+        assert_documented("try", answer)
         assert (answer["outcome"], answer["left"]) == ("done", [])
         assert 0 < answer["cost_usd"] < 1
         assert len(cloud.server.machines()) == 1

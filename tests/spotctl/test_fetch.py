@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pricing_data.units import DAY, HOUR, format_time
+from tests.documented import assert_documented
 from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, SpotPriceRow, ec2_error, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import PROJECT, Gcp, history, machine, priced, sku
@@ -76,6 +77,7 @@ def test_three_clouds_are_fetched_in_parallel_and_missing_parts_are_reported(aws
     ended = fetch("--region", "us-east-1", "--region", "us-central1", "--region", "eastus")
     assert ended.code == 0
     assert set(failures(ended)) == {("azure", "-", "spot history, eviction rates, machine types")}
+    assert_documented("prices fetch", ended.json)
     assert ended.err.count("\n") == 1
     assert "AZURE_SUBSCRIPTION_ID" in ended.err
     assert spotctl("prices", "ls", "--json").json["markets"] == [AWS_MARKET, AZURE_MARKET, GCP_MARKET]
