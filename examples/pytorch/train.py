@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-EPOCHS = 300
+EPOCHS = 450
 FOLDER = Path(os.environ.get("SPOTCTL_CHECKPOINT_DIR", "checkpoints"))  # spotctl keeps what is written here
 CHECKPOINT = FOLDER / "last.pt"
 
@@ -41,6 +41,6 @@ for epoch in range(first, EPOCHS + 1):
     saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
     torch.save(saved, FOLDER / ".last.pt")
     (FOLDER / ".last.pt").rename(CHECKPOINT)  # files appear whole or not at all
-    if epoch % 20 == 0:
+    if epoch % 30 == 0:
         accuracy = (net(inputs).argmax(1) == labels).float().mean()
         print(f"epoch {epoch}  loss {loss:.4f}  accuracy {accuracy:.1%}", flush=True)
