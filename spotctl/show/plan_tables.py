@@ -13,7 +13,7 @@ from rich.text import Text
 from pricing_data.units import HOUR, MINUTE, SECOND, bid_usd, counted, format_time, to_datetime, to_usd, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.show.beta_tables import EVIDENCE, chance
-from spotctl.show.layout import pairs_table
+from spotctl.show.layout import Cell, RankedColumn, pairs_table, within
 from spotctl.show.phrases import WITHOUT_BIDS, bids_text, hours_text
 from spotctl.show.terminal import dollars, market_name
 from spotctl.show.zone_tables import zones_json, zones_view
@@ -149,16 +149,26 @@ def _choices(plan: JobPlan, width: int) -> Table:
     name: Callable[[Market], Text | str] = str if marked else market_name
     market = "market (synthetic)" if marked else "market"
     eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
-    columns = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{plan.unit}"]
-    table = _table(*columns)
-    for one in plan.choice:
-        table.add_row(f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide))
+    unit = plan.unit if wide else plan.unit.replace("hour", "h")
+    headings = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{unit}"]
+    rows: list[list[Cell]] = [
+        [f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide)] for one in plan.choice
+    ]
     reliable = plan.decider.reliable
     if reliable is not None:
-        empty = [""] * (len(columns) - 3)
         price = dollars(reliable.offer.on_demand)
-        cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", *empty[:-1], "reliable"]
-        table.add_row(f"{reliable.machines:,}", name(reliable.offer.market), *cells)
+        cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", "", "reliable"]
+        rows.append([f"{reliable.machines:,}", name(reliable.offer.market), *cells])
+    # Where a cloud takes no bids, the column says little.
+    without_bids = all(one.rent.offer.market.cloud in WITHOUT_BIDS for one in plan.choice)
+    ranked = [
+        RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
+        for heading, column in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
+    ]
+    kept = within(width, ranked)
+    table = _table(*(one.heading for one in kept))
+    for row in zip(*(one.cells for one in kept), strict=True):
+        table.add_row(*row)
     return table
 
 

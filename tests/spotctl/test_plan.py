@@ -182,6 +182,16 @@ def test_a_mistyped_name_is_named_also_without_stored_prices(tmp_path: Path, res
         assert "no price history of" in ended.error
 
 
+def test_80_columns_hold_the_names_of_markets_in_a_plan(tmp_path: Path) -> None:
+    """The starter file has the longest unit of work, and bids on two lines."""
+    assert spotctl("init", tmp_path / "job.yaml").code == 0
+    lines = spotctl("plan", tmp_path / "job.yaml", COLUMNS="80").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    at = next(i for i, line in enumerate(lines) if line.startswith("machines"))
+    for line in lines[at + 1 : at + 3]:
+        assert re.fullmatch(r" +\d+  local/sim-[a-z]+/sim-[a-z]+-[ab]/[a-z0-9.]+  .*", line)
+
+
 def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     gang = tmp_path / "gang.yaml"
     gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")
