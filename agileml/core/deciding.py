@@ -123,8 +123,10 @@ class Decisions:
         if len(parts) < partitions:
             return
         del self._sums[clock]
-        decided = self.decided[clock].accepted
-        seen = measured(self.plan, decided, list(parts.values()), self._workers)
+        decided, before = self.decided[clock].accepted, self.decided.get(clock - 1)
+        seen = measured(
+            self.plan, decided, list(parts.values()), self._workers, None if before is None else before.accepted
+        )
         if seen is not None:
             self.policy = self.policy.observe(seen)[0]
 
@@ -166,11 +168,17 @@ class Decisions:
         self._seen = max(self._seen, arrived)
 
 
-def measured(plan: WorkPlan, accepted: Accepted, parts: Sequence[GradientSums], workers: int) -> GradientsSummed | None:
+def measured(
+    plan: WorkPlan,
+    accepted: Accepted,
+    parts: Sequence[GradientSums],
+    workers: int,
+    before: Accepted | None = None,
+) -> GradientsSummed | None:
     """The size of the mean gradient of a clock, and the spread of one worker's, from the sums of all partitions.
 
     Contributions may be of different sizes: each one is an estimate of the gradient whose variance is inverse to its
-    items. All figures are in the unit of updates.
+    items. All figures are in the unit of updates. `before` is the clock before.
     """
     contributions = parts[0].contributions
     items = plan.cover_items(accepted.clock, accepted.covers)
@@ -183,4 +191,12 @@ def measured(plan: WorkPlan, accepted: Accepted, parts: Sequence[GradientSums], 
     spread = None
     if contributions > 1:
         spread = max(0.0, weighted - square * items) / (contributions - 1) * workers / whole
-    return GradientsSummed(gradients, square, spread)
+    return GradientsSummed(accepted.clock, gradients, square, spread, _along(plan, items, parts, before))
+
+
+def _along(plan: WorkPlan, items: int, parts: Sequence[GradientSums], before: Accepted | None) -> float | None:
+    known = [part.along for part in parts if part.along is not None]
+    earlier = 0 if before is None else plan.cover_items(before.clock, before.covers)
+    if not earlier or len(known) < len(parts) or not isfinite(sum(known)):
+        return None
+    return sum(known) / items / earlier

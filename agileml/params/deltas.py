@@ -125,6 +125,23 @@ def square(delta: Delta | None) -> float:
         return sum(float(np.dot(numbers, numbers)) for numbers in flat)
 
 
+def inner(one: Delta | None, other: Delta | None) -> float:
+    """The inner product of all numbers of two deltas of the same partition."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        pairs = zip(one or (), other or (), strict=False)
+        return sum(_inner(a, b) for a, b in pairs if a is not None and b is not None)
+
+
+def _inner(one: RowDelta, other: RowDelta) -> float:
+    if one.rows is None and other.rows is None:
+        return float(np.dot(one.values.ravel(), other.values.ravel()))
+    if one.rows is None or other.rows is None:
+        whole, some = (one, other) if one.rows is None else (other, one)
+        return float(np.dot(whole.values[some.rows].ravel(), some.values.ravel()))
+    _, mine, theirs = np.intersect1d(one.rows, other.rows, assume_unique=True, return_indices=True)
+    return float(np.dot(one.values[mine].ravel(), other.values[theirs].ravel()))
+
+
 def nbytes(delta: Delta | None) -> int:
     """Bytes of a delta's numbers."""
     return sum([part.nbytes for part in delta or () if part is not None])

@@ -3,7 +3,11 @@
 Waiting for the fastest k of n workers makes a clock shorter and its step less certain. Before each clock, the policy
 estimates how much the loss falls with each k, from the spread of the last gradients, and how long each k takes, from
 the times of the last clocks, and chooses the k with the largest fall per second. In the first clock it waits for the
-faster half: the times of the others follow from theirs, well enough to begin with.
+fastest few: the times of the others follow from theirs, well enough to begin with.
+
+What noise costs depends on how far a step goes on the curved loss. A step of the largest rate that still pays turns
+the next gradient away from this one entirely; of shorter steps, more of it is left. So the inner product of successive
+gradients tells what share of the gain noise can take, which the paper assumes to be the largest.
 """
 
 from __future__ import annotations
@@ -14,7 +18,14 @@ from itertools import accumulate
 from typing import Protocol
 
 AVERAGED = 5
-"""Clocks over which the spread and the size of gradients are averaged (the paper's D)."""
+"""Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer are awaited, over
+as many more clocks."""
+
+REMEMBERED = 0.99
+"""How much of what was seen of the curvature still counts a clock later: it changes little, and noise hides it."""
+
+FIRST = 4
+"""The first clock waits for this fraction of the workers, inverted."""
 
 KEPT = 16
 """Times that are kept for each k and each number awaited before."""
@@ -53,12 +64,15 @@ class GradientArrived:
 class GradientsSummed:
     """The gradients of a clock: how many, counting parts as fractions, in how many contributions.
 
-    `square` is the squared norm of their mean; `spread` the variance of one of them, or None if it is unknown.
+    `square` is the squared norm of their mean; `spread` the variance of one of them, or None if it is unknown; `along`
+    the inner product of their mean with that of the clock before, or None.
     """
 
+    clock: int
     gradients: float
     square: float
     spread: float | None
+    along: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +116,12 @@ class DBW:
     blind: bool = False
     clock: int = 0
     workers: int = 0
-    squares: tuple[float, ...] = ()
-    """|grad F|^2 of the last clocks."""
-    spreads: tuple[float, ...] = ()
+    seen: tuple[GradientsSummed, ...] = ()
+    """The last clocks, with estimates of spreads that were unknown."""
+    turned: float = 0.0
+    """Sum over clocks: by how much a step changed the inner product of the gradient with itself."""
+    walked: float = 0.0
+    """Sum over the same clocks: the squares of their mean gradients."""
     times: Times = field(default_factory=dict)
     """By number awaited before and number of the gradient: clock and seconds."""
     waited: int = 0
@@ -116,7 +133,7 @@ class DBW:
     favorable: int = 0
     """Clocks in a row that spoke for changing that."""
     starting: bool = False
-    """Whether the last clock was the first one, which only the faster half was awaited in."""
+    """Whether the last clock was the first one, in which only the fastest few were awaited."""
 
     def observe(self, report: Report) -> tuple[DBW, tuple[WaitFor, ...]]:
         """The policy that has seen this report, and what it proposes now."""
@@ -137,14 +154,40 @@ class DBW:
         return replace(self, times={**self.times, key: kept}, usual=usual)
 
     def _summed(self, report: GradientsSummed) -> DBW:
-        spreads = self.spreads
-        if report.spread is not None:
-            spreads = (*spreads, report.spread)[-AVERAGED:]
-        if not spreads:
+        before = self.seen[-1] if self.seen else None
+        policy = self
+        if before is not None and before.clock == report.clock - 1 and report.along is not None:
+            policy = self._turned(before, report.along)
+            if report.spread is None and policy.walked:
+                # What is left of the last gradient and what its step took from it is the square without noise.
+                noise = report.square - report.along - policy.steepness * before.square
+                report = replace(report, spread=noise * report.gradients)
+        return replace(policy, seen=_latest((*self.seen, report), AVERAGED * self.workers))
+
+    def _turned(self, before: GradientsSummed, along: float) -> DBW:
+        """With what the last step changed; with one gradient the noise in its square is only known from others."""
+        if before.gradients < 1.5 or before.spread is None:
             return self
-        last = report.spread if report.spread is not None else sum(spreads) / len(spreads)
-        square = max(report.square - last / max(report.gradients, 1e-12), 0.0)
-        return replace(self, spreads=spreads, squares=(*self.squares, square)[-AVERAGED:])
+        true = before.square - before.spread / before.gradients
+        return replace(
+            self,
+            turned=REMEMBERED * self.turned + true - along,
+            walked=REMEMBERED * self.walked + before.square,
+        )
+
+    @property
+    def steepness(self) -> float:
+        """The learning rate as a share of the best one without noise; 1 until it is known, as the paper assumes."""
+        return min(2.0, max(0.0, self.turned / self.walked)) if self.walked else 1.0
+
+    def _estimates(self) -> tuple[float, float] | None:
+        """|grad F|^2 and the variance of one gradient, if a spread was seen."""
+        known = [(max(1.0, one.gradients - 1), one.spread) for one in self.seen if one.spread is not None]
+        if not known:
+            return None
+        spread = max(0.0, sum(weight * one for weight, one in known) / sum(weight for weight, _ in known))
+        squares = [one.square - spread / max(one.gradients, 1e-12) for one in self.seen]
+        return max(0.0, sum(squares) / len(squares)), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers
@@ -157,7 +200,7 @@ class DBW:
         best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
         if policy.starting:
             # Of fewer than two gradients there is no spread.
-            best = max(min(2, count), (count + 1) // 2)
+            best = max(min(2, count), count // FIRST)
         if speeds and speeds[best - 1] <= 0:
             best = count
         reason = ""
@@ -169,12 +212,14 @@ class DBW:
         """By k, from 1 on, the expected fall of the loss per second, up to a factor; empty if that is unknown."""
         count = self.workers
         seconds = expected_seconds(self.times, self.waited, count)
-        if not seconds or not (self.blind or self.squares):
+        estimates = self._estimates()
+        if not seconds or not (self.blind or estimates):
             return []
-        if self.blind:
+        if self.blind or estimates is None:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
-        square, spread = sum(self.squares) / len(self.squares), sum(self.spreads) / len(self.spreads)
-        return [(square - spread / k) / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
+        (square, spread), steep = estimates, self.steepness
+        gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
+        return [gain / max(1e-12, one) for gain, one in zip(gains, seconds, strict=True)]
 
     def _weighed(self, best: int, speeds: Sequence[float]) -> tuple[DBW, int, str]:
         """What `auto` makes of it: the policy, the number to wait for, and what is to be logged."""
@@ -190,6 +235,16 @@ class DBW:
         if self.leaves_out:
             return replace(self, leaves_out=False, favorable=0), count, f"no longer pay: no other number {times}"
         return replace(self, leaves_out=True, favorable=0), best, f"pay: waiting for {best} of {count} workers {times}"
+
+
+def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[GradientsSummed, ...]:
+    """The last clocks with that many gradients together."""
+    total = 0.0
+    for count, one in enumerate(reversed(seen), 1):
+        total += one.gradients
+        if total >= gradients and count >= AVERAGED:
+            return seen[-count:]
+    return seen
 
 
 def guessed(times: Times, clock: int, count: int) -> Times:

@@ -30,9 +30,11 @@ class Accept:
 class GradientSums:
     """What a partition's server saw of the contributions to a clock.
 
-    `weighted_squares`: the squared norm of each, divided by its items; `square`: the squared norm of their sum.
+    `weighted_squares`: the squared norm of each, divided by its items; `square`: the squared norm of their sum;
+    `along`: the inner product of their sum with that of the clock before, or None where the server did not see that.
     """
 
     contributions: int
     weighted_squares: float
     square: float
+    along: float | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
-from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, scaled, square
+from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, inner, scaled, square
 from agileml.params.layout import State
 from agileml.params.reads import Wanted
 from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
@@ -59,8 +59,11 @@ class PendingClock:
         in_order = sorted(self.entries, key=lambda entry: (entry.shard, entry.chunk))
         return aggregate([entry.delta for entry in in_order], self.by)
 
-    def choose(self, work: CountedWork, accepted: Accepted) -> GradientSums:
-        """Sums the accepted contributions and drops the others; returns what they are like."""
+    def choose(self, work: CountedWork, accepted: Accepted, before: tuple[int, Delta | None] | None) -> GradientSums:
+        """Sums the accepted contributions and drops the others; returns what they are like.
+
+        `before` is the last clock of which this server knows the sum, and that sum.
+        """
         weighted, count = 0.0, 0
         for covers, entries in self.undecided:
             if work.left_out(accepted.clock, covers):
@@ -69,7 +72,9 @@ class PendingClock:
             own = entries[0].delta if len(entries) == 1 else aggregate([entry.delta for entry in entries], self.by)
             items = work.plan.cover_items(accepted.clock, covers)
             weighted, count = weighted + square(own) / max(1, items), count + (items > 0)
-        return GradientSums(count, weighted, square(self.summed()))
+        summed = self.summed()
+        along = inner(summed, before[1]) if before is not None and before[0] == accepted.clock - 1 else None
+        return GradientSums(count, weighted, square(summed), along)
 
     def handed_over(self, clock: int) -> tuple[PendingPush, ...]:
         """All contributions: as one, unless some of them may not count."""
@@ -100,6 +105,8 @@ class ServedPartition:
     reads: dict[str, Wanted | None] = field(default_factory=dict)
     sums: GradientSums | None = None
     """What the contributions to the latest version were like, if some of them could be left out."""
+    _before: tuple[int, Delta | None] | None = None
+    """The latest clock and the sum of its contributions, if some of them could be left out."""
     _waiting: dict[int, list[Waiting]] = field(default_factory=dict)
 
     @property
@@ -136,8 +143,11 @@ class ServedPartition:
             return None
         before = self.latest
         if self.work.awaits:
-            self.sums = pending.choose(self.work, accepted)
-        update = scaled(pending.summed(), self.work.plan.scale(accepted)) if self.work.awaits else pending.summed()
+            self.sums = pending.choose(self.work, accepted, self._before)
+        update = pending.summed()
+        if self.work.awaits:
+            self._before = clock, update
+            update = scaled(update, self.work.plan.scale(accepted))
         state, changed = rule.advance(self.partition, before.state, update, clock)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
         tally = Tally(before.tally.chunks + pending.chunks, fingerprint)

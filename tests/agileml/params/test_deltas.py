@@ -22,6 +22,7 @@ from agileml.params.deltas import (
     assign_into,
     assigned,
     dense,
+    inner,
     nbytes,
 )
 from agileml.params.layout import Array, State
@@ -158,3 +159,18 @@ def test_sizes() -> None:
     delta: Delta = [None, RowDelta(None, np.zeros((3, 2))), RowDelta(np.array([4], np.int32), np.zeros((1, 2)))]
     assert nbytes(delta) == 48 + 16 + 4
     assert nbytes(None) == 0
+
+
+@given(seeds)
+def test_the_inner_product_is_that_of_the_dense_forms(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    state = [rng.standard_normal((int(rng.integers(1, 9)), 3)) for _ in range(4)]
+    one, other = ([_of_floats(rng, array) for array in state] for _ in range(2))
+    parts = zip(dense(state, one), dense(state, other), strict=True)
+    assert inner(one, other) == pytest.approx(sum(float((a * b).sum()) for a, b in parts))
+    assert inner(one, None) == 0
+
+
+def _of_floats(rng: np.random.Generator, array: Array) -> RowDelta | None:
+    part = random_part(rng, array)
+    return part and RowDelta(part.rows, rng.standard_normal(part.values.shape))

@@ -20,17 +20,29 @@ from agileml.policies.dbw import (
 )
 
 
-def played(policy: DBW, clocks: int, square: float, spread: float, seconds: list[float]) -> list[WaitFor]:
-    """What the policy proposes in each clock; `square` is that of the true gradient."""
+def played(
+    policy: DBW, clocks: int, square: float, spread: float, seconds: list[float], steep: float | None = None
+) -> list[WaitFor]:
+    """What the policy proposes in each clock; `square` is that of the true gradient, which steps turn by `steep`."""
+    return observed(policy, [(square, spread)] * clocks, seconds, steep)
+
+
+def observed(
+    policy: DBW, gradients: list[tuple[float, float]], seconds: list[float], steep: float | None = None
+) -> list[WaitFor]:
+    """The same for a true gradient and a spread of each clock."""
     proposals: list[WaitFor] = []
+    before: float | None = None
     waited = len(seconds)
-    for clock in range(1, clocks + 1):
+    for clock, (square, spread) in enumerate(gradients, 1):
         policy, (proposal,) = policy.observe(ClockBegins(clock, len(seconds)))
         proposals.append(proposal)
         for number in range(1, proposal.gradients + 1):
             policy = policy.observe(GradientArrived(waited, number, seconds[number - 1]))[0]
         waited = proposal.gradients
-        seen = GradientsSummed(waited, square + spread / waited, spread if waited > 1 else None)
+        along = None if steep is None or before is None else square - steep * before
+        before = square + spread / waited
+        seen = GradientsSummed(clock, waited, before, spread if waited > 1 else None, along)
         policy = policy.observe(seen)[0]
     return proposals
 
@@ -50,8 +62,38 @@ def played(policy: DBW, clocks: int, square: float, spread: float, seconds: list
 )
 def test_it_waits_for_the_number_with_the_largest_gain_per_second(spread: float, expected: int) -> None:
     proposals = played(DBW(), 12, 10.0, spread, [1.0, 2.0, 3.0, 8.0])
-    assert proposals[0] == WaitFor(2)
-    assert proposals[1:] == [WaitFor(expected)] * 11
+    assert proposals == [WaitFor(2), *[WaitFor(expected)] * 11]
+
+
+@pytest.mark.parametrize(
+    ("steep", "expected"),
+    [
+        # 10 - 18 / k: -8, 1, 4, 5.5 in 1, 2, 3, 8 s.
+        (1.0, 3),
+        # (2 - s) 10 - s 18 / k: 8, 12, 13.3, 14.
+        (0.4, 1),
+        # No step of this rate lowers the loss.
+        (2.0, 4),
+    ],
+)
+def test_noise_costs_less_if_steps_are_short(steep: float, expected: int) -> None:
+    proposals = played(DBW(), 24, 10.0, 18.0, [1.0, 2.0, 3.0, 8.0], steep)
+    assert proposals[-8:] == [WaitFor(expected)] * 8
+
+
+def test_noise_that_grows_is_noticed_although_one_gradient_has_no_spread() -> None:
+    # 19 - 1.8 / k in 1, 2, 3, 8 s; then 19 - 40 / k: -21, -1, 5.7, 9.
+    proposals = observed(DBW(), [(10.0, 18.0)] * 30 + [(10.0, 400.0)] * 60, [1.0, 2.0, 3.0, 8.0], 0.1)
+    assert proposals[29] == WaitFor(1)
+    assert proposals[-1] == WaitFor(3)
+
+
+@pytest.mark.parametrize(("gradients", "clocks"), [(4, 5), (2, 10), (1, 20)])
+def test_the_fewer_gradients_a_clock_has_the_more_clocks_are_averaged(gradients: int, clocks: int) -> None:
+    policy = DBW(workers=4)
+    for clock in range(1, 40):
+        policy = policy.observe(GradientsSummed(clock, gradients, 1.0, 1.0))[0]
+        assert len(policy.seen) == min(clock, clocks)
 
 
 def test_workers_that_are_equally_fast_are_all_awaited() -> None:

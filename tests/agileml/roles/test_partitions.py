@@ -62,6 +62,24 @@ def test_late_contributions_are_left_out_and_the_others_weigh_more(ordered: bool
         part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
 
 
+def test_successive_gradients_are_compared_on_the_server_that_saw_both() -> None:
+    part = served(lengths=(1, 1), awaits=True)
+    for clock, values in ((1, (1, 2, 3)), (2, (1, -1, 1)), (3, (5, 0, 0))):
+        if clock == 3:
+            part.versions[3], part.clock = part.latest, 3
+            continue
+        part.contribute(clock, [(0, 0, 1)], [entry(0, 0, *values)])
+        part.contribute(clock, [(1, 0, 1)], [entry(1, 0, 9, 9, 9)])
+        part.work.decide([(clock, ((0, 0, 1),))])
+        part.commit(RULE)
+        assert part.sums == GradientSums(1, *((14, 14, None) if clock == 1 else (3, 3, 2)))
+    # It missed clock 3.
+    part.contribute(4, [(0, 0, 1)], [entry(0, 0, 1, 1, 1)])
+    part.work.decide([(3, ()), (4, ((0, 0, 1),))])
+    part.commit(RULE)
+    assert part.sums == GradientSums(1, 3, 3, None)
+
+
 def test_late_contributions_to_a_partition_that_moved_here_before_its_decision() -> None:
     part = served(lengths=(1, 1), awaits=True)
     part.versions[1], part.clock = part.latest, 1
