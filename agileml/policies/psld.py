@@ -26,7 +26,8 @@ WORTHWHILE = 0.2
 """The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
 
 LEAST_SAVED = 0.05
-"""The same if they are."""
+"""The same if they are, or if a fast server has few blocks because it was slow: using it again saves the others
+little each."""
 
 Sample = tuple[int, float]
 """Bytes, seconds."""
@@ -98,10 +99,13 @@ class PSLD:
         apart = max(speeds.values()) / min(speeds.values()) - 1
         superior = superior_set(lines, share, self.trigger)
         lines = _pooled(lines, superior, share)
+        load = _load(owners, sizes)
+        few = {name for name in load if load[name] < share / 2}
         after = replace(self, moves=self.moves + 1, fresh={})
         assigned = _with_few_moves(owners, after._assign(sizes, servers, superior, lines), sizes)
         before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
-        if then > (1 - (LEAST_SAVED if apart > self.trigger else WORTHWHILE)) * before:
+        least = LEAST_SAVED if apart > self.trigger or few & set(superior) else WORTHWHILE
+        if then > (1 - least) * before:
             return self, None
         why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
         return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
@@ -192,7 +196,11 @@ def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequenc
 
 def _longest(owners: Sequence[str], sizes: Sequence[int], lines: Mapping[str, Line]) -> float:
     """The predicted time of the server that takes longest."""
+    return max(lines[owner].mean(size) for owner, size in _load(owners, sizes).items())
+
+
+def _load(owners: Sequence[str], sizes: Sequence[int]) -> dict[str, int]:
     load: dict[str, int] = {}
     for owner, size in zip(owners, sizes, strict=True):
         load[owner] = load.get(owner, 0) + size
-    return max(lines[owner].mean(size) for owner, size in load.items())
+    return load

@@ -5,6 +5,7 @@ Each host has an address of its own, and a file system of its own at the folder 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -122,9 +123,16 @@ class Host(_Holder):
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "up")
 
     def limit(self, rate: str) -> None:
-        """What the host sends passes at this rate; needs `tc`."""
+        """What the host sends passes at this rate from now on; needs `tc`."""
         shape = ("tbf", "rate", rate, "burst", "64kb", "latency", "400ms")
-        _run(*self.enter("-n"), "tc", "qdisc", "add", "dev", "eth0", "root", *shape)
+        _run(*self.enter("-n"), "tc", "qdisc", "replace", "dev", "eth0", "root", *shape)
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the host has sent to others."""
+        words = [*self.enter("-n"), "ip", "-json", "-statistics", "link", "show", "eth0"]
+        (link,) = json.loads(subprocess.check_output(words))
+        return int(link["stats64"]["tx"]["bytes"])
 
     def ignore(self, other: Host) -> None:
         """Drops packets to another host, and those from it."""

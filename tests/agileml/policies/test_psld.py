@@ -47,8 +47,9 @@ def test_servers_that_are_about_as_fast_keep_their_blocks(noise: float) -> None:
     assert measured(speeds, noise).propose(even(), [1] * BLOCKS, SERVERS)[1] is None
 
 
-def test_blocks_return_to_a_server_that_has_recovered() -> None:
-    crowded = ("a", *(SERVERS[1 + block % 3] for block in range(BLOCKS - 1)))
+@pytest.mark.parametrize("few", [1, 3, 4])
+def test_blocks_return_to_a_server_that_has_recovered(few: int) -> None:
+    crowded = ("a",) * few + tuple(SERVERS[1 + block % 3] for block in range(BLOCKS - few))
     _, place = measured(dict.fromkeys(SERVERS, 10.0)).propose(crowded, [1] * BLOCKS, SERVERS)
     assert place is not None
     assert Counter(place.owners)["a"] >= 7
