@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from agileml.pipeline.model import Array, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.tensor_parts import Awaiting, Lanes, TensorPart, added, pieces
@@ -49,6 +51,8 @@ class StageState:
     """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
     _stashes: dict[tuple[int, int], tuple[int, Array, dict[int, Stash]]] = field(default_factory=dict)
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
+    _own: set[int] = field(default_factory=set)
+    """Layers whose sum is in arrays that nothing else uses, to which more can be added without new memory."""
 
     def __post_init__(self) -> None:
         self._piece = {layer: piece for piece in pieces(self.model.layers) for layer in piece}
@@ -81,6 +85,7 @@ class StageState:
 
     def parts(self, layer: int) -> list[tuple[int, Weights]]:
         """Gradients of a layer since its last update, by microbatch; sums of several count as the last."""
+        self._own.discard(layer)
         return self._gradients.pop(layer, [])
 
     def _add(self, layer: int, microbatch: int, found: Weights) -> None:
@@ -89,7 +94,13 @@ class StageState:
         if held and layer in self.summed:
             before, total = held.pop()
             assert before < microbatch
-            found = tuple(a + b for a, b in zip(total, found, strict=True))
+            if layer in self._own:
+                for a, b in zip(total, found, strict=True):
+                    np.add(a, b, out=a)
+                found = total
+            else:
+                found = tuple(np.asarray(a + b) for a, b in zip(total, found, strict=True))
+                self._own.add(layer)
         held.append((microbatch, found))
 
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
