@@ -33,6 +33,7 @@ class TorchNetwork:
         self.module = module.to(device)
         self._device = device
         self._trained = {name: one for name, one in module.named_parameters() if name in trained}
+        self._forms = {name: _form(one) for name, one in self._trained.items()}
         self._averaged = dict(_running_statistics(module))
         self._constant = {name: one for name, one in module.named_buffers() if name not in self._averaged}
         self.sparse = sparse_names(module)
@@ -63,8 +64,9 @@ class TorchNetwork:
         before = {name: one.detach().clone() for name, one in self._averaged.items()}
         versions = {name: one._version for name, one in self._constant.items()}
         loss = self._loss(objective, batch, where)
+        self._check_parameters(where)
+        self._check_buffers(versions, where)
         gradients = self._differentiated(loss, objective, where)
-        self._check_kept(versions, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
         for name, gradient in gradients.items():
@@ -79,6 +81,7 @@ class TorchNetwork:
         self.module.eval()
         with torch_module().no_grad():
             loss = self._loss(objective, batch, where).item()
+        self._check_parameters(where)
         if not isfinite(loss):
             gradients = self._differentiated(self._loss(objective, batch, where), objective, where)
             raise NotFinite(_diverged(loss, gradients, objective, where))
@@ -109,13 +112,18 @@ class TorchNetwork:
         found = torch_module().autograd.grad(loss, list(self._trained.values()), allow_unused=True)
         return dict(zip(self._trained, found, strict=True))
 
-    def _check_kept(self, versions: Mapping[str, int], where: str) -> None:
-        forward = beginning_of(self.module.forward)
+    def _check_parameters(self, where: str) -> None:
         now = dict(self.module.named_parameters())
         for name, parameter in self._trained.items():
-            if now.get(name) is not parameter:
-                shapes = f"shape {tuple(parameter.shape)} became {tuple(now[name].shape) if name in now else 'nothing'}"
-                raise BadTrainer(f"{where}, parameter {name!r}: the module replaced it ({shapes}); {forward}")
+            if now.get(name) is not parameter or _form(parameter) != self._forms[name]:
+                became = _form(now[name]) if name in now else "nothing"
+                raise BadTrainer(
+                    f"{where}, parameter {name!r}: the module replaced it ({self._forms[name]} became {became});"
+                    f" {beginning_of(self.module.forward)}"
+                )
+
+    def _check_buffers(self, versions: Mapping[str, int], where: str) -> None:
+        forward = beginning_of(self.module.forward)
         buffers = dict(self.module.named_buffers())
         for name, buffer in self._constant.items():
             if buffers.get(name) is not buffer or buffer._version != versions[name]:
@@ -172,6 +180,10 @@ def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Te
         if isinstance(one, torch.nn.modules.batchnorm._NormBase):
             for name, buffer in one.named_buffers(recurse=False):
                 yield (f"{path}.{name}" if path else name), buffer
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
 def _array(tensor: torch.Tensor) -> Array:

@@ -111,7 +111,9 @@ class TorchModule:
     def init(self, rng: np.random.Generator) -> Params:
         """The module's trained parameters, its running statistics, and the seed."""
         seed = int(rng.integers(2**31))
-        return {SEED: np.array([[seed, 0]]), **self._network(seed).arrays()}
+        # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
+        module = TorchNetwork(self._built(seed), self._optimizers.trained, "cpu")
+        return {SEED: np.array([[seed, 0]]), **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
         """The parts of every batch."""

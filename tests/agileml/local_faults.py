@@ -48,9 +48,14 @@ DEEDS = (
 
 @dataclass(frozen=True)
 class LocalSchedule:
-    """One seed: a footprint, settings, and faults. Half of the faults of some seeds come before the first clock."""
+    """One seed: a footprint, settings, and faults. Half of the faults of some seeds come before the first clock.
+
+    The model must be that of the reference run, by its digest.
+    """
 
     seed: int
+    source: TrainerSource = SOURCE
+    expected: str = ""
 
     @property
     def chaos(self) -> str:
@@ -72,7 +77,7 @@ class LocalSchedule:
         reliable, transient = chance.choice([(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (1, 4)])
         settings = JobSettings(deterministic=True, loss_sample=0, keeps=chance.choice([1, 8]))
         return TrainingJob(
-            SOURCE,
+            self.source,
             reliable,
             transient,
             Stopping(clocks=CLOCKS),
@@ -86,14 +91,15 @@ class LocalSchedule:
     def run(self) -> list[Iteration]:
         """Runs the job to its end and compares its model with the reference."""
         log: list[Iteration] = []
-        check(LocalEngine().run(self.job, Chaos.parse(self.chaos, self.seed), log.append, lambda _: None), log)
+        trained = LocalEngine().run(self.job, Chaos.parse(self.chaos, self.seed), log.append, lambda _: None)
+        check(trained, log, self.expected or undisturbed())
         return log
 
 
-def check(trained: Trained, log: list[Iteration]) -> None:
+def check(trained: Trained, log: list[Iteration], expected: str) -> None:
     """Raises AssertionError unless every clock was reported once, and nothing lost."""
     assert [one.clock for one in log] == list(range(1, CLOCKS + 1)), "a clock is missing or reported twice"
-    assert model_digest(trained.model) == undisturbed(), "the model is not that of the undisturbed run"
+    assert model_digest(trained.model) == expected, "the model is not that of the undisturbed run"
     counters = trained.counters
     assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent), counters
 
@@ -101,8 +107,12 @@ def check(trained: Trained, log: list[Iteration]) -> None:
 @cache
 def undisturbed() -> str:
     """The digest of the reference run's model."""
-    trainer = TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS, "chunk": 2}).load()
-    return model_digest(run(trainer, CLOCKS, seed=0, deterministic=True))
+    return digest_after(TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS, "chunk": 2}))
+
+
+def digest_after(source: TrainerSource) -> str:
+    """The digest of a trainer's model in the reference run, after as many clocks as a schedule has."""
+    return model_digest(run(source.load(), CLOCKS, seed=0, deterministic=True))
 
 
 def outcome(seed: int) -> tuple[int, str, Counter[str]]:

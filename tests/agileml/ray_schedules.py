@@ -17,7 +17,7 @@ from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.ray import RayEngine
 from agileml.engines.script import Act, Join, RunningMachine
 from tests.agileml.engines.ray_cluster import Cluster, ray_cluster
-from tests.agileml.local_faults import CLOCKS, LENGTHS, LocalSchedule, check
+from tests.agileml.local_faults import CLOCKS, LENGTHS, LocalSchedule, check, undisturbed
 
 SOURCE = TrainerSource("tests.agileml.toys:Slow", {"lengths": LENGTHS, "chunk": 2})
 
@@ -65,7 +65,7 @@ def happened(seed: int, cluster: Cluster) -> str:
         trained = RayEngine().play(replace(schedule.job, source=SOURCE), faults, log.append, lambda _: None)
     finally:
         cluster.remove_added()
-    check(trained, log)
+    check(trained, log, undisturbed())
     return f"{schedule.chaos}; machines: {', '.join(faults.done)}; {sum(one.redone for one in log)} chunks redone"
 
 

@@ -119,7 +119,7 @@ def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
     outcome = simulation.run()
     assert outcome.failures == 2
     model = model_of(outcome.layout, outcome.versions)
-    assert model_digest(model) == model_digest(undisturbed("Decades", True)(outcome.clock)), "the model is another"
+    assert model_digest(model) == model_digest(undisturbed(Decades, True)(outcome.clock)), "the model is another"
     # A whole clock, and what was done of the next one.
     assert _redone(outcome) <= 2 * 2 * CHUNKS, f"{_redone(outcome)} chunks were done again"
 
@@ -155,7 +155,7 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
             simulation.join(reliable=not number)
         outcome = simulation.run()
     assert max(max(node.server.served[0].versions) for node in simulation.nodes.values() if node.server.served) > 4
-    assert outcome.loss == undisturbed_loss("Decades")(outcome.clock), "the loss is that of another model"
+    assert outcome.loss == undisturbed_loss(Decades, outcome.clock), "the loss is that of another model"
 
 
 def _join(simulation: Simulation, name: str) -> None:

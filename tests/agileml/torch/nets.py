@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from agileml.torch import TorchModule
 
@@ -80,3 +82,55 @@ def trainer(
     **options: Any,  # noqa: ANN401
 ) -> TorchModule:
     return TorchModule(module, dataset, loss, optimizer, **{"batch_size": BATCH, "parts": 4, "threads": 1, **options})
+
+
+PARTS = 16
+"""As many as a schedule of random faults expects."""
+
+
+def slow(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """So that a fault can strike before the next clocks are done, however fast the computer."""
+    time.sleep(0.002)
+    return objective(net, batch)
+
+
+def mixed(wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor] = objective) -> TorchModule:
+    """Two chunks for each of the parts, except in the last batch of an epoch."""
+    return trainer(Shared, adamw, loss=loss, batch_size=2 * PARTS, parts=PARTS, microbatch=1, wire=wire)
+
+
+def normalized(wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor] = objective) -> TorchModule:
+    """With dropout, and with statistics in addition to parameters."""
+    given: dict[str, Any] = {"batch_size": 2 * PARTS, "parts": PARTS, "wire": wire}
+    return trainer(partial(Normalized, dropout=0.3), momentum, lambda: Subset(data(), range(64)), loss, **given)
+
+
+def paced(model: str, wire: str) -> TorchModule:
+    """One of these by name, slowly."""
+    return {"mixed": mixed, "normalized": normalized}[model](wire, slow)
+
+
+class Visits(nn.Module):
+    """One number for each sample, which every visit lowers by 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Parameter(torch.zeros(SAMPLES + 8))
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        return self.left[samples].mean()
+
+
+def visits(wire: str = "fp32") -> TorchModule:
+    """The batches of an epoch are of one size, which is the learning rate."""
+    size = 2 * PARTS
+    samples = TensorDataset(torch.arange(SAMPLES + 8))
+
+    def visited(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        seen: torch.Tensor = net(*batch)
+        return seen
+
+    def once(net: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(net.parameters(), lr=size)
+
+    return TorchModule(Visits, samples, visited, once, batch_size=size, parts=PARTS, microbatch=1, wire=wire)

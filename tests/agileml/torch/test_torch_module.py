@@ -160,6 +160,12 @@ def test_training_continues_from_a_state_dict(tmp_path: Path) -> None:
         reference.run(trainer(Normalized, momentum, state=state), 0, seed=1)
 
 
+def test_a_job_that_starts_again_begins_with_the_same_weights() -> None:
+    given = trainer(Normalized, momentum)
+    first, trained, again = (model_digest(reference.run(given, clocks, seed=1)) for clocks in (0, 3, 0))
+    assert first == again != trained
+
+
 # -- what is refused, and how errors read ------------------------------------------------------------------------------
 
 
@@ -169,6 +175,27 @@ class Replacing(Shared):
     def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         self.first = nn.Linear(4, 6, bias=False)
         return super().forward(numbers, words)
+
+
+class Growing(Shared):
+    """Changes the shape of a parameter, in use or while it trains."""
+
+    def __init__(self, training: bool) -> None:
+        super().__init__()
+        self.when = training
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        if self.training is self.when:
+            self.unused.data = torch.ones(4)
+        return super().forward(numbers, words) + self.unused.sum()
+
+
+class Widening(Shared):
+    """Changes the type of a parameter."""
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        self.scale.data = self.scale.data.double()
+        return super().forward(numbers, words).float()
 
 
 class Counting(Shared):
@@ -196,6 +223,14 @@ class Failing(torch.utils.data.Dataset[Any]):
         return data()[number]
 
 
+class Ragged(Failing):
+    """Has one sample of another shape."""
+
+    def __getitem__(self, number: int) -> Any:  # noqa: ANN401
+        numbers, *others = data()[number]
+        return [numbers[:3] if number == 13 else numbers, *others]
+
+
 class Endless(torch.utils.data.IterableDataset[Any]):
     """No samples by number."""
 
@@ -205,6 +240,16 @@ class Endless(torch.utils.data.IterableDataset[Any]):
 
 def exploding(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     return objective(net, batch) / 0 * 0
+
+
+def exploding_in_training(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    return objective(net, batch) * (float("nan") if net.training else 1)
+
+
+def steep(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """Its derivative is infinite."""
+    assert isinstance(net, Shared)
+    return objective(net, batch) + (net.scale - net.scale).abs().sqrt()
 
 
 def unreduced(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
@@ -221,6 +266,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"loss": exploding},
         rf"TorchModule, clock 0, loss, parameter 'scale': the loss is nan; lower .*{HERE}exploding",
     ),
+    (
+        {"loss": exploding_in_training},
+        rf"clock 1, shard \d, parameter 'scale': the loss is nan; lower .*{HERE}exploding_in_training",
+    ),
+    ({"loss": steep}, rf"clock 1, parameter 'scale': the update holds NaN or infinity; .*{HERE}steep"),
     ({"loss": unreduced}, rf"clock 0, loss: the objective returned a tensor of shape \(6,\); .*{HERE}unreduced"),
     (
         {"loss": mismatched},
@@ -229,12 +279,29 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"module": Replacing},
-        rf"clock 1, shard \d, parameter 'first.weight': the module replaced it \(shape \(6, 4\) .*; .*{HERE}forward",
+        r"clock 0, loss, parameter 'first.weight': the module replaced it \(float32 of shape \(6, 4\) .*; .*"
+        rf"{HERE}forward",
+    ),
+    *(
+        (
+            {"module": partial(Growing, training)},
+            rf"{when}, parameter 'unused': the module replaced it \(float32 of shape \(3,\) became float32 of shape"
+            rf" \(4,\)\); .*{HERE}forward",
+        )
+        for training, when in ((False, "clock 0, loss"), (True, r"clock 1, shard \d"))
+    ),
+    (
+        {"module": Widening},
+        r"clock 0, loss, parameter 'scale': the module replaced it \(float32 of shape \(\) became float64 of",
     ),
     ({"module": Counting}, rf"clock 1, shard \d, buffer 'calls': the module changed it; .*{HERE}forward"),
     (
         {"dataset": Failing},
         rf"clock \d, (loss|shard \d): sample 13 of the dataset: OSError: the disk .*{HERE}__getitem__",
+    ),
+    (
+        {"dataset": Ragged},
+        r"clock \d, (loss|shard \d): samples \d+ to \d+ do not make a batch: RuntimeError: stack expects each tensor",
     ),
     ({"dataset": Endless}, "dataset Endless has no length or no samples by number"),
     (
