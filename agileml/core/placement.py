@@ -6,10 +6,14 @@ is stage 2 without work on reliable nodes (section 4.2.2 of the dissertation).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from agileml.protocol.messages import Table
+
+_HALF = 0.5
+"""An item moves between hosts that differ by more than one, unless it goes to a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def target_table(
     hosts = footprint.transient if stage == 3 and footprint.transient else footprint.reliable + footprint.transient
     latest_first = {shard: list(reversed(names)) for shard, names in previous.items()}
     workers = balance(now.workers, hosts, latest_first, [1] * len(now.workers), footprint.speeds)
-    return Table(now.version, owners, backups, workers)
+    return Table(now.version, owners, backups, level(workers, hosts, set(owners), latest_first, footprint.speeds))
 
 
 def active_servers(footprint: Footprint, partitions: int, more: int = 0) -> tuple[str, ...]:
@@ -114,3 +118,52 @@ def balance(
         wished = (host for host in preferred.get(item, ()) if fits(item, host))
         place(item, next(wished, "") or min(hosts, key=lambda host: (load[host] + weight[item]) / rates[host]))
     return tuple(places)
+
+
+def level(
+    places: Sequence[str],
+    hosts: Sequence[str],
+    servers: Container[str],
+    preferred: Mapping[int, Sequence[str]],
+    speeds: Mapping[str, float],
+) -> tuple[str, ...]:
+    """Equal items of balanced hosts, moved from those that finish last to those that finish first.
+
+    Balance alone lets most hosts keep as many items as the busiest may have, and leaves few to the others: all of the
+    former then finish, and send, at the same time. Where some have one more than others, those are servers, if
+    possible: of what their own work reads and updates, their part does not travel. Hosts that differ by less stay as
+    they are, also if their measured speeds waver.
+    """
+    found, held = list(places), {host: list[int]() for host in hosts}
+    for item, host in enumerate(places):
+        if host:
+            held[host].append(item)
+
+    def finish(number: int, more: float = 0.0) -> float:
+        host = hosts[number]
+        return (len(held[host]) + more - (_HALF if host in servers else 0.0)) / speeds.get(host, 1.0)
+
+    first = [(finish(number), number) for number in range(len(hosts))]
+    last = [(-at, number) for at, number in first]
+    heapify(first)
+    heapify(last)
+    while hosts:
+        giver, taker = _top(last, lambda number: -finish(number)), _top(first, finish)
+        if finish(taker, 1 + _HALF) > finish(giver):
+            break
+        wished = [item for item in held[hosts[giver]] if hosts[taker] in preferred.get(item, ())]
+        item = (wished or held[hosts[giver]])[-1]
+        held[hosts[giver]].remove(item)
+        held[hosts[taker]].append(item)
+        found[item] = hosts[taker]
+        for number in (giver, taker):
+            heappush(first, (finish(number), number))
+            heappush(last, (-finish(number), number))
+    return tuple(found)
+
+
+def _top(heap: list[tuple[float, int]], key: Callable[[int], float]) -> int:
+    """The number on top of a heap, whose outdated entries are dropped."""
+    while heap[0][0] != key(heap[0][1]):
+        heappop(heap)
+    return heap[0][1]

@@ -60,6 +60,8 @@ def test_a_node_joins_without_delaying_others() -> None:
         Send("u", Enter(1, Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t")), 5, 0)),
         Send("r", Move(1, 0, "t", "r")),
         Send("r", Move(1, 1, "t", "r")),
+        # Of two nodes with two shards, the one that no longer serves gives one to the new node.
+        Send("r", GiveShard(1, 2, "u", now=False)),
     ]
     assert control.stage == 2
     assert handle(control, Taken("t", 1, 0)) == []
@@ -69,16 +71,17 @@ def test_a_node_joins_without_delaying_others() -> None:
 
 def test_a_warned_node_hands_over_everything_drains_and_leaves() -> None:
     control = running("r", "t", "u")
-    assert control.table == Table(FIRST, ("t", "t"), ("r", "r"), ("r", "t", "u", "r"))
+    assert control.table == Table(FIRST, ("t", "t"), ("r", "r"), ("r", "t", "u", "t"))
     sent = handle(control, Warned("t", 120.0))
     # One transient node per reliable node: stage 1, so that the partitions move to their backups.
     assert sent == [
         Send("t", Move(1, 0, "r", "")),
         Send("t", Move(1, 1, "r", "")),
-        Send("t", GiveShard(1, 1, "u", now=True)),
+        Send("t", GiveShard(1, 1, "r", now=True)),
+        Send("t", GiveShard(1, 3, "u", now=True)),
     ]
-    assert handle(control, Taken("r", 1, 0), Adopted("u", 1, 1)) == []
-    routes = Route(1, Table(FIRST + 2, ("r", "r"), ("", ""), ("r", "u", "u", "r")))
+    assert handle(control, Taken("r", 1, 0), Adopted("r", 1, 1), Adopted("u", 1, 3)) == []
+    routes = Route(1, Table(FIRST + 2, ("r", "r"), ("", ""), ("r", "r", "u", "u")))
     assert handle(control, Taken("r", 1, 1)) == [Send(name, routes) for name in "rtu"]
     assert handle(control, Routed("r", 1, FIRST + 2), Routed("u", 1, FIRST + 2)) == []
     assert handle(control, Routed("t", 1, FIRST + 2)) == [Send("t", Drain(1, ("r", "u")))]
@@ -109,8 +112,8 @@ def test_a_lost_active_server_rolls_all_nodes_back_to_the_backups() -> None:
     # Clock 2 is committed, but not backed up.
     handle(control, PartitionProgress("t", 1, 0, 2, backup=False), PartitionProgress("u", 1, 1, 2, backup=False))
     sent = handle(control, NodeLost("t", "gone"))
-    # Two transient nodes are left; the half that serves is `u`. The shard of `t` goes to the node with the fewest.
-    table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "r", "u", "v"))
+    # Two transient nodes are left; the half that serves is `u`. It gets the shard of `t`, too.
+    table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "u", "u", "v"))
     assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
     assert (control.mode, control.failures) == (Mode.RECOVERING, 1)
 

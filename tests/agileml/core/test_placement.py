@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.placement import Footprint, active_servers, balance, target_table
+from agileml.core.placement import Footprint, active_servers, balance, level, target_table
 from agileml.policies.stage import Thresholds, stage_of
 from agileml.protocol.messages import Table
 
@@ -88,6 +88,37 @@ def test_a_heavy_partition_counts_as_much_as_several_light_ones() -> None:
     assert Counter(balance(["a"] * 8, ["a", "b"], {}, [1001] * 4 + [1000] * 4, {})) == {"a": 4, "b": 4}
 
 
+def test_items_are_levelled_with_as_few_moves_as_that_takes() -> None:
+    # Twelve hosts, of which eight keep six items each: one of every other.
+    hosts = [f"r{number}" for number in range(4)] + [f"t{number}" for number in range(8)]
+    now = [host for host in hosts for _ in range(4 if host[0] == "r" else 6)]
+    found = level(now, hosts, (), {}, {})
+    assert sorted(Counter(found).values()) == [5] * 8 + [6] * 4
+    assert sum(before != after for before, after in zip(now, found, strict=True)) == 4
+    # Servers have what is left over, which takes one more move for each of them.
+    served = level(now, hosts, hosts[:4], {}, {})
+    assert Counter(served) == {host: 6 if host[0] == "r" else 5 for host in hosts}
+    assert sum(before != after for before, after in zip(now, served, strict=True)) == 8
+
+
+def test_an_item_that_moves_is_one_that_its_host_has_had() -> None:
+    assert level("aaaab", "ab", (), {1: ["b"]}, {}) == tuple("abaab")
+
+
+@given(CURRENT, HOSTS.filter(bool), st.data())
+def test_level_hosts_stay_as_they_are_although_their_speeds_waver(
+    current: list[str], hosts: list[str], data: st.DataObject
+) -> None:
+    servers = data.draw(st.sets(st.sampled_from(hosts)))
+    found = level(even(current, hosts, {}), hosts, servers, {}, {})
+    wavering = {host: data.draw(st.floats(0.99, 1.01)) for host in hosts}
+    assert level(found, hosts, servers, {}, wavering) == found
+
+
+def test_a_faster_host_has_more_items_when_all_are_level() -> None:
+    assert Counter(level("a" * 8 + "b" * 4, "ab", (), {}, {"b": 2.0})) == {"a": 4, "b": 8}
+
+
 def test_without_hosts_nothing_is_placed() -> None:
     assert even(["a", "b"], [], {}) == ("", "")
 
@@ -112,13 +143,13 @@ def test_the_three_stages_by_hand() -> None:
     first = placed(footprint, 1, EMPTY, {})
     assert first == table(["r"] * 4, [""] * 4, "rsturs")
     second = placed(footprint, 2, first, {})
-    # Half of three, rounded up, is two; the reliable server keeps a backup; shards stay.
-    assert second == table("stst", ["r"] * 4, "rsturs")
+    # Half of three, rounded up, is two; the reliable server keeps a backup, and the second shard goes to a server.
+    assert second == table("stst", ["r"] * 4, "rstuts")
     third = placed(footprint, 3, second, {})
-    assert third == table("stst", ["r"] * 4, "tstuus")
+    assert third == table("stst", ["r"] * 4, "ustuts")
     # Back again: partitions move to their backups, shards to their earlier workers.
     assert placed(footprint, 1, third, {0: ["r"]}).owners == ("r",) * 4
-    assert placed(footprint, 2, third, {0: ["r", "s"], 1: ["s"]}).workers == third.workers
+    assert placed(footprint, 2, third, {0: ["r", "s"], 1: ["s"]}).workers == second.workers
 
 
 def test_previous_workers_get_their_shards_back_the_latest_first() -> None:
@@ -156,7 +187,11 @@ def test_every_stage_uses_the_right_nodes(
     working = footprint.transient if stage == 3 and transient else footprint.reliable + footprint.transient
     assert set(found.owners) <= set(serving)
     assert set(found.workers) <= set(working)
-    assert len(set(found.workers)) == min(len(working), shards) or shards % len(working)
+    work = Counter(found.workers)
+    servers, others = ([work[name] for name in working if (name in found.owners) is serves] for serves in (True, False))
+    assert max(work.values()) - min(work[name] for name in working) <= 1
+    # Where some have one shard more, those are servers, as far as there are any.
+    assert not (servers and others) or min(servers) >= max(others)
     copied = stage > 1 and reliable
     assert set(found.backups) <= (set(footprint.reliable) if copied else {""})
     assert placed(footprint, stage, found, {}) == found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, TrainingPolicy
+from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, Report, TrainingPolicy, UseStage
 from agileml.policies.stage import FixedStage, LearnedStage, StageByRatio, Thresholds
-from tests.agileml.stage_trials import MOST_BEHIND, Trial
+from tests.agileml.stage_trials import MOST_BEHIND, Trial, trained
 
 SUMS = ClockSums(pushed=100, pulled=100, backup=50)
 
@@ -166,6 +167,37 @@ def test_learned_times_survive_a_record() -> None:
     assert another.record() == policy.record()
     for unlearned in (FixedStage(2), StageByRatio()):
         assert unlearned.restored(unlearned.record()) is unlearned
+
+
+@dataclass(frozen=True)
+class Through:
+    """One stage after the other, each for some clocks, and then the last one."""
+
+    stages: tuple[int, ...]
+    clocks: int = 4
+    done: int = 0
+
+    def observe(self, report: Report) -> tuple[Through, tuple[UseStage, ...]]:
+        after = replace(self, done=self.done + isinstance(report, ClockFinished))
+        return after, (UseStage(self.stages[min(after.done // self.clocks, len(self.stages) - 1)]),)
+
+    def record(self) -> list[int]:
+        return []
+
+    def restored(self, record: list[int]) -> Through:
+        del record
+        return self
+
+
+@pytest.mark.parametrize("stages", [(3, 2, 1), (3, 1), (1, 3, 2), (1, 2)])
+def test_a_stage_is_as_fast_after_others_as_from_the_start(stages: tuple[int, ...]) -> None:
+    """Shards that were moved for one stage do not slow down the next."""
+    nodes, size = (4, 8), 256e6
+    alone = trained(FixedStage(stages[-1]), nodes, 8, size)
+    after = trained(Through(stages), nodes, 4 * len(stages) + 4, size)
+    assert after[-1].stage == stages[-1]
+    # The last clock ends without sending what the next one would read.
+    assert after[-2].seconds == pytest.approx(alone[-2].seconds, rel=0.01)
 
 
 @pytest.mark.sampled(1)
