@@ -1,0 +1,106 @@
+"""A gang that trains with FSDP2: what is sharded over two machines goes on, whole, on the one that remains."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spotctl.agent.processes import MARK, kill_marked
+from spotctl.integrations.gang_settings import SECRET_VARIABLE
+from spotctl.integrations.saves import METADATA, grouped
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+SCRIPT = Path(__file__).with_name("fsdp_script.py")
+ROOT = Path(__file__).parents[3]
+
+
+class Pair:
+    """Two machines, in folders of their own."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port, self.secret = folder, port, secrets.token_hex(16)
+        self.processes = [self._started(machine) for machine in range(2)]
+
+    def _started(self, machine: int) -> subprocess.Popen[bytes]:
+        home = self.home(machine)
+        home.mkdir()
+        variables = {
+            MARK: str(home),
+            SECRET_VARIABLE: self.secret,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "PYTHONPATH": str(ROOT),
+        }
+        words = ["--machines", ",".join(HOSTS), "--machine", str(machine), "--port", str(self.port)]
+        command = [sys.executable, "-m", "spotctl.integrations.gang", *words, str(SCRIPT), str(self.folder)]
+        with (home / "output").open("wb") as output:
+            return subprocess.Popen(command, env={**os.environ, **variables}, stdout=output, stderr=output)
+
+    def home(self, machine: int) -> Path:
+        return self.folder / f"m{machine}"
+
+    def kill(self, machine: int) -> None:
+        kill_marked(self.home(machine))
+        self.processes[machine].wait()
+
+    def printed(self) -> str:
+        return "\n".join((self.home(machine) / "output").read_text()[-4000:] for machine in range(2))
+
+    def trace(self, ranks: int, rank: int) -> list[str]:
+        path = self.folder / f"trace-{ranks}-{rank}"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[Pair]:
+    made = Pair(folder, 21_000 + os.getpid() % 2_000 * 5)
+    try:
+        yield made
+    finally:
+        for machine in range(2):
+            made.kill(machine)
+
+
+def stored(home: Path, step: int) -> bool:
+    """Whether a machine has all parts of a save."""
+    files = [path.relative_to(home / "gang" / "store").as_posix() for path in (home / "gang").rglob("saves/*/*")]
+    parts = {name.step: found for name, found in grouped(files).items()}.get(step, set())
+    return METADATA in parts and len(parts) == 1 + len(HOSTS)
+
+
+def test_a_sharded_training_goes_on_with_the_shards_of_the_machine_that_is_lost(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from tests.spotctl.integrations import fsdp_script as script
+
+    with pair(tmp_path) as machines:
+
+        def alive() -> bool:
+            assert machines.processes[0].poll() is None, machines.printed()
+            return True
+
+        held = f"step {script.HELD}"
+        saved = script.HELD // script.EVERY * script.EVERY
+        eventually(lambda: alive() and all(held in machines.trace(2, rank) for rank in range(2)))
+        eventually(lambda: alive() and stored(machines.home(0), saved))
+        machines.kill(1)
+        (tmp_path / "on").touch()
+        assert machines.processes[0].wait(300) == 0, machines.printed()
+        assert machines.trace(1, 0)[0] == f"begin {saved}"
+    net = script.network()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for step in range(script.STEPS):
+        script.trained(net, optimizer, step)
+    found = torch.load(tmp_path / "whole.pt")
+    assert found.keys() == net.state_dict().keys()
+    for name, values in net.state_dict().items():
+        assert torch.allclose(found[name], values, rtol=1e-4, atol=1e-5), name
