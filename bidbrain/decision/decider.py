@@ -180,15 +180,18 @@ class Decider:
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
         wanted = roaming.decide(situation, self._gang(deadline))
+        if self.limits.shrinks and not any(isinstance(one, Rent) for one in wanted.actions):
+            short = self._completing(_without_returned(situation, wanted))
+            wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
         changing = bool(wanted.actions) or left.missing > _ROUNDING
         return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
 
     def _gang(self, deadline: int) -> GangNow:
         # What a loss costs in time is part of each start.
         delay = self.overheads.startup + self.overheads.resize + self.overheads.eviction
-        nodes, limits = self.limits.nodes, self.limits.on_demand
+        nodes, limits = self.limits.most, self.limits.on_demand
         closed = frozenset(market for market, most in limits.items() if most < nodes)
-        return GangNow(nodes, self.baseline, self.speed, deadline, delay, self.look, closed)
+        return GangNow(nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed)
 
     def _running(self, situation: Situation) -> list[Holding]:
         """What does the work and stays: a gang runs only as a whole."""
@@ -367,6 +370,11 @@ class Decider:
     @property
     def _allowance(self) -> Allowance:
         return Allowance(self.limits, self.most_nu, self.committed_usd)
+
+
+def _without_returned(situation: Situation, decision: Decision) -> Situation:
+    gone = {one.allocation for one in decision.actions if isinstance(one, Return)}
+    return replace(situation, holdings=tuple(one for one in situation.holdings if one.allocation not in gone))
 
 
 def _hours(left: TimeLeft) -> str:

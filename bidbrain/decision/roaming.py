@@ -3,11 +3,13 @@
 The whole gang is in one market. What it has seen of its markets, and where its checkpoint is, come with the situation;
 the decider's safety net decides first. A market is tried while the machines that run go on: they are returned once all
 of the new ones are granted.
+
+A gang that goes on with some of its nodes is compared, as slow as it then is, with all of them elsewhere. While it
+works, it moves only to a market that has not refused all of them lately; with too few to work, it takes what it gets.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,9 +33,10 @@ LOOK_AROUND = 30 * MINUTE
 class GangNow:
     """A gang and its terms: `baseline` are the machines that measure its work, and `speed` is the part of theirs that
     checkpoints leave. `delay` is what a start takes, and `look` the shortest time to the next decision. Quotas do not
-    hold it on demand in the markets `only_spot`."""
+    hold it on demand in the markets `only_spot`. It works with the `least` of its nodes."""
 
     nodes: int
+    least: int
     baseline: Rent
     speed: float
     deadline: int
@@ -136,7 +139,7 @@ class Roaming:
         """The situation as the strategy sees it: markets are zones, and hours those of the baseline."""
         now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
-        running = self._running(situation.holdings, gang.nodes, now)
+        running, share = self._running(situation.holdings, gang, now)
         known = self._known(situation.looks())
         if running is not None and running.spot:
             known = known.observed(running.zone, now / HOUR, up=True)
@@ -158,23 +161,30 @@ class Roaming:
             step=gang.look / HOUR,
             running=running,
             home=home,
-            refused=frozenset(zone for zone, offer in enumerate(self.offers) if offer not in open_now),
+            refused=frozenset(
+                zone
+                for zone, offer in enumerate(self.offers)
+                if offer not in open_now or (running is not None and _has_refused(situation, offer, gang))
+            ),
+            share=share,
             # On slower machines on demand, the job would not be done when it is taken to be.
             only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(columns.nu < gang.nu - _ALIKE).tolist()},
             names=columns.names,
         )
 
-    def _running(self, holdings: Sequence[Holding], nodes: int, now: int) -> Running | None:
-        """The first market in which the gang is complete."""
-        machines: Counter[tuple[Market, bool]] = Counter()
+    def _running(self, holdings: Sequence[Holding], gang: GangNow, now: int) -> tuple[Running | None, float]:
+        """The first market in which enough of the gang is to work, and the part of its machines that it has there."""
+        there: dict[tuple[Market, bool], list[Holding]] = {}
         for one in holdings:
-            machines[one.rent.offer.market, one.rent.bid is not None] += one.rent.machines
-        for (market, spot), count in machines.items():
-            zone = self._zone(market)
-            if zone is not None and count >= nodes:
-                ready = max(one.ready for one in holdings if one.rent.offer.market == market)
-                return Running(zone, spot, max(ready - now, 0) / HOUR)
-        return None
+            there.setdefault((one.rent.offer.market, one.rent.bid is not None), []).append(one)
+        for (market, spot), held in there.items():
+            zone, count = self._zone(market), sum(one.rent.machines for one in held)
+            if zone is None or count < gang.least:
+                continue
+            ready = [one.ready for one in sorted(held, key=lambda one: one.ready) for _ in range(one.rent.machines)]
+            # Those that come later join while it works.
+            return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(count / gang.nodes, 1.0)
+        return None, 1.0
 
     def _zones(self, markets: frozenset[Market]) -> frozenset[int]:
         return frozenset(zone for zone, offer in enumerate(self.offers) if offer.market in markets)
@@ -191,6 +201,11 @@ class Roaming:
         self._folded.clear()
         self._folded[looks] = known
         return known
+
+
+def _has_refused(situation: Situation, offer: Offer, gang: GangNow) -> bool:
+    """Whether a market has lately refused all machines of a gang that may shrink, so that it is asked for fewer."""
+    return gang.least < gang.nodes and situation.refused.get((offer.market, True), 0) > 0
 
 
 def regions_of(offers: Iterable[Offer]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
+from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.registry import set_up
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.list_prices import ListPrices
@@ -51,6 +52,8 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     fallback = fleet_plan.limits.rentable(fleet.baseline)
     check_on_demand(allocated.job.spec, fallback, fleet, allocated.on_demand_quotas, inputs.snapshot.catalog)
     roams = allocated.demand.roams and fallback.machines > 0
+    if roams and fallback.machines < fleet.baseline.machines:
+        return chosen(_staying(allocated, fallback, fleet.baseline), option, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud, roams=roams)
     made_from = strategy_inputs(
         fleet_plan.market_history, fleet_plan.fleet, _hours(allocated, fleet_plan), allocated.job.value_of_time_usd
@@ -111,6 +114,17 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         on_demand_quotas=allocated.on_demand_quotas,
         outlooks=decider.outlooks(situation),
     )
+
+
+def _staying(allocated: AllocatedJob, held: Rent, needed: Rent) -> AllocatedJob:
+    """The job as one that stays in a region: while it moves, its deadline is kept by all of its nodes on demand."""
+    name, kind = allocated.demand.name, needed.offer.market.instance_type
+    if allocated.job.spec.strategy == REGIONS:
+        raise NotInTime(
+            f"{name}: strategy regions needs {needed.machines} machines of {kind} on demand near the deadline, and"
+            f" quotas hold {held.machines}; raise the quota ('spotctl doctor' says how), or write strategy: auto"
+        )
+    return replace(allocated, demand=replace(allocated.demand, roams=False))
 
 
 def _mixed(

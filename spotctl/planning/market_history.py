@@ -26,10 +26,8 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
-from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.planning.regimes import within_the_hour
-from spotctl.planning.roaming import wants_to_roam
 
 HazardOf = Callable[[Market], Hazard | None]
 
@@ -65,17 +63,10 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
         raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
     if spec.strategy == AUTO:
         chosen = default_for(rule_of_cloud(cloud).name)
-        return ChosenStrategy(chosen.name, chosen.reason + _why_it_stays(spec))
+        return ChosenStrategy(chosen.name, chosen.reason)
     if not known(spec.strategy):
         raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
     return ChosenStrategy(spec.strategy, "set in the job file")
-
-
-def _why_it_stays(spec: JobSpec) -> str:
-    program = spec.program
-    if not isinstance(program, Command) or not program.nodes.is_range or not wants_to_roam(spec):
-        return ""
-    return f"; nodes: {program.nodes} is a range, and stays in one place: write {program.nodes.most} to let it move"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,7 @@ _GB_PER_SECOND = 0.2
 
 
 def may_roam(spec: JobSpec) -> bool:
-    """Whether a job may move between regions. One with a range of nodes does not: what part of it a market has would
-    have to be compared with all of it elsewhere."""
-    return wants_to_roam(spec) and not (isinstance(spec.program, Command) and spec.program.nodes.is_range)
-
-
-def wants_to_roam(spec: JobSpec) -> bool:
-    """Whether a job wants to move between regions: by its strategy, or because it names several places."""
+    """Whether a job may move between regions: by its strategy, or because it names several places."""
     program, wanted = spec.program, spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
         return False

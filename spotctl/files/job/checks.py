@@ -196,8 +196,6 @@ def _of_nodes(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
         yield Problem(loc, f"{message}, or write {nodes.most}")
     if program.parallel is not None:
         yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
-    if spec.strategy == REGIONS:
-        yield Problem(loc, f"{nodes} is a range, and strategy: regions moves one number; write {nodes.most}")
 
 
 def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001

@@ -147,7 +147,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
         offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, worth=worth, look=LOOK_AGAIN
     )
     recovery = _recovery(chance, together)
-    if together and chance.random() < 0.5 and not limits.shrinks:
+    if together and chance.random() < 0.5:
         per_gb = chance.random((len(offers), len(offers))) * (1 - np.eye(len(offers)))
         roaming = Roaming(offers, per_gb, Known.nothing([offer.market.zone for offer in offers]))
         decider, job, name = replace(decider, roaming=roaming, worth=None), replace(job, saved_gb=3.0), "regions"

@@ -11,8 +11,10 @@ from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import Range, Within
 from spotctl.files.job.values import Nodes
+from spotctl.planning.errors import NotInTime
 from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, PlanningInputs
+from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.quotas import Quota, QuotaUnit
 from spotctl.show.zone_tables import zones_json
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
@@ -39,25 +41,33 @@ def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lo
     assert zones[str(far)]["why_not"]
 
 
-def test_a_job_with_a_range_of_nodes_stays_in_one_place_and_its_plan_says_so() -> None:
+def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
     near, far = offer("a.large"), offer("a.large", region="us-west-2")
     resources = Resources(("aws",), Range(1, 4), types=("a.large",), regions=("us-east-1", "us-west-2"))
     kept = Checkpoint("s3://bucket/", size=50 * 10**9)
 
-    def reason(nodes: Nodes) -> str:
+    def planned(nodes: Nodes, *quotas: Quota, strategy: str = "auto") -> JobPlan:
         wanted = replace(
             spec(),
             program=Command("train", nodes, kept),
             resources=resources,
-            strategy="auto",
+            strategy=strategy,
             deadline=Within(30 * HOUR),
             throughputs={},
         )
-        data = PlanningInputs(snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT)))
+        data = PlanningInputs(snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT)), on_demand_quotas=quotas)
         (found,) = plan([Job(wanted, NOW + 30 * HOUR, hours=10.0)], data)
-        assert (found.decider.roaming is None) is nodes.is_range
-        return found.strategy.reason
+        return found
 
-    stays = "nodes: 2..4 is a range, and stays in one place: write 4 to let it move"
-    assert stays in reason(Nodes(2, 4))
-    assert stays not in reason(Nodes(4, 4))
+    some, all_of_them = planned(Nodes(2, 4)), planned(Nodes(4, 4))
+    assert some.decider.roaming is not None
+    assert some.strategy == all_of_them.strategy
+    assert [one.rent for one in some.choice] == [one.rent for one in all_of_them.choice]
+    assert some.outlooks == all_of_them.outlooks
+    # Two of its nodes on demand keep the deadline more slowly than a gang that moves counts on.
+    few = Quota("aws", "*", None, 3, QuotaUnit.MACHINES)
+    staying = planned(Nodes(2, 4), few)
+    assert staying.decider.roaming is None
+    assert {one.market for one in staying.decider.offers} == {near}
+    with pytest.raises(NotInTime, match=r"strategy regions needs 4 machines of a\.large on demand near the deadline"):
+        planned(Nodes(2, 4), few, strategy="regions")

@@ -17,6 +17,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.ledger.project import project
 from spotctl.ledger.rows import ChargeKind, micro_dollars
+from spotctl.machines.base import MachineState
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
@@ -29,41 +30,76 @@ from tests.spotctl.run.worlds import ROUND_SECONDS, RULE, START, flat
 
 EAST, WEST = (Market("local", f"sim-{side}", f"sim-{side}-a", "c4.xlarge") for side in ("east", "west"))
 OFFERS = tuple(Offer(market, 4.0, 200_000_000) for market in (EAST, WEST))
-PRICES = {EAST: flat(EAST, 50_000_000), WEST: flat(WEST, 60_000_000)}
 GONE_AT, WRITTEN_AT, DONE_AFTER = 40, 20, 60
 SIZE = 50 * 10**9
 
 
 class Rounds:
-    """The east has machines for a while and is then empty for ever; the job has a checkpoint by then."""
+    """The job has a checkpoint before the east loses machines, and is done after so many rounds of its nodes."""
 
-    def __init__(self) -> None:
-        self.worked = 0
+    def __init__(self, done_after: int) -> None:
+        self.worked, self.done_after = 0, done_after
 
     def __call__(self, run: GangRun) -> None:
         if run.rounds == WRITTEN_AT:
             run.journal.write(ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0))
+        for machine in run.cloud.everything:
+            if machine.state is not MachineState.GONE and machine.work.startswith("rest-"):
+                run.cloud.finish(machine.id, 0)
         for machine in run.working:
             self.worked += 1
-            if self.worked >= DONE_AFTER:
+            if self.worked >= self.done_after:
                 run.cloud.finish(machine.id, 0)
 
 
-def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_workload, "PAUSE", 0.0)
-    gone = START + GONE_AT * ROUND_SECONDS * 1_000_000
-    empty = Capacity(np.array([START, gone]), np.array([4, 0]))
-    cloud = FakeProvider(Replayed.of(PRICES.values(), {EAST: empty}), START)
-    tariff = Tariff(lambda _: RULE, lambda market, _: PRICES[market])
-    baseline = Rent(OFFERS[0], 1, None)
-    past = {market: PriceSeries(market, one.times - DAY, one.prices) for market, one in PRICES.items()}
-    roaming = roaming_of(OFFERS, past, dict.fromkeys(PRICES), START)
-    work = 4.0 * 10 * HOUR
-    limits = MachineLimits(1, 1, {}, together=True)
+
+
+def moving(
+    folder: Path, limits: MachineLimits, capacity: Capacity, rounds: Rounds, east: int = 50_000_000
+) -> tuple[GangRun, ev.RunEnded]:
+    """A job that may move west runs to its end while the east has only so many machines, at a price."""
+    prices = {EAST: flat(EAST, east), WEST: flat(WEST, 60_000_000)}
+    cloud = FakeProvider(Replayed.of(prices.values(), {EAST: capacity}), START)
+    tariff = Tariff(lambda _: RULE, lambda market, _: prices[market])
+    baseline, rate = Rent(OFFERS[0], limits.most, None), 4.0 * limits.most
+    past = {market: PriceSeries(market, one.times - DAY, one.prices) for market, one in prices.items()}
+    roaming = roaming_of(OFFERS, past, dict.fromkeys(prices), START)
     deadline = START + 20 * HOUR
-    decider = Decider(OFFERS, baseline, None, 4.0, limits, OVERHEADS, deadline, AlwaysOnDemand(), RULE, roaming=roaming)
-    run = GangRun(cloud, tmp_path, decider, Rounds(), work, SIZE, tariff)
-    ended, log, journal = run.run(), run.log, run.journal
+    decider = Decider(
+        OFFERS, baseline, None, rate, limits, OVERHEADS, deadline, AlwaysOnDemand(), RULE, roaming=roaming
+    )
+    run = GangRun(cloud, folder, decider, rounds, rate * 10 * HOUR, SIZE, tariff)
+    return run, run.run()
+
+
+def shrinking(*sizes: int) -> Capacity:
+    """As many machines from the start, and from the moments at which the east loses some."""
+    changes = [START + GONE_AT * number * ROUND_SECONDS * 1_000_000 for number in range(len(sizes))]
+    return Capacity(np.array(changes), np.array(sizes))
+
+
+def test_a_range_of_nodes_goes_on_with_some_where_it_is_and_moves_when_too_few_are_left(tmp_path: Path) -> None:
+    rounds = Rounds(done_after=300)
+    limits = MachineLimits(2, 3, {}, together=True)
+    run, ended = moving(tmp_path, limits, shrinking(3, 2, 0), rounds, east=20_000_000)
+    assert ended.outcome == "done", ended.message
+    state = run.journal.state
+    places = [
+        (len(one.machines), state.allocations[state.machines[one.machines[0]].allocation].market)
+        for one in run.attempts
+    ]
+    assert places == [(3, EAST), (2, EAST), (3, WEST)]
+    (sent,) = (row.event for row in run.log.rows if isinstance(row.event, ev.Sent))
+    assert sent.bytes == SIZE
+
+
+def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path) -> None:
+    limits = MachineLimits(1, 1, {}, together=True)
+    run, ended = moving(tmp_path, limits, shrinking(4, 0), Rounds(DONE_AFTER))
+    log, journal, tariff = run.log, run.journal, run.tariff
     assert ended.outcome == "done", ended.message
     events = [row.event for row in log.rows]
     rented = [one.market for one in events if isinstance(one, ev.RentIntended)]
