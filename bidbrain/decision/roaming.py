@@ -96,15 +96,16 @@ class Roaming:
         at = self.seen(situation, gang)
         decision = self.strategy.decide(at)
         chosen, running = decision.chosen, at.running
-        inside = None if running is None else self.offers[running.zone].market
-        lost = [Return(one.allocation) for one in situation.holdings if one.rent.offer.market != inside]
+        inside = None if running is None else (self.offers[running.zone].market, running.spot)
+        # Of an order that brought too few, also those in the same market.
+        lost = [Return(one.allocation) for one in situation.holdings if _kind(one) != inside]
         soon = situation.now + LOOK_AROUND
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, decision.reason)
         offer = self.offers[chosen.zone]
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
-        held = [one.allocation for one in situation.holdings if one.rent.offer.market == inside]
+        held = [one.allocation for one in situation.holdings if _kind(one) == inside]
         return Decision((*lost, rent, *(Return(one, leaves, replaced=True) for one in held)), soon, decision.reason)
 
     def outlooks(self, situation: Situation, gang: GangNow) -> list[ZoneOutlook]:
@@ -175,8 +176,9 @@ class Roaming:
     def _running(self, holdings: Sequence[Holding], gang: GangNow, now: int) -> tuple[Running | None, float]:
         """The first market in which enough of the gang is to work, and the part of its machines that it has there."""
         there: dict[tuple[Market, bool], list[Holding]] = {}
-        for one in holdings:
-            there.setdefault((one.rent.offer.market, one.rent.bid is not None), []).append(one)
+        # Those that are about to leave last: the gang moves to the others.
+        for one in sorted(holdings, key=lambda one: one.leaves_at is not None):
+            there.setdefault(_kind(one), []).append(one)
         for (market, spot), held in there.items():
             zone, count = self._zone(market), sum(one.rent.machines for one in held)
             if zone is None or count < gang.least:
@@ -201,6 +203,11 @@ class Roaming:
         self._folded.clear()
         self._folded[looks] = known
         return known
+
+
+def _kind(holding: Holding) -> tuple[Market, bool]:
+    """Where machines are, and whether they are spot machines: a gang's are all alike."""
+    return holding.rent.offer.market, holding.rent.bid is not None
 
 
 def _has_refused(situation: Situation, offer: Offer, gang: GangNow) -> bool:

@@ -432,6 +432,8 @@ def test_a_range_of_nodes_that_roams_starts_with_all_and_moves_to_a_cheaper_mark
     moved = roaming_range(LONG, held(1, A, 8), held(2, A, 2))
     assert rents(moved) == [Rent(FAR, 8, FAR.on_demand)]
     assert {one.allocation for one in moved.actions if isinstance(one, Return) and one.replaced} == {1, 2}
+    # What an order brought too little of is returned, also in the market of those that run.
+    assert Return(2) in roaming_range(LONG, held(1, FAR, 8, None), held(2, FAR, 2)).actions
     # Three are too few to work.
     alone = roaming_range(LONG, held(1, A, 3))
     assert set(alone.actions) == {Rent(FAR, 8, FAR.on_demand), Return(1)}
