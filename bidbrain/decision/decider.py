@@ -3,7 +3,8 @@
 It keeps a strategy within the job's limits. The limits are the number of machines in total and per type, a budget, and
 a deadline: on-demand machines are rented when the remaining slack is worth more than they cost, or would not last
 (`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole: it falls back to on-demand
-machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost.
+machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost. For other
+jobs, machines are replaced where the strategy itself does not (`refilling`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bidbrain.decision.on_demand_fallback import (
     left_failing_spot,
     reason_to_leave_spot,
 )
+from bidbrain.decision.refilling import refill
 from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
@@ -130,9 +132,10 @@ class Decider:
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions and self.fallback.machines:
             return self._on_demand(situation, "no spot market is available: on demand until one is")
-        if self.limits.together and not wanted.actions and (short := self._completing(situation)) is not None:
-            return short
-        return wanted
+        if wanted.actions:
+            return wanted
+        missing = self._completing(situation) if self.limits.together else refill(self.strategy, situation)
+        return missing or wanted
 
     # -- deadlines ----------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ import urllib3
 from urllib3.connectionpool import HTTPConnectionPool
 
 from bidbrain.billing import rule_of_cloud
+from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
@@ -37,6 +39,7 @@ from spotctl.machines.capabilities import MachineSupplies, RentingProvider
 from spotctl.machines.errors import Unanswered
 from spotctl.machines.remote.agents import RemoteAgents
 from spotctl.machines.remote.machine import RemoteMachine
+from spotctl.planning.regimes import OVERHEADS
 from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.patience import RunLimits
 from spotctl.run.reconcile import StrategyTerms
@@ -66,15 +69,11 @@ class Silent(Unreached):
 
 @dataclass(frozen=True)
 class Cloud:
-    """An API server, a market on it, and providers for it as different processes have them.
-
-    Where machines are created `one_by_one`, an order that is interrupted brings those that exist by then.
-    """
+    """An API server, a market on it, and providers for it as different processes have them."""
 
     server: ApiServer
     market: Market
     provider: Callable[[], RentingProvider]
-    one_by_one: bool = False
 
 
 @contextmanager
@@ -93,7 +92,7 @@ def on_gcp(folder: Path) -> Iterator[Cloud]:
     from tests.spotctl.machines.gcp import world as gcp
 
     with gcp.world(folder) as made:
-        yield Cloud(made.server, gcp.N2, lambda: made.provider(cast("RemoteAgents", Silent())), one_by_one=True)
+        yield Cloud(made.server, gcp.N2, lambda: made.provider(cast("RemoteAgents", Silent())))
 
 
 @contextmanager
@@ -108,7 +107,11 @@ CLOUDS: Mapping[str, Callable[[Path], Any]] = {"aws": on_aws, "gcp": on_gcp, "az
 
 
 class Visit:
-    """Work that is done as soon as all machines that the cloud granted are there, of both kinds."""
+    """Work that is done as soon as all machines that it wants are there, of both kinds.
+
+    Google Cloud creates machines one by one: of an order that is interrupted, those that exist by then come, and the
+    run orders the others.
+    """
 
     def payload(self, order: RentIntended) -> Payload:
         return Payload(f"visit-{order.intent}", ("true",))
@@ -118,9 +121,9 @@ class Visit:
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         listed = {machine.id for machine in machines}
-        kinds = {state.allocations[held.allocation].reliable for held in state.alive if held.id in listed}
+        reliable = [state.allocations[held.allocation].reliable for held in state.alive if held.id in listed]
         ordered = state.unclear or any(isinstance(one, RentIntended) for one in state.open.values())
-        complete = len(kinds) == len((SPOT, RELIABLE)) and not ordered and all(one.id in listed for one in state.alive)
+        complete = not ordered and sorted(reliable) == [False] * SPOT + [True] * RELIABLE
         return WorkReport(outcome=DONE if complete else None)
 
     def facts(self) -> Mapping[str, Any]:
@@ -177,8 +180,11 @@ class FatedLog(EventLog):
 def run(cloud: Cloud, log: Path, fate: Fate) -> None:
     """A process that begins the run, or resumes it where another died."""
     fate.governs_requests()
-    offer = Offer(cloud.market, 4.0, ON_DEMAND)
-    terms = StrategyTerms((offer,), Rent(offer, SPOT, None), 4.0 * SPOT, 100.0, Rent(offer, RELIABLE, None))
+    offer, billing = Offer(cloud.market, 4.0, ON_DEMAND), rule_of_cloud(cloud.market.cloud)
+    baseline, reliable, most_nu = Rent(offer, SPOT, None), Rent(offer, RELIABLE, None), 4.0 * SPOT
+    terms = StrategyTerms((offer,), baseline, most_nu, 100.0, reliable)
+    limits = MachineLimits(1, SPOT, {})
+    decider = Decider((offer,), baseline, reliable, most_nu, limits, OVERHEADS, None, Standard(), billing)
     prices = SteadyPrices((cloud.market,), PRICE)
     tariff = Tariff(
         lambda market: rule_of_cloud(market.cloud), lambda market, now: prices.prices(market, now - DAY, now)
@@ -187,7 +193,7 @@ def run(cloud: Cloud, log: Path, fate: Fate) -> None:
         journal = Journal(opened, RUN, provider.now)
         if journal.state.began is None:
             journal.write(RunBegan("job", provider.name, {}, "", 0))
-        rules = RunRules(lambda: (Standard(), terms), tariff, RunLimits(without_machines=2 * MINUTE))
+        rules = RunRules(lambda: (decider, terms), tariff, RunLimits(without_machines=2 * MINUTE))
         here = replace(environment(provider), rented=True)
         runner = Runner(journal, here, Visit(), rules, RetryPolicy(first_pause=0.01, longest_pause=0.05))
         ended = runner.run(lambda: time.sleep(0.02), lambda: 0)
@@ -221,9 +227,7 @@ def check(cloud: Cloud) -> None:
     bought = cloud.server.machines()
     assert all(one.ended is not None for one in bought), f"forgotten: {bought}"
     spot = sum(one.spot for one in bought)
-    fewest = 1 if cloud.one_by_one else SPOT
-    assert fewest <= spot <= SPOT, f"bought twice, or not at all: {bought}"
-    assert len(bought) - spot == RELIABLE, f"bought twice, or not at all: {bought}"
+    assert (spot, len(bought) - spot) == (SPOT, RELIABLE), f"bought twice, or not at all: {bought}"
     while (left := cloud.server.resources()) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not left, f"left: {left}"

@@ -1,0 +1,42 @@
+"""Orders for missing machines: fewer came than a strategy ordered, or some are gone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import floor
+
+from bidbrain.strategies.base import Decision, Rent, Situation, Strategy, described
+from bidbrain.strategies.on_demand import AlwaysOnDemand
+from bidbrain.strategies.standard import Standard
+from bidbrain.strategies.tierml import TierMl
+
+_ORDERS_ONCE = (Standard, TierMl, AlwaysOnDemand)
+"""Strategies that order nothing while they hold anything. The others see for themselves what is missing."""
+_ROUNDING = 1e-9
+
+
+def refill(strategy: Strategy, situation: Situation) -> Decision | None:
+    """An order for what is missing, from the market where the job is if that sells; None if nothing is, or can be."""
+    if not isinstance(strategy, _ORDERS_ONCE) or not situation.holdings:
+        return None
+    held = [one.rent for one in situation.holdings]
+    spot = any(one.bid is not None for one in held)
+    afresh = strategy.decide(replace(situation, holdings=())).actions
+    wanted = [one for one in afresh if isinstance(one, Rent) and (one.bid is not None) is spot]
+    missing = _nu(wanted) - _nu(held)
+    here = [one for one in held if (one.bid is not None) is spot and _sells(one, situation)]
+    for like in (*here, *wanted):
+        machines = floor(missing / like.offer.nu + _ROUNDING)
+        if machines > 0:
+            order = replace(like, machines=machines)
+            return Decision((order,), reason=f"machines are missing: {described(order)}")
+    return None
+
+
+def _nu(rents: Iterable[Rent]) -> float:
+    return sum(one.machines * one.offer.nu for one in rents)
+
+
+def _sells(rent: Rent, situation: Situation) -> bool:
+    return rent.bid is None or (rent.offer in situation.offers and situation.price(rent.offer) <= rent.bid)
