@@ -12,11 +12,26 @@ from pricing_data.market import Market
 
 
 @dataclass(frozen=True, slots=True)
+class SharedQuota:
+    """An amount of on-demand machines that several markets share: `uses` is what one machine of each takes of it."""
+
+    amount: int
+    uses: Mapping[Market, int]
+
+    def free(self, market: Market, held: Mapping[Market, int], unlimited: int) -> int:
+        """How many more machines of a market it holds; `unlimited` if they do not count against it."""
+        if not (each := self.uses.get(market, 0)):
+            return unlimited
+        return (self.amount - sum(self.uses.get(one, 0) * count for one, count in held.items())) // each
+
+
+@dataclass(frozen=True, slots=True)
 class MachineLimits:
     """Fewest and most machines, the most spot machines of each type, and whether all must be in one market.
 
     Those of a gang are together. It is rented as a whole, with `most` machines, and goes on with `least` of them.
-    `on_demand` are the most on-demand machines in markets where quotas do not hold as many as the job may have.
+    `on_demand` are the most on-demand machines in markets where quotas do not hold as many as the job may have, and
+    `shared` the quotas that several of these markets share.
     """
 
     least: int
@@ -24,6 +39,7 @@ class MachineLimits:
     by_type: Mapping[str, int]
     together: bool = False
     on_demand: Mapping[Market, int] = field(default_factory=dict)
+    shared: tuple[SharedQuota, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -86,6 +102,8 @@ class Room:
         in_number = limits.most - self.machines
         if rent.bid is None:
             in_number = min(in_number, limits.on_demand.get(market, limits.most) - self.on_demand[market])
+            for quota in limits.shared:
+                in_number = min(in_number, quota.free(market, self.on_demand, in_number))
         else:
             in_number = min(in_number, limits.by_type.get(kind, limits.most) - self.held[kind])
         if self.usd_left == inf:

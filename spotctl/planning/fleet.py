@@ -17,7 +17,7 @@ from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.mixing import MachineOption, outside_mixture
 from spotctl.planning.offers import MarketSnapshot, in_zones
-from spotctl.planning.on_demand_limits import on_demand_limits
+from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas
 from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import Demand, companions
 from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
@@ -73,7 +73,8 @@ def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningI
         together=demand.gang,
     )
     reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
-    limits = replace(limits, on_demand=on_demand_limits(offers, reliable, allocated.on_demand_quotas, snapshot.catalog))
+    quotas = offers, reliable, allocated.on_demand_quotas, snapshot.catalog
+    limits = replace(limits, on_demand=on_demand_limits(*quotas), shared=shared_quotas(*quotas))
     baseline = _baseline(offers, most_nu, limits)
     fleet = RentableFleet(
         offers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from bidbrain.decision.limits import SharedQuota
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import Catalog
@@ -11,7 +12,7 @@ from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import RentableFleet
-from spotctl.planning.quota_use import most_machines
+from spotctl.planning.quota_use import most_machines, used
 from spotctl.quotas import Quota
 
 
@@ -21,6 +22,22 @@ def on_demand_limits(
     """The most on-demand machines of each market that a quota limits."""
     found = {one.market: [most for most, _ in _holding(quotas, one.market, reliable, catalog)] for one in offers}
     return {market: min(most) for market, most in found.items() if most}
+
+
+def shared_quotas(
+    offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
+) -> tuple[SharedQuota, ...]:
+    """What is left, next to the reliable machines, of each quota that machines of several markets count against."""
+    held, uses = _held(reliable), dict[Quota, dict[Market, int]]()
+    for market in (one.market for one in offers):
+        for quota in (one.within(market.region) for one in quotas):
+            if each := used(quota, {market: 1}, catalog):
+                uses.setdefault(quota, {})[market] = each
+    return tuple(
+        SharedQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
+        for quota, by_market in uses.items()
+        if len(by_market) > 1
+    )
 
 
 def tightest(quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog) -> tuple[int, Quota]:
@@ -46,7 +63,11 @@ def check_on_demand(
 def _holding(
     quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog
 ) -> Iterator[tuple[int, Quota]]:
-    held = {} if reliable is None else {reliable.offer.market: reliable.machines}
+    held = _held(reliable)
     for quota in quotas:
         if (most := most_machines(quota, market, held, catalog)) is not None:
             yield most, quota
+
+
+def _held(reliable: Rent | None) -> dict[Market, int]:
+    return {} if reliable is None else {reliable.offer.market: reliable.machines}

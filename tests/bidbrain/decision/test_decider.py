@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.limits import MachineLimits
+from bidbrain.decision.limits import MachineLimits, SharedQuota
 from bidbrain.decision.roaming import Roaming
 from bidbrain.strategies.base import (
     LOOK_AGAIN,
@@ -39,6 +39,8 @@ from tests.spotctl.planning.worlds import CENT, NOW, offer
 A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a")))
 BASELINE = Rent(A, 8, None)
 ROOM = MachineLimits(1, 8, {})
+SHARED = {A.market: 2, B.market: 4}
+"""What one machine of each takes of a quota that both count against."""
 
 
 @dataclass
@@ -101,6 +103,7 @@ holdings = st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3)), ma
     st.integers(0, 12),
     st.dictionaries(st.sampled_from("ab"), st.integers(0, 12)),
     st.dictionaries(st.sampled_from([A.market, C.market]), st.integers(0, 12)),
+    st.one_of(st.none(), st.integers(0, 24)),
     st.one_of(st.just(inf), st.floats(0, 3)),
     st.booleans(),
     st.sampled_from(["per-second", "hourly-refund"]),
@@ -112,11 +115,14 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     more: int,
     by_type: dict[str, int],
     on_demand: dict[Market, int],
+    shared: int | None,
     usd_left: float,
     together: bool,
     billing: str,
 ) -> None:
-    made = deciding(*wanted, limits=MachineLimits(least, least + more, by_type, together, on_demand), billing=billing)
+    quotas = () if shared is None else (SharedQuota(shared, SHARED),)
+    limits = MachineLimits(least, least + more, by_type, together, on_demand, quotas)
+    made = deciding(*wanted, limits=limits, billing=billing)
     now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
     bought = rents(made.decide(replace(situation(*now), usd_left=usd_left)))
     kept, spot = Counter({"a": 0, "b": 0}), Counter({"a": 0, "b": 0})
@@ -127,6 +133,8 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     assert committed <= usd_left + 1e-9
     assert all(rent.machines > 0 for rent in bought)
     assert all(on_demand.get(one.offer.market, inf) >= one.machines for one in bought if one.bid is None)
+    if shared is not None:
+        assert sum(SHARED.get(one.offer.market, 0) * one.machines for one in bought if one.bid is None) <= shared
     types = {rent.offer.market.instance_type for rent in bought if rent.bid is not None}
     if bought:
         assert least <= sum(kept.values()) <= least + more
@@ -394,6 +402,14 @@ def test_a_quota_of_few_on_demand_machines_casts_the_net_earlier() -> None:
     assert wanted(90, replace(begins, offers=())) == (half,)
     assert wanted(90, situation(held(1, A, 4, None), work=WORK)) == (Return(1), Rent(B, 8, CENT))
     assert wanted(90, situation(held(1, A, 4, None), work=WORK, offers=())) == ()
+
+
+def test_on_demand_machines_of_several_markets_keep_to_the_quota_that_they_share() -> None:
+    made = deciding(Rent(B, 8, None), limits=replace(ROOM, shared=(SharedQuota(16, SHARED),)))
+    assert rents(made.decide(situation())) == [Rent(B, 4, None)]
+    assert rents(made.decide(situation(held(1, A, 2, None)))) == [Rent(B, 3, None)]
+    assert rents(made.decide(situation(held(1, A, 8, None)))) == []
+    assert rents(made.decide(situation(held(1, C, 2, None)))) == [Rent(B, 4, None)]
 
 
 def test_a_gang_that_no_quota_holds_on_demand_waits_for_spot() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bidbrain.decision.limits import SharedQuota
+from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
+from spotctl.planning.on_demand_limits import shared_quotas
 from spotctl.planning.quota_use import grown, left_of, used
 from spotctl.quotas import Quota, QuotaUnit
 from tests.spotctl.planning.worlds import catalog, offer
@@ -34,6 +37,19 @@ def test_what_running_jobs_hold_is_not_left() -> None:
 def test_a_quota_for_every_region_is_stated_where_something_is_held() -> None:
     left = amounts(left_of((EACH,), [{A: 3}], TYPES))
     assert left == {"aws/*/a": 16, "aws/us-east-1/a": 4}
+
+
+def test_a_quota_that_several_markets_share_is_told_with_what_each_takes() -> None:
+    offers = [Offer(market, 1.0, 1) for market in (A, offer("a.large", "b"), B, FAR)]
+    reliable = Rent(offers[0], 1, None)
+    shared = shared_quotas(offers, reliable, (VCPUS, EACH, MACHINES), TYPES)
+    zones = {offers[0].market: 4, offers[1].market: 4}
+    # Of the quota for every region, only the one here is shared: there is one market in the other region.
+    assert shared == (
+        SharedQuota(32 - 4, zones),
+        SharedQuota(16 - 4, zones),
+        SharedQuota(9, {one.market: 1 for one in offers}),
+    )
 
 
 def test_a_run_gets_an_equal_share_of_what_another_leaves() -> None:
