@@ -3,7 +3,7 @@
 `prepare` copies the job's data to the machine and runs its setup. `run` restores the checkpoint, runs the command in a
 process group of its own, and stores its checkpoints. SIGTERM, which announces the machine's end, is passed on to the
 command; when that has exited, its last checkpoint is stored, and the node exits with `SAVED_AND_ENDED`. Otherwise the
-node exits with the command's status, and a mark next to the checkpoints keeps a status of 0.
+node exits with the command's status, and a mark next to the checkpoints or outputs keeps a status of 0.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from spotctl.agent.command import RunningCommand, after_setup
 from spotctl.agent.container import NO_CONTAINER, ensure_image
 from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.devices import PROCESSES_VARIABLE, cards
+from spotctl.agent.end_marks import note_ended
 from spotctl.agent.errors import AgentError, ContainerRefused
 from spotctl.agent.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGrantor
 from spotctl.agent.processes import MARK, marked
-from spotctl.agent.stored_checkpoints import note_ended
 from spotctl.agent.task import OTHER_NODE, NodeTask
 
 CANNOT_TRANSFER = 74
@@ -102,8 +102,8 @@ class CommandNode:
         return code
 
     def _note_end(self) -> None:
-        if self._task.checkpoint is not None:
-            note_ended(self._task.checkpoint.path, self._task.name, self._task.rank)
+        if self._task.marks:
+            note_ended(self._task.marks, self._task.name, self._task.rank)
 
     def _others_run(self) -> bool:
         """Whether processes that the shell started outlive it: they may still be saving."""

@@ -19,13 +19,12 @@ from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.locations import store_at
+from spotctl.agent.end_marks import ENDED
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.task import OTHER_NODE
 
 _LOG = logging.getLogger(__name__)
 _FINISHED = "finished"
-_ENDED = "ended/"
-"""Before the names of marks that nodes leave whose program ended with status 0."""
 _KEPT = 2
 """Checkpoints of a node that are kept: if the newest is damaged, there is one more."""
 
@@ -139,7 +138,7 @@ def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE)
     """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
     with _reached(path):
         store = store_at(path, who)
-        for mark in store.list(_ENDED):
+        for mark in store.list(ENDED):
             store.delete(mark)
         if fresh or _FINISHED in store.list(_FINISHED):
             for stem, part in reversed(_parts(store, "node-")):
@@ -153,21 +152,6 @@ def note_finished(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
         store = store_at(path, who)
         if _parts(store, "node-"):
             store.put(_FINISHED, [run.encode()])
-
-
-def note_ended(path: str, start: str, rank: int) -> None:
-    """Marks a node's start of the program as ended with status 0: its machine may be gone before anyone asks it."""
-    try:
-        with _reached(path):
-            store_at(path).put(f"{_ENDED}{start}/{OTHER_NODE.format(rank=rank)}", [b"0"])
-    except OSError as error:
-        raise BadCheckpoint(f"{error.filename or path}: cannot be written: {error.strerror or error}") from error
-
-
-def have_ended(path: str, start: str, nodes: int, who: StoreIdentity = MACHINE) -> bool:
-    """Whether a start of the program ended with status 0 on all of its nodes."""
-    with _reached(path):
-        return len(store_at(path, who).list(f"{_ENDED}{start}/")) >= nodes
 
 
 @contextmanager

@@ -34,7 +34,8 @@ class CheckpointPolicy:
 class NodeTask:
     """A node's task. `data` and `outputs` map environment variables of the program to locations.
 
-    `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data. In a
+    `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data, and
+    `marks` where the node notes that its program has ended with status 0 (empty: nowhere). In a
     `container`, the setup runs before each start of the program: what it changes lasts no longer than the container.
     """
 
@@ -47,6 +48,7 @@ class NodeTask:
     data: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     checkpoint: CheckpointPolicy | None = None
+    marks: str = ""
     container: Container | None = None
 
     def to_json(self) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.container import NO_CONTAINER
+from spotctl.agent.end_marks import forget_ended, have_ended
 from spotctl.agent.errors import AgentError
 from spotctl.agent.job_lease import SAVED_AND_ENDED
-from spotctl.agent.stored_checkpoints import StoredCheckpoints, have_ended, note_finished
+from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
@@ -51,6 +52,9 @@ LONGEST_INTERVAL = HOUR
 
 RESTART_SECONDS = 60.0
 """In which a program is assumed to start again, besides its checkpoint."""
+
+MARKS = "spotctl"
+"""The folder of marks below an output."""
 
 INCOMPLETE_SECONDS, INCOMPLETE = 3.0, 5 * MINUTE
 """How long an incomplete gang waits for its last nodes: at least these seconds, and this long in market time."""
@@ -178,6 +182,7 @@ class CommandWorkload:
             setup=(self._spec.setup or "") if self._container else "",
             environment={**variables, **self._environment.variables},
             checkpoint=self._checkpoint_policy(state, attempt),
+            marks=self._marks,
             **self._files(),
         )
         return self._payload(run_name(attempt.attempt), "run", task)
@@ -236,15 +241,32 @@ class CommandWorkload:
 
     def _ended_unseen(self, state: RunState, step: GangStep) -> GangStep:
         """A command that ended with status 0, on machines that were gone before they were asked, is done."""
-        attempt, checkpoint = state.work.attempt, self._command.checkpoint
-        if attempt is None or checkpoint is None or not (step.begin or step.stop):
+        attempt = state.work.attempt
+        if attempt is None or not self._marks or not (step.begin or step.stop):
             return step
         try:
-            ended = have_ended(checkpoint.path, self._start(attempt), len(attempt.machines), LAUNCHER)
+            ended = have_ended(self._marks, self._start(attempt), len(attempt.machines), LAUNCHER)
         except AgentError:
-            # A node that starts again restores from the same place, and reports what is wrong with it.
+            # A node that starts again uses the same place, and reports what is wrong with it.
             return step
         return GangStep(done=True) if ended else step
+
+    @property
+    def _marks(self) -> str:
+        """Where nodes note that their program has ended: next to the checkpoints, or below an object store's output."""
+        if self._command.checkpoint is not None:
+            return self._command.checkpoint.path
+        output = next((one for one in self._spec.outputs.values() if "://" in one), None)
+        return "" if output is None else f"{output.rstrip('/')}/{MARKS}"
+
+    def _note_done(self) -> None:
+        """Notes next to the checkpoints that the job is finished; marks elsewhere are of no more use."""
+        if self._command.checkpoint is not None:
+            note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
+        elif self._marks:
+            # This computer need not have access to the outputs.
+            with suppress(AgentError):
+                forget_ended(self._marks, self._environment.run, LAUNCHER)
 
     def _start(self, attempt: ev.AttemptBegan) -> str:
         """The name of an attempt's start of the command on each of its nodes."""
@@ -278,8 +300,7 @@ class CommandWorkload:
             last = failed_setups[-1]
             return FAILED, f"setup failed on {counted(failed, 'machine')}, last with status {last.code}: {last.tail}"
         if step.done:
-            if self._command.checkpoint is not None:
-                note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
+            self._note_done()
             return DONE, "the command exited with status 0"
         if step.moved and state.work.moves >= allowed(retries, SAVED_AND_ENDED):
             times = counted(state.work.moves + 1, "time")

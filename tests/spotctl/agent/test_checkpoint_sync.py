@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.data_transfer import deliver, local_copy
+from spotctl.agent.end_marks import have_ended, note_ended
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from spotctl.agent.interval import CheckpointPlanReader, best_interval
 from spotctl.agent.stored_checkpoints import (
     StoredCheckpoints,
     discard_checkpoints,
-    have_ended,
-    note_ended,
     note_finished,
 )
 from spotctl.agent.task import CheckpointPolicy, NodeTask

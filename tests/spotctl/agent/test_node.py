@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
+from spotctl.agent.end_marks import have_ended
 from spotctl.agent.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CommandNode
 from spotctl.agent.processes import MARK
-from spotctl.agent.stored_checkpoints import have_ended
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 
@@ -55,8 +55,13 @@ def test_a_program_that_ends_because_it_was_told_to_has_not_ended_by_itself(
     assert not have_ended(str(tmp_path / "kept"), "r.1", 1)
 
 
-def node(folder: Path, run: str) -> CommandNode:
-    policy = CheckpointPolicy(str(folder / "kept"), None, None, 1.0, 60.0)
-    return CommandNode(
-        NodeTask("r.1", run=run, checkpoint=policy), {MARK: str(folder / "machine"), "PATH": "/bin:/usr/bin"}
-    )
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_program_without_a_checkpoint_leaves_a_mark_too(tmp_path: Path, code: int) -> None:
+    assert node(tmp_path, f"exit {code}", keeps=False).run() == code
+    assert have_ended(str(tmp_path / "kept"), "r.1", 1) is (code == 0)
+
+
+def node(folder: Path, run: str, *, keeps: bool = True) -> CommandNode:
+    policy = CheckpointPolicy(str(folder / "kept"), None, None, 1.0, 60.0) if keeps else None
+    task = NodeTask("r.1", run=run, checkpoint=policy, marks=str(folder / "kept"))
+    return CommandNode(task, {MARK: str(folder / "machine"), "PATH": "/bin:/usr/bin"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class GangRun:
-    """A command with a checkpoint on a fake cloud. `each_round` is called after each round of the run."""
+    """A command on a fake cloud, with a checkpoint or, if it has outputs, without. `each_round` is called after each
+    round of the run."""
 
     cloud: FakeProvider
     folder: Path
@@ -44,6 +45,7 @@ class GangRun:
     tariff: Tariff = TARIFF
     log: MemoryLog = field(default_factory=MemoryLog)
     rounds: int = 0
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.log, RUN, self.cloud.now)
@@ -61,9 +63,10 @@ class GangRun:
         nodes = Nodes(limits.least, limits.most)
         return JobSpec(
             "job",
-            Command("work", nodes, Checkpoint(str(self.folder / "kept"), size=self.size)),
+            Command("work", nodes, None if self.outputs else Checkpoint(str(self.folder / "kept"), size=self.size)),
             Resources(("local",), Range(nodes.least, nodes.most), Reliable(0)),
             Path("/"),
+            outputs=self.outputs,
             local=LocalMarket(speed=1),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,17 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR
-from spotctl.agent.stored_checkpoints import note_ended
+from spotctl.agent.blobs.identity import MACHINE
+from spotctl.agent.end_marks import note_ended
+from spotctl.agent.task import NodeTask
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
+from tests.servers.loopback import serving
+from tests.servers.objects import ObjectStore, S3Dialect, bearer
 from tests.spotctl.run.gangs import GangRun
-from tests.spotctl.run.worlds import OFFERS, PRICES, RULE, RUN, START
+from tests.spotctl.run.worlds import OFFERS, PRICES, RULE, START
 
 NODES = 2
 BASELINE = Rent(OFFERS[0], NODES, None)
@@ -25,25 +30,52 @@ LIMITS = MachineLimits(NODES, NODES, {}, together=True)
 DECIDER = Decider(OFFERS, BASELINE, None, 8.0, LIMITS, OVERHEADS, None, Standard(), RULE)
 
 
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
+    with serving(S3Dialect("bucket", bearer("token"))) as running:
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", running.url)
+        assert isinstance(running.api, ObjectStore)
+        yield running.api
+
+
 @pytest.mark.parametrize("warning", [None, 30.0])
 @pytest.mark.parametrize(("ended", "attempts"), [((0, 1), 1), ((1,), 2)])
+@pytest.mark.parametrize("kept", ["checkpoint", "outputs"])
 def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warning: float | None, ended: tuple[int, ...], attempts: int
+    tmp_path: Path,
+    bucket: ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    warning: float | None,
+    ended: tuple[int, ...],
+    attempts: int,
+    kept: str,
 ) -> None:
     monkeypatch.setattr(command_workload, "PAUSE", 0.0)
+    monkeypatch.setattr(command_workload, "LAUNCHER", MACHINE)
     cloud = FakeProvider(Replayed.of(PRICES.values()), START)
 
     def each_round(run: GangRun) -> None:
         machines = run.working
         if len(run.attempts) == 1 and len(machines) == NODES and cloud.now() - START > HOUR:
-            for rank in ended:
-                note_ended(str(tmp_path / "kept"), f"{RUN}.1", rank)
-            for machine in machines:
+            for rank, machine in enumerate(machines):
+                task = task_of(cloud, machine.id)
+                assert task.rank == rank
+                if rank in ended:
+                    note_ended(task.marks, task.name, rank)
                 cloud.evict(machine.id, warning)
         elif len(run.attempts) > 1:
             for machine in machines:
                 cloud.finish(machine.id, 0)
 
-    run = GangRun(cloud, tmp_path, DECIDER, each_round)
+    outputs = {"model": "gs://bucket/model/"} if kept == "outputs" else {}
+    run = GangRun(cloud, tmp_path, DECIDER, each_round, outputs=outputs)
     assert run.run().outcome == "done"
     assert len(run.attempts) == attempts
+    assert bucket.objects == {}
+
+
+def task_of(cloud: FakeProvider, machine: str) -> NodeTask:
+    payload = cloud.payload(machine)
+    assert payload is not None
+    return NodeTask.from_json(payload.command[-1])

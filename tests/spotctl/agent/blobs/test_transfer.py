@@ -9,13 +9,12 @@ import pytest
 
 from spotctl.agent.blobs import http
 from spotctl.agent.data_transfer import deliver, local_copy
+from spotctl.agent.end_marks import forget_ended, have_ended, note_ended
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from spotctl.agent.stored_checkpoints import (
     CheckpointRecord,
     StoredCheckpoints,
     discard_checkpoints,
-    have_ended,
-    note_ended,
     note_finished,
 )
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
@@ -137,8 +136,13 @@ def test_checkpoints_that_cannot_be_reached_are_named(server: LoopbackServer, tm
         lambda: checkpoints.put_record(CheckpointRecord("r.1", 1, 0.1, 6, 60.0), []),
         lambda: discard_checkpoints("gs://bucket/ckpt", fresh=True),
         lambda: note_finished("gs://bucket/ckpt", "run"),
-        lambda: note_ended("gs://bucket/ckpt", "run.1", 0),
-        lambda: have_ended("gs://bucket/ckpt", "run.1", 1),
     ):
         with pytest.raises(BadCheckpoint, match=r"gs://bucket/ckpt.*may not do this"):
             use()
+    for mark in (
+        lambda: note_ended("gs://bucket/out/spotctl", "run.1", 0),
+        lambda: have_ended("gs://bucket/out/spotctl", "run.1", 1),
+        lambda: forget_ended("gs://bucket/out/spotctl", "run"),
+    ):
+        with pytest.raises(TransferFailed, match=r"gs://bucket/out/spotctl.*may not do this"):
+            mark()

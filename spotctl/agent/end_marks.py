@@ -1,0 +1,49 @@
+"""Marks of nodes whose program ended with status 0: their machines may be gone before anyone asks them.
+
+They are next to the job's checkpoints, or below its first output. A job without either keeps nothing of a machine that
+is gone, so it has to start again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
+from spotctl.agent.blobs.locations import store_at
+from spotctl.agent.errors import TransferFailed
+from spotctl.agent.task import OTHER_NODE
+
+ENDED = "ended/"
+"""Before the names of all marks."""
+
+
+def note_ended(path: str, start: str, rank: int) -> None:
+    """Marks a node's start of the program as ended with status 0."""
+    with _reached(path):
+        store_at(path).put(f"{ENDED}{start}/{OTHER_NODE.format(rank=rank)}", [b"0"])
+
+
+def have_ended(path: str, start: str, nodes: int, who: StoreIdentity = MACHINE) -> bool:
+    """Whether a start of the program ended with status 0 on all of its nodes."""
+    with _reached(path):
+        return len(store_at(path, who).list(f"{ENDED}{start}/")) >= nodes
+
+
+def forget_ended(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
+    """Removes the marks of a run."""
+    with _reached(path):
+        store = store_at(path, who)
+        for mark in store.list(f"{ENDED}{run}."):
+            store.delete(mark)
+
+
+@contextmanager
+def _reached(path: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreRefused as error:
+        raise TransferFailed(f"{path}: {error}") from None
+    except OSError as error:
+        raise TransferFailed(f"{error.filename or path}: {error.strerror or error}") from error
