@@ -158,9 +158,11 @@ def resume(
                 f"run {state.run} cannot be resumed: its folder {folder} is gone, for example after a restart of the"
                 f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
             )
-        spec = restored(state.began.spec, paths.home)
+        spec, ending = restored(state.began.spec, paths.home), stop is not None or state.stopping is not None
+        if not ending:
+            # Opening a cloud takes seconds, and a missing secret is known at once.
+            secrets_of(spec)
         provider = around(provider_of(settings, spec))
-        ending = stop is not None or state.stopping is not None
         environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
         journal = Journal(log, state.run, environment.clock)
         journal.write(RunResumed(wall_us()))
