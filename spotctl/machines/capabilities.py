@@ -5,7 +5,7 @@ To be added with the clouds that have them: placement scores, fleets, serial con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from pricing_data.market import Market
 from spotctl.machines.base import CloudProvider, Machine
 
 if TYPE_CHECKING:
+    from spotctl.machines.errors import ProviderError
     from spotctl.quotas import Quota
 
 
@@ -56,13 +57,22 @@ class Closes(Protocol):
         ...
 
 
+def _reached(_: int) -> None:
+    """A machine without a connection that could break."""
+
+
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets."""
+    """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets.
+
+    `lost` says of its exit code why the machine was not reached, or the connection broke; None: the code is that of
+    the command on the machine.
+    """
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     folder: str
+    lost: Callable[[int], ProviderError | None] = field(default=_reached, repr=False, compare=False)
 
 
 @runtime_checkable

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
     from spotctl.machines.base import CloudProvider
 
-SSH_FAILED = 255
-"""The exit code of ssh if there was no connection, or it broke."""
-
 
 class RunnerClient:
     """A run whose runner lives on a machine, from a computer that has the run's ssh key in a home of its own."""
@@ -90,7 +87,7 @@ class RunnerClient:
             process.terminate()
             process.wait()
             raise
-        if code == SSH_FAILED:
+        if invocation.lost(code) is not None:
             raise RunnerLost(
                 f"run {self.place.run}: the connection to its runner failed; if the public address of this computer"
                 f" has changed: spotctl admit {self.place.job} ADDRESS/32; or {self.follower.ways_out}"
@@ -112,7 +109,7 @@ class RunnerClient:
             )
         except subprocess.TimeoutExpired:
             return False
-        return done.returncode != SSH_FAILED
+        return invocation.lost(done.returncode) is None
 
     def _invocation(self, words: Sequence[str]) -> Invocation:
         provider, machine = self.provider, self.runner()

@@ -86,7 +86,10 @@ def _machine(state: RunState, job: str, node: str) -> str:
 
 
 def run(target: Target, command: Sequence[str], *, capture: bool = False) -> CommandResult:
-    """Runs a command on a machine with this process's streams, or captures its output over the machine's link."""
+    """Runs a command on a machine with this process's streams, or captures its output over the machine's link.
+
+    ProviderError: the machine is not reached, or no longer.
+    """
     if capture:
         ended = target.provider.link(target.machine).exec(command)
         return CommandResult(_shell_status(ended.exit_code), _text(ended.out), _text(ended.err))
@@ -98,6 +101,8 @@ def run(target: Target, command: Sequence[str], *, capture: bool = False) -> Com
     with _interrupts_left_to_the_command():
         _end_if_gone(target, process, command)
         process.wait()
+    if (why := invocation.lost(process.returncode)) is not None:
+        raise why
     return CommandResult(_shell_status(process.returncode))
 
 

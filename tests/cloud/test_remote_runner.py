@@ -11,7 +11,8 @@ import pytest
 
 from tests.cloud.clouds import SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
-from tests.cloud.test_launch import running
+from tests.cloud.namespaces import Namespaces
+from tests.cloud.test_launch import running, spot
 from tests.documented import assert_documented
 
 JOB = """\
@@ -59,6 +60,15 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
     assert (status["run"], status["state"], len(status["machines"])) == (place["run"], "running", 2)
     said = second.run("exec", "counting", "--node=1", "--", "sh", "-c", "echo here; exit 7")
     assert (said.returncode, said.stdout.strip()) == (7, "here"), said.stderr
+    (spot_machine,), host = spot(cloud.server), cloud.host
+    assert isinstance(host, Namespaces)
+    host.cut(host.at(spot_machine.private))
+    (node,) = (one["id"] for one in status["machines"] if one["id"].endswith(spot_machine.id))
+    said = second.run("exec", "counting", f"--node={node}", "--", "true")
+    host.plug_in(host.at(spot_machine.private))
+    assert (said.returncode, len(said.stderr.splitlines())) == (1, 1), said.stderr
+    assert node in said.stderr
+    assert "cut off from the network" in said.stderr
 
     ended = second.answer("stop", "counting")
     assert (ended["run"], ended["outcome"]) == (place["run"], "stopped")

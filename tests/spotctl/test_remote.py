@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from spotctl.machines.capabilities import Invocation
+from spotctl.machines.errors import Unanswered
+from spotctl.machines.fake import FakeProvider
+from spotctl.machines.replayed import Replayed
+from spotctl.run import remote
 from tests.spotctl.cli import spotctl
+from tests.spotctl.run.worlds import PRICES, START
 
 JOB = """\
 name: sleeper
@@ -93,3 +99,18 @@ def test_an_unknown_job() -> None:
         refused = spotctl(*command)
         assert refused.code == 2
         assert "no job named 'nobody' was launched" in refused.error
+
+
+class Broken(FakeProvider):
+    """Machines to which the connection breaks if a command there ends with 9."""
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        broken = Unanswered(f"{machine}: no answer")
+        return Invocation(tuple(command), dict(os.environ), "/", lambda code: broken if code == 9 else None)
+
+
+def test_a_machine_that_is_not_reached_is_an_error_and_no_status_of_the_command() -> None:
+    target = remote.Target("m-1", Broken(Replayed.of(PRICES.values()), START))
+    assert remote.run(target, ["sh", "-c", "exit 8"]).code == 8
+    with pytest.raises(Unanswered, match="m-1: no answer"):
+        remote.run(target, ["sh", "-c", "exit 9"])

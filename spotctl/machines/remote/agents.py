@@ -24,7 +24,7 @@ from spotctl.machines.remote.bundle import Archive, code_wheel, packages_archive
 from spotctl.machines.remote.connections import MachineConnection
 from spotctl.machines.remote.job_folder import check_folder, job_archive
 from spotctl.machines.remote.machine import RemoteMachine
-from spotctl.machines.remote.ssh import client_environment, invocation, ssh_client
+from spotctl.machines.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.machines.remote.start_up import start_up_script
 
 MOST_AT_ONCE = 16
@@ -96,7 +96,9 @@ class RemoteAgents:
         connection = self._connection(machine)
         if connection.gone():
             raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
-        return Invocation(tuple(invocation(connection.host(), command)), client_environment(), str(self._folder))
+        host, said = connection.host(), connection.said()
+        words = tuple(invocation(host, command, said))
+        return Invocation(words, client_environment(), str(self._folder), lambda code: lost(host, code, said))
 
     def forget(self, ids: Sequence[str]) -> None:
         """Ends the connections to machines that are gone."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from pricing_data.errors import PricingDataError
@@ -46,7 +47,7 @@ class MachineConnection:
 
     def __init__(self, machine: RemoteMachine, number: int, places: Places, turn: threading.Semaphore) -> None:
         self.machine = machine
-        self._places, self._turn = places, turn
+        self._places, self._turn, self._number, self._clients = places, turn, number, count()
         self._control, self._socket = places.sockets / f"{number}.c", places.sockets / f"{number}.a"
         self._lock = threading.Lock()
         self._idle = threading.Event()
@@ -173,6 +174,10 @@ class MachineConnection:
     def host(self) -> SshHost:
         """How the machine is reached. Unanswered: its console does not show its host key yet."""
         return self._host(self._known_host())
+
+    def said(self) -> Path:
+        """A file for what the client of one more connection has to say."""
+        return self._places.sockets / f"{self._number}.{next(self._clients)}.e"
 
     def _host(self, known: Path) -> SshHost:
         machine = self.machine

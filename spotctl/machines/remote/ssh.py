@@ -25,6 +25,12 @@ from spotctl.machines.errors import NotPermitted, ProviderError, Unanswered
 CONNECT_SECONDS = 10
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
 
+CLIENT_FAILED = 255
+"""The client's own exit code. A command may end with the same."""
+
+_COMMAND_ENDED, _AUTHENTICATED = " rtype exit-", "\nAuthenticated to "
+"""In what the client says when the machine sends the status of the command, or its signal; and once it is connected."""
+
 _UP = b"connected\n"
 _HOLD = "echo connected; exec cat >/dev/null"
 _CONSOLE_KEY = re.compile(r"spotctl: host key (ssh-ed25519 [A-Za-z0-9+/]+={0,2})\s")
@@ -138,7 +144,7 @@ class SshConnection:
         if process.returncode == 0:
             return out.decode(errors="replace")
         said = err.decode(errors="replace")
-        if process.returncode == 255 and not self.is_open:
+        if process.returncode == CLIENT_FAILED and not self.is_open:
             raise failure_of(self._host, said)
         raise Unanswered(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(said)}")
 
@@ -156,16 +162,30 @@ class SshConnection:
         return ["-T", *options(self._host, self._control), *more]
 
 
-def invocation(host: SshHost, command: Sequence[str]) -> list[str]:
+def invocation(host: SshHost, command: Sequence[str], said: Path) -> list[str]:
     """The words that run a command on a machine with a terminal, over a connection of its own.
 
-    The command runs in the folder and the environment of the payload, once the agent has started.
+    The command runs in the folder and the environment of the payload, once the agent has started. The client writes its
+    own messages to the file `said`.
     """
     enter = f"cd {layout.CODE} && exec {layout.PYTHON} -E -s -S -m spotctl.agent.enter {shlex.join(command)}"
-    return [ssh_client(), "-t", *options(host, "none"), "--", host.host, enter]
+    return [ssh_client(), "-t", "-E", str(said), *options(host, "none", "DEBUG1"), "--", host.host, enter]
 
 
-def options(host: SshHost, control: Path | str) -> list[str]:
+def lost(host: SshHost, code: int, said: Path) -> ProviderError | None:
+    """Why an invocation that ended with this code has not reached the machine; None if the code is the command's."""
+    text = said.read_text(errors="replace") if said.exists() else ""
+    said.unlink(missing_ok=True)
+    if code != CLIENT_FAILED or _COMMAND_ENDED in text:
+        return None
+    if _AUTHENTICATED in text:
+        return Unanswered(
+            f"{host.machine}: the connection broke: the machine is cut off from the network, or has ended"
+        )
+    return failure_of(host, "\n".join(line for line in text.splitlines() if not line.startswith("debug")))
+
+
+def options(host: SshHost, control: Path | str, messages: str = "ERROR") -> list[str]:
     """What every call of the client is given; `control` is the socket of an open connection."""
     settings = {
         "IdentityFile": host.key,
@@ -188,7 +208,7 @@ def options(host: SshHost, control: Path | str) -> list[str]:
         "StreamLocalBindMask": "0177",
         "StreamLocalBindUnlink": "yes",
         "ControlPath": control,
-        "LogLevel": "ERROR",
+        "LogLevel": messages,
         "Port": host.port,
     }
     # The client expands % in paths.
@@ -219,8 +239,8 @@ def failure_of(host: SshHost, said: str) -> ProviderError:
         return Unanswered(f"{where}: ssh does not answer yet")
     if any(text in said for text in ("timed out", "No route to host", "unreachable", "not responding")):
         return Unanswered(
-            f"{where}: no answer on the ssh port: it is still booting, or its firewall does not admit this computer;"
-            " if the public address of this computer has changed: spotctl admit JOB ADDRESS/32"
+            f"{where}: no answer on the ssh port: it is still booting or cut off from the network, or its firewall does"
+            " not admit this computer; if the public address of this computer has changed: spotctl admit JOB ADDRESS/32"
         )
     return Unanswered(f"{where}: ssh failed: {_last(said)}")
 

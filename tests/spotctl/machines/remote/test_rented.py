@@ -90,7 +90,14 @@ def arguments_watched(secret: str) -> Iterator[set[str]]:
 
 
 def entered(one: Rented, *command: str) -> tuple[int, str]:
-    """What a person's command ends with and prints."""
+    """What a person's command ends with and prints; the machine was reached."""
+    code, out, why = entering(one, *command)
+    assert why is None
+    return code, out
+
+
+def entering(one: Rented, *command: str) -> tuple[int, str, ProviderError | None]:
+    """The same, and why the machine was not reached."""
     call = one.agents.invocation(one.machine, command)
     assert SECRET not in " ".join(call.words)
     done = subprocess.run(
@@ -102,7 +109,7 @@ def entered(one: Rented, *command: str) -> tuple[int, str]:
         text=True,
         check=False,
     )
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout, call.lost(done.returncode)
 
 
 def ssh_clients(one: Rented) -> list[str]:
@@ -142,6 +149,8 @@ def test_a_payload_outlives_its_launcher_and_the_machine_ends_with_its_lease(
             f"{folder_there}\n{layout.AGENT_FOLDER} {SECRET}\n",
         )
         assert entered(one, "no-such-command") == (127, "")
+        # The client ends with the same status if the machine is not reached.
+        assert entered(one, "sh", "-c", "exit 255") == (255, "")
         link.renew(after(0.5))
         assert ended(one) == "spotctl: ending this machine: its lease has ended"
         eventually(lambda: is_gone(link))
@@ -160,8 +169,11 @@ def test_a_machine_that_is_cut_off_ends_with_its_lease(host: Namespaces, tmp_pat
     with renting(host, tmp_path) as one:
         one.start(shell("sleep 999"))
         link = one.prepared()
-        link.renew(after(6))
+        link.renew(after(20))
         host.cut(one.name)
+        code, _, why = entering(one, "true")
+        assert (code, type(why)) == (255, Unanswered)
+        assert "cut off from the network" in str(why)
         began = time.monotonic()
         assert "its agent" in one.failure()
         assert time.monotonic() - began < 60

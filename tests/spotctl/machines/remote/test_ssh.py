@@ -15,6 +15,7 @@ from spotctl.machines.remote.ssh import (
     client_environment,
     failure_of,
     host_key_of,
+    lost,
     options,
 )
 
@@ -46,6 +47,27 @@ def test_every_message_becomes_one_line(tmp_path: Path, said: str, meaning: str)
     assert str(error).startswith("aws:us-east-1:i-1 at 127.0.0.1 port 22: ")
     assert meaning in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "why"),
+    [
+        (7, "", ""),
+        (255, "OpenSSH_9\nAuthenticated to x\ndebug1: channel 0: rtype exit-status reply 0\n", ""),
+        (255, "OpenSSH_9\nAuthenticated to x\ndebug1: channel 0: rtype exit-signal reply 0\n", ""),
+        (255, "OpenSSH_9\nAuthenticated to x\nTimeout, server x not responding.\n", "the connection broke"),
+        (255, "OpenSSH_9\ndebug1: one\nssh: connect to host x port 22: Connection timed out\n", "cut off"),
+        (255, "", "it gave no reason"),
+    ],
+)
+def test_the_status_of_a_command_is_no_failure_of_the_connection(
+    tmp_path: Path, code: int, said: str, why: str
+) -> None:
+    (tmp_path / "said").write_text(said)
+    error = lost(host(tmp_path), code, tmp_path / "said")
+    assert (error is None) is not bool(why)
+    assert why in str(error)
+    assert not (tmp_path / "said").exists()
 
 
 def test_another_host_key_is_no_passing_failure(tmp_path: Path) -> None:
