@@ -56,6 +56,11 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 """
 
 
+def packages_on(cloud: str) -> tuple[str, ...]:
+    """The packages that a runner on a cloud imports."""
+    return (*_PACKAGES, *_PACKAGES_OF[cloud], *(one for one in _OPTIONAL if find_spec(one)))
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerArchives:
     """What a runner consists of, apart from the home of its run."""
@@ -68,10 +73,9 @@ class RunnerArchives:
     @classmethod
     def packed(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
         """From what is on this computer; the archives are kept in a folder, because packing takes time."""
-        names = (*_PACKAGES, *_PACKAGES_OF[cloud], *(one for one in _OPTIONAL if find_spec(one)))
         return cls(
             whole_wheel(folder).path.read_bytes(),
-            packages_archive(folder, names).path.read_bytes(),
+            packages_archive(folder, packages_on(cloud)).path.read_bytes(),
             job_archive(workdir, folder).path.read_bytes(),
             _packed(rendezvous),
         )
@@ -127,6 +131,8 @@ class RunnerMachine:
             )
         except (ProviderError, subprocess.TimeoutExpired) as error:
             raise RunnerLost(f"{self.id}: {error}") from None
+        if (why := invocation.lost(done.returncode)) is not None:
+            raise RunnerLost(str(why))
         if done.returncode != 0:
             lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
             raise RunnerLost(f"{self.id}: status {done.returncode} of a command over ssh: {lines[-1][:300]}")

@@ -28,9 +28,12 @@ import pricing_data
 import spotctl
 from pricing_data.atomic_write import atomic_write
 from spotctl.machines.errors import ProviderError
+from spotctl.machines.remote.left_out import RULES, is_left_out
 
 _FASTEST = 1
 """The level of compression that takes a third of the time of the usual one, and a few percent more space."""
+
+_COMPRESSED = (".gz", ".parquet")
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(?:;(.*))?$")
@@ -81,15 +84,16 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
 
     Packing takes seconds, so an archive is kept for as long as the same versions are installed.
     """
-    found = _with_requirements(names)
+    found = with_requirements(names)
     versions = ",".join(f"{name}=={one.version}" for name, one in sorted(found.items()))
-    key = hashlib.sha256(f"{platform_tag()} {versions} {sys.prefix}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{platform_tag()} {versions} {sys.prefix} {RULES}".encode()).hexdigest()[:16]
     known = folder / f"packages-{key}"
     try:
         digest = known.read_text().strip()
         return Archive(digest, _existing(folder / f"{digest}.zip"))
     except FileNotFoundError:
-        archive = _kept(folder, _zipped(dict(_installed(found.values()))))
+        files = {name: path.read_bytes() for name, path in files_of(found.values())}
+        archive = _kept(folder, _zipped(files))
         with atomic_write(known) as new:
             new.write_text(archive.digest)
         return archive
@@ -109,7 +113,8 @@ def _tree(folder: Path, name: str) -> dict[str, bytes]:
     }
 
 
-def _with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
+def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
+    """Installed packages, and all that they need, by name. ProviderError: one is not installed."""
     found: dict[str, importlib.metadata.Distribution] = {}
     waiting = list(names)
     while waiting:
@@ -138,17 +143,17 @@ def _needed(requirement: str) -> str | None:
     return name
 
 
-def _installed(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:
-    """The files of distributions below their site folder; scripts and compiled Python files are left out."""
+def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
+    """The files of distributions below their site folder that machines load."""
     for one in distributions:
         if not one.files:
             name = one.metadata["Name"]
             raise ProviderError(f"{name} is installed without a list of its files: install it again with pip")
-        for file in one.files:
-            path = Path(str(one.locate_file(file)))
-            wanted = not file.parts[0].startswith("..") and file.suffix != ".pyc" and "tests" not in file.parts
-            if wanted and path.is_file():
-                yield file.as_posix(), path.read_bytes()
+        names = {file.as_posix() for file in one.files if not file.parts[0].startswith("..")}
+        for name in names:
+            path = Path(str(one.locate_file(name)))
+            if not is_left_out(name, names) and path.is_file():
+                yield name, path
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:
@@ -156,7 +161,8 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_FASTEST) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _DATE)
-            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
+            kind = zipfile.ZIP_STORED if name.endswith(_COMPRESSED) else zipfile.ZIP_DEFLATED
+            entry.compress_type, entry.external_attr, entry.create_system = kind, 0o644 << 16, 3
             archive.writestr(entry, files[name])
     return buffer.getvalue()
 

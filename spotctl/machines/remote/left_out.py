@@ -1,0 +1,40 @@
+"""Files of installed packages that machines do not load, which would be packed and sent in vain. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+
+_PATTERNS = (
+    *("*.pyc", "*.pyi", "*.pyx", "*.pxd", "*.a", "*.h", "*.hpp"),
+    # RPC, and an object store for which `spotctl.agent.blobs` has a client.
+    *("pyarrow/*flight*", "pyarrow/libarrow_s3.*", "pyarrow/_s3fs.*"),
+    *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
+)
+
+_SERVICES = ("ec2", "iam", "pricing", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
+"""AWS's SDK describes each service in a folder of its own; these are used here, or by its sign-in."""
+
+RULES = " ".join((*_PATTERNS, *_SERVICES))
+"""Other rules make other archives."""
+
+_SERVICE = re.compile(r"botocore/data/([^/]+)/.+")
+_LIBRARY = re.compile(r"(?P<name>.+\.so)(\.\d+){0,3}")
+
+
+def is_left_out(name: str, names: Collection[str]) -> bool:
+    """Whether a file is not sent; `names` are all files of its package."""
+    if "tests" in name.split("/") or any(fnmatchcase(name, pattern) for pattern in _PATTERNS):
+        return True
+    service = _SERVICE.fullmatch(name)
+    return (service is not None and service[1] not in _SERVICES) or _has_loaded_twin(name, names)
+
+
+def _has_loaded_twin(name: str, names: Collection[str]) -> bool:
+    """Whether this is one more copy of a library, under a name by which it is not loaded: that is lib.so.MAJOR."""
+    library = _LIBRARY.fullmatch(name)
+    if library is None:
+        return False
+    loaded = re.compile(re.escape(library["name"]) + r"\.\d+")
+    return loaded.fullmatch(name) is None and any(loaded.fullmatch(one) for one in names)
