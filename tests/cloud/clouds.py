@@ -45,9 +45,9 @@ def sampled(name: str) -> Sequence[str]:
 
 
 @contextmanager
-def simulated(name: str) -> Iterator[SimulatedCloud]:
-    """A cloud whose machines are namespaces of this computer."""
-    with namespaces() as host, _served(name, host) as cloud:
+def simulated(name: str, megabits: float | None = None) -> Iterator[SimulatedCloud]:
+    """A cloud whose machines are namespaces of this computer, each with so many megabits per second."""
+    with namespaces(megabits) as host, _served(name, host) as cloud:
         yield cloud
 
 
