@@ -42,10 +42,20 @@ def new_home(job: str, settings: Settings) -> Settings:
     prices = settings.price_store.absolute()
     prices.mkdir(parents=True, exist_ok=True)
     (folder / "prices").symlink_to(prices, target_is_directory=True)
+    # What is copied to machines is packed once, and not for every run.
+    archives = archives_of(settings.home.absolute())
+    archives.mkdir(parents=True, exist_ok=True, mode=0o700)
+    archives_of(folder).parent.mkdir(mode=0o700)
+    archives_of(folder).symlink_to(archives, target_is_directory=True)
     with EventLog(Paths(settings.home).log) as known, EventLog(Paths(folder).log) as log:
         for run in _runs_of(known, job):
             add_missing(log, run, known.of_run(run))
     return replace(settings, home=folder)
+
+
+def archives_of(home: Path) -> Path:
+    """Where the archives are that a home copies to machines."""
+    return home / "machines" / "archives"
 
 
 def copied_home(settings: Settings, run: str, workdir: str, into: Path) -> None:

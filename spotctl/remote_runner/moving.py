@@ -207,7 +207,7 @@ class _Move:
             home = Path(scratch) / "home"
             homes.copied_home(self._settings, run, JOB, home)
             self._given.note("packing the runner")
-            kept = self._given.settings.home / "machines" / "archives"
+            kept = homes.archives_of(self._given.settings.home)
             target.install(RunnerArchives.packed(spec.workdir, self._environment.rendezvous, kept, cloud), home)
             LogCopier(self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0).copy()
         self._given.note("starting the runner")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from spotctl.cloud_settings import GcpMachineSettings
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec
-from spotctl.remote_runner.homes import config_text, new_home
+from spotctl.machines.remote.bundle import packages_archive
+from spotctl.remote_runner.homes import archives_of, config_text, new_home
 from spotctl.remote_runner.place import (
     all_places,
     attach,
@@ -58,6 +60,18 @@ def test_a_runner_moves(tmp_path: Path, settings: config.Settings) -> None:
     new_home("line", settings)
     keep(place, settings)
     assert (known_place("line", settings), all_places(settings)) == (place, [place])
+
+
+def test_what_was_packed_for_one_run_is_there_for_the_next(settings: config.Settings) -> None:
+    """Packing takes seconds of processor time. What ends with the home of a run is only the link."""
+    for _ in range(2):
+        home = new_home("line", settings).home
+        archive = packages_archive(archives_of(home), ["cloudpickle"])
+        (packed,) = archives_of(settings.home).glob("*.zip")
+        assert packed.name == archive.path.name
+        packed.write_bytes(b"kept")
+        shutil.rmtree(home)
+        assert packed.read_bytes() == b"kept"
 
 
 def test_it_says_why_it_stays(tmp_path: Path) -> None:
