@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from spotctl.paths import Paths
+from spotctl.remote_runner.homes import archives_of
 from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog
 
 _SPOTCTL = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
 _PATIENCE_SECONDS = 600.0
+_TEST_RUN = re.compile(r"pytest-\d+")
+"""The folder of all workers of a test run."""
 
 TRAINER = '''\
 """Fits a line to points, with a pause in each step, so that machines can be taken away meanwhile."""
@@ -64,6 +68,11 @@ class Laptop:
     def __post_init__(self) -> None:
         self.home = self.folder / "home"
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
+        # The laptops of a test run share what they have packed for machines: packing takes most of a launch.
+        archives = next((one for one in self.folder.parents if _TEST_RUN.fullmatch(one.name)), self.folder) / "archives"
+        archives.mkdir(exist_ok=True)
+        archives_of(self.home).parent.mkdir(parents=True)
+        archives_of(self.home).symlink_to(archives, target_is_directory=True)
 
     @property
     def variables(self) -> dict[str, str]:

@@ -164,16 +164,16 @@ def test_a_gang_of_two_nodes_survives_an_eviction(cloud: SimulatedCloud, laptop:
     (laptop.folder / "work" / "pair.py").write_text(PAIR)
     place = place_of(f"{cloud.bucket}/pair", LAUNCHER)
     assert place is not None
+    bucket = place.bucket
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
-        for rank in (0, 1):
-            launched.wait_for(lambda rank=rank: any(place.bucket.list(f"pair/checkpoints/node-{rank}")))
+        launched.wait_for(lambda: all(any(bucket.list(f"pair/checkpoints/node-{rank}")) for rank in (0, 1)))
         assert all(delayed(cloud)), delayed(cloud)
         cloud.server.evict(spot(cloud.server)[1].id, 10.0)
         code, out, err = launched.ended()
     assert code == 0, err
     answer = json.loads(out)
     assert (answer["outcome"], answer["evictions"]) == ("done", 1)
-    last = b"".join(place.bucket.get("pair/result/last")).decode()
+    last = b"".join(bucket.get("pair/result/last")).decode()
     assert last == result(STEPS)
     said = laptop.run("logs", "pair").stdout
     begun = [int(step) for step in re.findall(r"begins after step (\d+)", said)]
