@@ -12,7 +12,7 @@ from pricing_data.market import Market
 
 
 @dataclass(frozen=True, slots=True)
-class SharedQuota:
+class CommonQuota:
     """An amount of on-demand machines that several markets share: `uses` is what one machine of each takes of it."""
 
     amount: int
@@ -39,7 +39,7 @@ class MachineLimits:
     by_type: Mapping[str, int]
     together: bool = False
     on_demand: Mapping[Market, int] = field(default_factory=dict)
-    shared: tuple[SharedQuota, ...] = ()
+    shared: tuple[CommonQuota, ...] = ()
 
     @property
     def nodes(self) -> int:

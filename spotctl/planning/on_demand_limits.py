@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from bidbrain.decision.limits import SharedQuota
+from bidbrain.decision.limits import CommonQuota
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import Catalog
@@ -26,7 +26,7 @@ def on_demand_limits(
 
 def shared_quotas(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
-) -> tuple[SharedQuota, ...]:
+) -> tuple[CommonQuota, ...]:
     """What is left, next to the reliable machines, of each quota that machines of several markets count against."""
     held, uses = _held(reliable), dict[Quota, dict[Market, int]]()
     for market in (one.market for one in offers):
@@ -34,7 +34,7 @@ def shared_quotas(
             if each := used(quota, {market: 1}, catalog):
                 uses.setdefault(quota, {})[market] = each
     return tuple(
-        SharedQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
+        CommonQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
         for quota, by_market in uses.items()
         if len(by_market) > 1
     )

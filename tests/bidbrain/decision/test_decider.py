@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.limits import MachineLimits, SharedQuota
+from bidbrain.decision.limits import CommonQuota, MachineLimits
 from bidbrain.decision.roaming import Roaming
 from bidbrain.strategies.base import (
     LOOK_AGAIN,
@@ -120,7 +120,7 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     together: bool,
     billing: str,
 ) -> None:
-    quotas = () if shared is None else (SharedQuota(shared, SHARED),)
+    quotas = () if shared is None else (CommonQuota(shared, SHARED),)
     limits = MachineLimits(least, least + more, by_type, together, on_demand, quotas)
     made = deciding(*wanted, limits=limits, billing=billing)
     now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
@@ -405,7 +405,7 @@ def test_a_quota_of_few_on_demand_machines_casts_the_net_earlier() -> None:
 
 
 def test_on_demand_machines_of_several_markets_keep_to_the_quota_that_they_share() -> None:
-    made = deciding(Rent(B, 8, None), limits=replace(ROOM, shared=(SharedQuota(16, SHARED),)))
+    made = deciding(Rent(B, 8, None), limits=replace(ROOM, shared=(CommonQuota(16, SHARED),)))
     assert rents(made.decide(situation())) == [Rent(B, 4, None)]
     assert rents(made.decide(situation(held(1, A, 2, None)))) == [Rent(B, 3, None)]
     assert rents(made.decide(situation(held(1, A, 8, None)))) == []

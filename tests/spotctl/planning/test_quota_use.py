@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.decision.limits import SharedQuota
+from bidbrain.decision.limits import CommonQuota
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from spotctl.planning.on_demand_limits import shared_quotas
@@ -46,9 +46,9 @@ def test_a_quota_that_several_markets_share_is_told_with_what_each_takes() -> No
     zones = {offers[0].market: 4, offers[1].market: 4}
     # Of the quota for every region, only the one here is shared: there is one market in the other region.
     assert shared == (
-        SharedQuota(32 - 4, zones),
-        SharedQuota(16 - 4, zones),
-        SharedQuota(9, {one.market: 1 for one in offers}),
+        CommonQuota(32 - 4, zones),
+        CommonQuota(16 - 4, zones),
+        CommonQuota(9, {one.market: 1 for one in offers}),
     )
 
 
