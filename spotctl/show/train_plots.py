@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _TIME, _LOSS, _RELIABLE, _TRANSIENT = BLUE, GREEN, INK, GOLD
+_DECADE = 10.0
 
 _MARKS = {
     "warned": ("warned", GOLD, "v"),
@@ -77,9 +78,12 @@ def _events(axes: Axes, clocks: dict[str, list[int]]) -> None:
 
 def _losses(axes: Axes, history: Sequence[Iteration]) -> None:
     known = [(one.clock, one.loss) for one in history if one.loss is not None]
-    axes.plot([clock for clock, _ in known], [loss for _, loss in known], color=_LOSS, linewidth=1.5)
-    if known and all(loss > 0 for _, loss in known):
+    losses = [loss for _, loss in known]
+    axes.plot([clock for clock, _ in known], losses, color=_LOSS, linewidth=1.5)
+    # Within one power of ten, a logarithmic axis would have no round number to label.
+    if known and 0 < _DECADE * min(losses) < max(losses):
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel("loss")
     axes.grid(visible=True, axis="y", alpha=0.25)
 
