@@ -1,8 +1,9 @@
 """What tries, lives and probes have shown of each zone, and what follows for how long spot lasts or stays away.
 
 The older a spell, up or down, the less often it ends: a prior gives endings per hour by age (decision 4), and each zone
-corrects it by a factor a side, with a Gamma prior on the factor. Zones of one region run dry together, so the others of
-its region count in part. Times are in hours.
+corrects it by a factor a side, with a Gamma prior on the factor. Capacity returns to the zones of a region together, so
+the others of its region count in part for down spells; for how long spot lasts they hardly tell anything. Times are in
+hours.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pricing_data.units import HOUR
 Floats = NDArray[np.float64]
 UNSEEN: Final = -1
 
-STRENGTH: Final = 3.0
-PEER_WEIGHT: Final = 0.25
+# Of down and up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
+STRENGTH: Final = (5.0, 7.0)
+PEER_WEIGHT: Final = (0.2, 0.0)
 UNKNOWN_UP: Final = 0.5
 FIRST_AGE: Final = 2.0
 """A spell that is there when a zone is first seen is old already: long spells are met more often than short ones."""
@@ -120,12 +122,14 @@ class Known:
     @cached_property
     def factors(self) -> Floats:
         """How much more often down and up spells of each zone end than the prior says."""
-        endings, expected = (STRENGTH + self._with_peers(one) for one in (self.endings, self.expected))
-        return endings / expected
+        strength = np.array(STRENGTH)[:, None]
+        endings, expected = (strength + self._with_peers(one) for one in (self.endings, self.expected))
+        found: Floats = endings / expected
+        return found
 
     def _with_peers(self, counts: Floats) -> Floats:
         of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
-        return counts + PEER_WEIGHT * (of_region - counts)
+        return counts + np.array(PEER_WEIGHT)[:, None] * (of_region - counts)
 
     def chances(self, now: float) -> Floats:
         """The probability that spot is up, by zone."""
