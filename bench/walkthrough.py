@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(
-    r"^```sh(?: slow| trainers)?\n(.*?)^```|^ {4}((?:python3 -m venv|pip install).*)\n", re.MULTILINE | re.DOTALL
+    r"^```sh(?: slow| trainers)?\n(.*?)^```|^ {4}((?:python3 -m venv|pip install)[^\n]*)", re.MULTILINE | re.DOTALL
 )
 _SHOWN = re.compile(r"done|survived|model |cost  |trained|accuracy|resuming")
 
