@@ -98,7 +98,8 @@ class SimulatedPipeline:
         """Frames on the way from and to the node are lost, and both ends of each link notice."""
         cut = {link for link in self._links if name in link and CONTROLLER not in link}
         self._links = {link: queue for link, queue in self._links.items() if link not in cut}
-        for node in sorted({node for link in cut for node in link}):
+        # A node that is gone notices nothing, though what it had sent was still on its way.
+        for node in sorted({node for link in cut for node in link} & self._nodes.keys()):
             self._put(node, CONTROLLER, FramesLost(node, self._nodes[node].epoch))
 
     def _act(self, event: PipelineEvent) -> None:

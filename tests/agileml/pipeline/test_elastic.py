@@ -34,7 +34,8 @@ STRAIGHT[3] = PipelineLayout((((0, 1), (2, 3), (4, 5)),), (4,))
 TWICE = PipelineLayout((((0, 2), (3, 5)),) * 2, (2, 2))
 
 
-@pytest.mark.parametrize("seed", range(25))
+# In 840, the links of a node are cut while frames of one that is gone are still on their way to it.
+@pytest.mark.parametrize("seed", [*range(25), 840])
 def test_random_schedules_change_nothing(seed: int) -> None:
     assert problem(seed) is None
 
