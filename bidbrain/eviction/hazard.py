@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaincinv, gammaln
 
-from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, exposure_of_lives
+from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
 from pricing_data.interruptions import Interruption
 from pricing_data.lifetimes import Lifetime
 from pricing_data.market import Market
@@ -177,11 +177,10 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
 
 def evidence_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> list[Evidence]:
     """Groups lives by market into evidence of rates that vary with age as `ages` has it."""
-    by_market: dict[Market, list[Lifetime]] = {}
-    for life in lives:
-        region = _region_of(life.cloud, life.zone)
-        by_market.setdefault(Market(life.cloud, region, life.zone, life.instance_type), []).append(life)
-    return [Evidence(market, exposure_of_lives(known, ages)) for market, known in by_market.items()]
+    return [
+        Evidence(Market(cloud, _region_of(cloud, zone), zone, instance_type), exposure_of_lives(known, ages))
+        for (cloud, zone, instance_type), known in by_market(lives).items()
+    ]
 
 
 def _region_of(cloud: str, zone: str) -> str:

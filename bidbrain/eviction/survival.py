@@ -123,7 +123,9 @@ class AgeProfile:
 
         Each market has a rate of its own: old machines are mostly from calm ones, which does not make age calm.
         """
-        rows = [_by_band(*_columns(known), np.array(ages)) for known in _by_market(lives)]
+        rows = [_by_band(*_columns(known), np.array(ages)) for known in by_market(lives).values()]
+        # Machines that were all lost the moment they started have no age.
+        rows = [(ended, watched) for ended, watched in rows if watched.any()]
         if not sum(ended.sum() for ended, _ in rows):
             return AGELESS
         evictions, watched = (np.array(column) for column in zip(*rows, strict=True))
@@ -152,16 +154,17 @@ def exposure_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> 
 
     Lives that ended young saw little but the rate of young machines: their hours count as `ages` has it.
     """
-    known = list(lives)
-    hours = sum(ages.mean_hours(0.0, life.seconds / 3600) for life in known)
-    return Exposure(sum(life.preempted for life in known), hours)
+    hours, ended = _columns(lives)
+    _, watched = _by_band(hours, ended, np.array(ages.ages))
+    return Exposure(float(ended.sum()), float(watched @ np.array(ages.factors)))
 
 
-def _by_market(lives: Iterable[Lifetime]) -> Iterable[list[Lifetime]]:
+def by_market(lives: Iterable[Lifetime]) -> dict[tuple[str, str, str], list[Lifetime]]:
+    """Lives by cloud, zone and instance type."""
     found: dict[tuple[str, str, str], list[Lifetime]] = {}
     for life in lives:
         found.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
-    return found.values()
+    return found
 
 
 def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:

@@ -15,6 +15,7 @@ from bidbrain.eviction.survival import (
     AgeProfile,
     Exposure,
     KaplanMeier,
+    by_market,
     exposure_of_lives,
     exposure_of_trace,
 )
@@ -112,11 +113,8 @@ def test_rates_by_market_and_one_age_profile_reproduce_the_survival_in_each_mark
     """Of the lives of 2020, against Kaplan-Meier, which has no bands."""
     known = read_lifetimes(shared_data / "availability" / "dime2020_gcp_lifetimes.csv")
     profile = AgeProfile.of(known, (0.0, 0.25, 1.0, 3.0, 12.0, 23.0), 1.0)
-    by_market: dict[tuple[str, str], list[Lifetime]] = {}
-    for life in known:
-        by_market.setdefault((life.zone, life.instance_type), []).append(life)
     errors = []
-    for its in (one for one in by_market.values() if len(one) >= 25):
+    for its in (one for one in by_market(known).values() if len(one) >= 25):
         seen, plain, curve = exposure_of_lives(its, profile), exposure_of_lives(its), KaplanMeier.of(its)
         for hours in (0.25, 1.0, 3.0):
             survival = exp(-seen.evictions / seen.hours * profile.mean_hours(0, hours))
@@ -138,6 +136,14 @@ def test_calm_markets_do_not_make_age_look_calm() -> None:
     for its, rate in ((rough, 2.5), (calm, 0.1)):
         seen = exposure_of_lives(its, profile)
         assert seen.evictions / seen.hours == pytest.approx(rate, rel=0.15)
+
+
+def test_a_market_whose_machines_were_all_lost_at_once_says_nothing_of_ages() -> None:
+    known = lives((0.5, True), (3.0, True), (4.0, False))
+    at_once = [replace(one, zone="elsewhere") for one in lives((0.0, True), (0.0, True))]
+    bands = (0.0, 1.0)
+    assert AgeProfile.of([*known, *at_once], bands, 1.0) == AgeProfile.of(known, bands, 1.0)
+    assert AgeProfile.of(at_once, bands, 1.0) == AGELESS
 
 
 def test_hours_of_lives_that_end_young_count_as_the_dangerous_ones_they_are() -> None:
