@@ -17,7 +17,7 @@ from spotctl.files.job.reader import load, loads, restored, written
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
 from spotctl.files.job.values import Nodes
-from tests.spotctl.files.test_job_refused import COMMAND, TRAINING
+from tests.spotctl.files.refused_jobs import COMMAND, TRAINING
 
 ROOT = Path(__file__).parents[3]
 EVERYTHING = """\

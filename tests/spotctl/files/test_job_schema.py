@@ -15,7 +15,7 @@ from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import Range
 from spotctl.files.yaml_file import parse
 from tests.spotctl.cli import spotctl
-from tests.spotctl.files.test_job_refused import CASES
+from tests.spotctl.files.refused_jobs import CASES
 
 ROOT = Path(__file__).parents[3]
 EDITOR = jsonschema.Draft202012Validator(schema())
