@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from agileml.protocol.messages import Table
 
 _HALF = 0.5
-"""An item moves between hosts that differ by more than one, unless it goes to a server."""
+"""How much less a server's items weigh in all: of two hosts that differ by one item, it should have more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ REMEMBERED = 0.99
 """How much of what was seen of the curvature still counts a clock later: it changes little, and noise hides it."""
 
 FIRST = 4
-"""The first clock waits for this fraction of the workers, inverted."""
+"""The first clock waits for one in this many workers."""
 
 KEPT = 16
 """Times that are kept for each k and each number awaited before."""

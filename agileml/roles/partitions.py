@@ -62,7 +62,7 @@ class PendingClock:
     def choose(self, work: CountedWork, accepted: Accepted, before: tuple[int, Delta | None] | None) -> GradientSums:
         """Sums the accepted contributions and drops the others; returns what they are like.
 
-        `before` is the last clock of which this server knows the sum, and that sum.
+        `before` is the last clock that this server summed, and the sum.
         """
         weighted, count = 0.0, 0
         for covers, entries in self.undecided:

@@ -26,7 +26,7 @@ SHOWN = 3000
 """Examples over which the loss is measured."""
 
 ENOUGH = 40
-"""The loss to reach is the one after so many clocks of all workers."""
+"""Clocks: the loss to reach is what waiting for all workers reaches in this many."""
 
 MOST = 400.0
 """Seconds that count if it is not reached."""

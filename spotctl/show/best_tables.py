@@ -21,7 +21,7 @@ _UNKNOWN = "-"
 def offers(ranked: Sequence[RankedOffer], now: int, width: int) -> Table:
     """A row per offer; a narrow terminal gets the most important columns, and folds the markets' names.
 
-    Columns of which nothing is known are left out.
+    Columns that would be empty are left out.
     """
     columns = [
         (name, cell)

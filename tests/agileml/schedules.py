@@ -96,7 +96,7 @@ def undisturbed(kind: Kind, deterministic: bool) -> Callable[[int], Params]:
 
 
 def undisturbed_loss(kind: Kind, clock: int) -> float:
-    """The loss of the reference run's model after a clock, of which no number is rounded."""
+    """The loss of the reference run's model after a clock, without rounding."""
     trainer, model = small(kind), undisturbed(kind, True)(clock)
     cache = ParamCache(Layout.cut(model, 1))
     cache.fill(0, cache.layout.state_of(0, model), clock)

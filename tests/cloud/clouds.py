@@ -46,7 +46,7 @@ def sampled(name: str) -> Sequence[str]:
 
 @contextmanager
 def simulated(name: str, megabits: float | None = None) -> Iterator[SimulatedCloud]:
-    """A cloud whose machines are namespaces of this computer, each with so many megabits per second."""
+    """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second."""
     with namespaces(megabits) as host, _served(name, host) as cloud:
         yield cloud
 

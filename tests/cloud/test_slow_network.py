@@ -21,7 +21,7 @@ MEGABITS = 50.0
 CLOCKS = 40
 STEPS = 100
 WIDE = '''\
-"""A model of 0.5 MB, all of which each step reads and changes."""
+"""A model of 0.5 MB. Each step reads and changes all of it."""
 
 import numpy as np
 

@@ -89,7 +89,7 @@ def test_a_heavy_partition_counts_as_much_as_several_light_ones() -> None:
 
 
 def test_items_are_levelled_with_as_few_moves_as_that_takes() -> None:
-    # Twelve hosts, of which eight keep six items each: one of every other.
+    # Twelve hosts. Eight of them hold six items each; every other one of these gives up one item.
     hosts = [f"r{number}" for number in range(4)] + [f"t{number}" for number in range(8)]
     now = [host for host in hosts for _ in range(4 if host[0] == "r" else 6)]
     found = level(now, hosts, (), {}, {})

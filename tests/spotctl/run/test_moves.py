@@ -35,7 +35,7 @@ SIZE = 50 * 10**9
 
 
 class Rounds:
-    """The job has a checkpoint before the east loses machines, and is done after so many rounds of its nodes."""
+    """Writes a checkpoint before the east loses machines, and ends after `done_after` rounds of all nodes together."""
 
     def __init__(self, done_after: int) -> None:
         self.worked, self.done_after = 0, done_after
@@ -60,7 +60,7 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def moving(
     folder: Path, limits: MachineLimits, capacity: Capacity, rounds: Rounds, east: int = 50_000_000
 ) -> tuple[GangRun, ev.RunEnded]:
-    """A job that may move west runs to its end while the east has only so many machines, at a price."""
+    """Runs a job to its end that may move west, while the east has machines for `east` only as `capacity` allows."""
     prices = {EAST: flat(EAST, east), WEST: flat(WEST, 60_000_000)}
     cloud = FakeProvider(Replayed.of(prices.values(), {EAST: capacity}), START)
     tariff = Tariff(lambda _: RULE, lambda market, _: prices[market])
