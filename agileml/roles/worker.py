@@ -6,13 +6,11 @@ its messages between two pieces of work; only then does it give shards away, tak
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
-from agileml.params.deltas import nbytes
 from agileml.params.reads import Wanted
 from agileml.params.view import NEVER
 from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Evaluation, Send
@@ -34,32 +32,20 @@ from agileml.protocol.messages import (
     Stable,
     Table,
     TakeShard,
-    WorkDone,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.helping import Helping, HelpMessage
 from agileml.roles.remaining import Contribution, HeldShards, Remaining, reusable
+from agileml.roles.reporting import ClockTally, parts_by_owner, within
 from agileml.roles.server_times import ServerTimes
 from agileml.transport import FrameLimits
 from agileml.work.counted import CountedWork
 from agileml.work.covers import covers_of
-from agileml.work.ranges import Ranges
 
 NO_OWNER = ""
 
 Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
 """Messages that a worker processes."""
-
-
-@dataclass(slots=True)
-class ClockTally:
-    """What a worker has done in a clock and not reported yet; `own`: some of it is of its own shards."""
-
-    chunks: dict[int, Ranges] = field(default_factory=dict)
-    seconds: float = 0.0
-    loss_sum: float = 0.0
-    loss_count: int = 0
-    own: bool = False
 
 
 @dataclass(slots=True)
@@ -135,15 +121,10 @@ class Worker:
             return
         borrowed = self.helping is not None and self.helping.done(chunk, result.seconds)
         self.unreported += 1
-        tally = self._open.setdefault(chunk.clock, ClockTally())
-        tally.chunks[chunk.shard] = tally.chunks.get(chunk.shard, Ranges()) | Ranges.of((chunk.chunk, chunk.chunk + 1))
-        tally.seconds += result.seconds
-        tally.loss_sum += result.loss_sum
-        tally.loss_count += result.loss_count
+        self._open.setdefault(chunk.clock, ClockTally()).add(chunk, result, own=not borrowed)
         if borrowed:
             self._continue()
             return
-        tally.own = True
         self.shards[chunk.shard] = self.shards[chunk.shard].after(chunk.chunk, chunk.shard, self.work)
         self._continue(chunk.shard)
 
@@ -322,11 +303,8 @@ class Worker:
         self.kept.append(contribution)
         oldest = clock - self.keeps
         self.kept = [one for one in self.kept if one.clock > oldest]
-        sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
-        chunks = sum(map(len, tally.chunks.values()))
-        self.unreported -= chunks
-        done = WorkDone(self.node, self.epoch, clock, chunks, tally.seconds, sent, tally.loss_sum, tally.loss_count)
-        self.out.append(Send(CONTROLLER, done))
+        self.unreported -= len(tally)
+        self.out.append(Send(CONTROLLER, tally.report(self.node, self.epoch, contribution)))
         return contribution
 
     def _want(self, clock: int) -> int:
@@ -336,25 +314,24 @@ class Worker:
         return self._needed(clock + 1)
 
     def _send(self, contribution: Contribution, want: int) -> None:
-        by_owner: dict[str, list[PartitionUpdate]] = {}
-        wanting: dict[str, int] = {}
-        for partition, owner in enumerate(self.table.owners):
-            by_owner.setdefault(owner, []).append(PartitionUpdate(partition, contribution.entries.get(partition, ())))
-            if want != NEVER and (self.slack is None or want > self._requested.get(partition, NEVER)):
-                wanting[owner] = want
-        for owner in _from(self.node, by_owner):
-            parts = by_owner[owner]
-            requested = wanting.get(owner, NEVER)
+        for owner, parts in parts_by_owner(contribution, self.table.owners, self.node):
+            requested = want if self._is_new(want, parts) else NEVER
             if requested != NEVER:
                 self._requested.update((part.partition, requested) for part in parts)
                 if self.times is not None:
                     self.times.pushed(owner, parts)
-            for some in _within(parts, self.frame_bytes):
+            for some in within(parts, self.frame_bytes):
                 push = Push(self.epoch, self.node, contribution.clock, contribution.covers, some, requested)
                 self.out.append(Send(owner, push))
         if self.work.awaits and self.work.accepted(contribution.clock) is None:
             contributed = Contributed(self.node, self.epoch, contribution.clock, contribution.covers)
             self.out.append(Send(CONTROLLER, contributed))
+
+    def _is_new(self, want: int, parts: Sequence[PartitionUpdate]) -> bool:
+        """Whether this version of any of the partitions has not been requested yet."""
+        if want == NEVER or self.slack is None:
+            return want != NEVER
+        return any(want > self._requested.get(part.partition, NEVER) for part in parts)
 
     def _forget(self, stable: int) -> None:
         self.work.forget_until(stable)
@@ -367,7 +344,7 @@ class Worker:
         tally = self._open.pop(order.clock, None)
         if tally is not None:
             self.chunk_runner.take(order.clock)
-            self.unreported -= sum(map(len, tally.chunks.values()))
+            self.unreported -= len(tally)
         self.kept = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
         for shard, left in list(self.shards.items()):
             if left.clock == order.clock:
@@ -436,24 +413,3 @@ class Worker:
         self._reset_helping()
         for contribution in self.kept:
             self._send(contribution, NEVER)
-
-
-def _within(parts: Sequence[PartitionUpdate], most_bytes: int) -> Iterator[tuple[PartitionUpdate, ...]]:
-    """The parts in groups of at most this size, or of a single part."""
-    group: list[PartitionUpdate] = []
-    size = 0
-    for part in parts:
-        more = sum([nbytes(entry.delta) for entry in part.entries])
-        if group and size + more > most_bytes:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(part)
-        size += more
-    yield tuple(group)
-
-
-def _from(node: str, owners: Iterable[str]) -> list[str]:
-    """Owners in a cyclic order that starts differently for every node, so that not all push to the same one first."""
-    around = sorted(owners)
-    first = bisect_left(around, node)
-    return around[first:] + around[:first]
