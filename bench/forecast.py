@@ -35,8 +35,8 @@ from bidbrain.eviction.survival import AgeProfile, Exposure
 from bidbrain.forecast.calibrated import pinball
 from bidbrain.forecast.values import HIGH, LOW, Forecast, Spread
 from bidbrain.forecast.windows import Played, played_of, run_from, with_luck
-from bidbrain.replay.job import Tenure
 from bidbrain.replay.market import DrawnLives, MarketReplay
+from bidbrain.replay.run import Tenure
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR

@@ -20,7 +20,8 @@ from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import End, Life, rule_of_cloud, usd
-from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.job import run_job
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.strategies.registry import StrategySetup

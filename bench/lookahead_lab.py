@@ -19,8 +19,9 @@ from bidbrain.backtest.results import JobResult, summarize
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import inputs_of, set_up_in
-from bidbrain.replay.job import ReplayedJob, Run, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.strategies.odds import bid_deltas
 from bidbrain.strategies.proteus import Proteus
 from bidbrain.strategies.recovery import AGILE

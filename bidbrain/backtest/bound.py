@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.eviction.crossing import Floats, range_maxima
-from bidbrain.replay.job import ReplayedJob
 from bidbrain.replay.market import Bools, MarketReplay
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Offer
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR

@@ -21,7 +21,7 @@ from bidbrain.backtest.robustness import Interval, interval_of
 from bidbrain.backtest.run import jobs_in
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.eviction.crossing import Floats
-from bidbrain.replay.job import ReplayedJob
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.names import NAMES
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 

@@ -12,8 +12,9 @@ from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import Bill, Charge, End, Life, Prices, usd
-from bidbrain.replay.job import ReplayedJob, Run, Tenure, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.run import ReplayedJob, Run, Tenure
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.names import known
 from bidbrain.strategies.registry import StrategySetup

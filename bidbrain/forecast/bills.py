@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from bidbrain.billing import End, Life, Prices, usd
 from bidbrain.forecast.values import ForecastJob
-from bidbrain.replay.job import Run, Tenure
+from bidbrain.replay.run import Run, Tenure
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -14,8 +14,9 @@ from bidbrain.eviction.path import Floats
 from bidbrain.forecast.bills import CostsMore, MarketBill, bills_of
 from bidbrain.forecast.live_rules import UnderLiveRules
 from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
-from bidbrain.replay.job import ReplayedJob, Run, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Offer
 from pricing_data.market import Market

@@ -13,8 +13,9 @@ from statistics import fmean
 
 import numpy as np
 
-from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.inputs import StrategyInputs, TimePrice
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, usd_text

@@ -17,7 +17,7 @@ from bidbrain.backtest.results import BOUND, BacktestSummary, JobResult
 from bidbrain.backtest.run import run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import End
-from bidbrain.replay.job import Run, Tenure
+from bidbrain.replay.run import Run, Tenure
 from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.show import backtest_tables
 from spotctl.show.outputs import output_folder

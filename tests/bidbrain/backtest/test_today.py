@@ -14,8 +14,9 @@ from bidbrain.backtest.run import backtest, run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import BILLING_RULES, End, billing_rule
-from bidbrain.replay.job import Run, Tenure, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay, Mortality
+from bidbrain.replay.run import Run, Tenure
 from bidbrain.strategies.base import Decision, Rent, Situation
 from bidbrain.strategies.recovery import Recovery
 from pricing_data.lifetimes import AvailabilityTrace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.replay.job import ReplayedJob
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -22,9 +22,10 @@ from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
-from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob

@@ -13,8 +13,9 @@ from bidbrain.billing import billing_rule
 from bidbrain.decision.mixed import Mixed
 from bidbrain.decision.mixing import Aim, Mixing, TypeQuota
 from bidbrain.decision.mixture import Schedule
-from bidbrain.replay.job import ReplayedJob, Run, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.standard import Standard

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from bidbrain.billing import End
-from bidbrain.replay.job import ReplayedJob, Run, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.odds import Odds
 from bidbrain.strategies.proteus import JobCosts, Proteus

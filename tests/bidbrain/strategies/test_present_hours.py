@@ -10,9 +10,10 @@ import pytest
 
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.path import PricePath
-from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.lookahead_hour import NextHour

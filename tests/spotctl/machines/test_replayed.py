@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.billing import End
-from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries

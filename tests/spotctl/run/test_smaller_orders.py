@@ -9,8 +9,9 @@ import pytest
 
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
+from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR, MINUTE
