@@ -132,3 +132,8 @@ def as_csv(bill: Sequence[Line]) -> str:
     writer.writeheader()
     writer.writerows(bill)
     return text.getvalue()
+
+
+PROVIDERS = ("aws", "gcp", "azure")
+ROWS = {provider: made_run(provider).rows() for provider in PROVIDERS}
+WHOLE = {provider: lines(provider, ROWS[provider]) for provider in PROVIDERS}
