@@ -117,6 +117,14 @@ def test_links_lead_to_files_of_the_repository() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_tests_that_pages_name_exist() -> None:
+    code = {path.stem: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    known = code.keys() | {name for text in code.values() for name in re.findall(r"def (test_\w+)", text)}
+    named = {(page.name, name) for page in PAGES for name in re.findall(r"`(?:[\w/.]*/)?(test_\w+)", page.read_text())}
+    assert len(named) > 10
+    assert [(page, name) for page, name in sorted(named) if name not in known] == []
+
+
 def test_the_picture_shows_the_figures_that_the_readme_gives() -> None:
     said = re.findall(r"\$(\d+)", re.findall(r"!\[(.*?)\]", README.read_text(encoding="utf-8"))[0])
     shown = re.findall(r'class="amount">\$(\d+), \d+ h<', PICTURE.read_text(encoding="utf-8"))
