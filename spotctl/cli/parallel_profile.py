@@ -16,6 +16,9 @@ def profile(
     model: Annotated[str, typer.Argument(help="mlp, transformer, split-transformer, or FILE.py:FUNCTION.")],
     microbatch: Annotated[str, typer.Option(help="Microbatch sizes to measure.")] = "1,2,4",
     repeats: Annotated[int, typer.Option(help="Passes per layer; the median counts.")] = 20,
+    together: Annotated[
+        int, typer.Option(help="Processes that measure at the same time: as many as nodes will share a computer.")
+    ] = 1,
     out: Annotated[Path | None, typer.Option(help="File for the profile; the input of spotctl parallel plan.")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -35,7 +38,7 @@ def profile(
     session: Session = context.obj
     sizes = parse_sizes(microbatch)
     check_folder(out)
-    found = profiled(model, model_factory(model), sizes, repeats)
+    found = profiled(model, model_factory(model), sizes, repeats, together=together)
     content = profiles_to_json(model, found)
     if out:
         out.write_text(json.dumps(content, indent=1) + "\n")

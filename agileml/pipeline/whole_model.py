@@ -1,0 +1,104 @@
+"""Measures a model as a node works on it: all layers in turn, with everything that a node does around their passes.
+
+A layer that is measured alone, again and again, finds its weights in the processor's cache and its results in memory
+that is warm. So the times of single layers say how they compare; how long they take together is measured here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+from agileml.errors import JobFailed
+from agileml.pipeline.costs import OPTIMIZER_STATE
+from agileml.pipeline.elastic_messages import INITIAL, NodeFailed, NodeReport, RunBatches, TakeSeat
+from agileml.pipeline.model import PipelineModel
+from agileml.pipeline.node import PipelineFrame, PipelineNode, PipelineTask
+from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.profile import LayerCost
+from agileml.pipeline.seats import PipelineLayout, work_orders
+
+FEW, MANY = 2, 6
+"""Microbatches of the two kinds of batches that tell the passes from the update."""
+
+_RULE = Optimizer("sgd", 1e-12)
+_COPIES = 5
+"""Of the weights, at most: two versions, gradients, their sum and their mean."""
+
+Clock = Callable[[], float]
+
+
+def as_a_whole(model: PipelineModel, costs: list[LayerCost], repeats: int, clock: Clock) -> list[LayerCost]:
+    """The costs of layers, scaled to what all take together; unscaled if memory does not hold the whole model."""
+    needed = sum(_COPIES * one.weight_bytes + one.stash_bytes for one in costs)
+    if needed > _free_memory():
+        return costs
+    few, many = (median(_seconds(model, number, repeats, clock)) for number in (FEW, MANY))
+    passes = (many - few) / (MANY - FEW)
+    updates = few - FEW * passes
+    alone, alone_updates = (sum(one.seconds for one in costs), sum(one.update_seconds[_RULE.kind] for one in costs))
+    return [_scaled(one, _ratio(passes, alone), _ratio(updates, alone_updates)) for one in costs]
+
+
+def _ratio(whole: float, alone: float) -> float:
+    """1 where one of them is too short to be measured."""
+    return whole / alone if min(whole, alone) > 0 else 1.0
+
+
+def _scaled(cost: LayerCost, passes: float, updates: float) -> LayerCost:
+    return replace(
+        cost,
+        forward_seconds=cost.forward_seconds * passes,
+        backward_seconds=cost.backward_seconds * passes,
+        update_seconds={kind: cost.update_seconds[kind] * updates for kind in OPTIMIZER_STATE},
+    )
+
+
+def _seconds(model: PipelineModel, microbatches: int, repeats: int, clock: Clock) -> list[float]:
+    """What batches take on one node, after one to warm up."""
+    train = _training(model, microbatches)
+    train()
+    found = []
+    for _ in range(repeats):
+        begun = clock()
+        train()
+        found.append(clock() - begun)
+    return found
+
+
+def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
+    """Trains a batch with each call, as a node without peers."""
+    last, name, epoch = len(model.layers) - 1, "one", 1
+    layout = PipelineLayout((((0, last),),), (microbatches,))
+    numbers = count()
+
+    def report(told: NodeReport) -> None:
+        if isinstance(told, NodeFailed):
+            raise JobFailed(told.message)
+
+    def send(node: str, frame: PipelineFrame) -> None:
+        raise AssertionError(f"one node has all layers, and sends {frame.key} to {node}")
+
+    node = PipelineNode(name, PipelineTask(model, _RULE, "flush"), send, report)
+    layers = tuple(range(len(model.layers)))
+    node.instruct(TakeSeat(epoch, 0, layers, dict.fromkeys(layers, INITIAL), (), ()))
+
+    def train() -> None:
+        first = next(numbers)
+        work = work_orders(layout, [name], "flush", first, first + 1)[name]
+        node.instruct(RunBatches(epoch, first, first + 1, work, ()))
+
+    return train
+
+
+def _free_memory() -> float:
+    """Bytes that processes may still use; on systems that do not tell, those of the whole computer."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
