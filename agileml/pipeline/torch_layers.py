@@ -39,7 +39,7 @@ class TorchLayer:
     def initial(self, key: DrawKey) -> Weights:
         torch = torch_module()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_seed(key))
+            _seeded(key)
             return tuple(one.detach().numpy().copy() for one in self._build().parameters())
 
     def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
@@ -50,7 +50,7 @@ class TorchLayer:
         names = [name for name, _ in self._module.named_parameters()]
         tensors = [torch.from_numpy(one).requires_grad_() for one in weights]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_seed(key))
+            _seeded(key)
             output = torch.func.functional_call(self._module, dict(zip(names, tensors, strict=True)), (given,))
         return output.detach().numpy(), (given, tensors, output)
 
@@ -91,5 +91,7 @@ class _Child:
         return self._build()[self._index]
 
 
-def _seed(key: DrawKey) -> int:
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def _seeded(key: DrawKey) -> None:
+    # Not `torch.manual_seed`: without a graphics card it formats the stack, and queues a call for when there is one.
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    torch_module().default_generator.manual_seed(seed)
