@@ -98,7 +98,7 @@ class FleetSuite:
 
     def test_stop_with_notice_lets_the_node_leave(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
         trained, log, recorder = run({3: [evict(slice(2), 60.0)]})
-        assert (trained.evictions, trained.failures) == (2, 0)
+        assert (trained.evictions, trained.failures) == (2, 0), [one.events for one in log]
         assert log[-1].transient == 1
         assert {machine.name for seen in recorder.seen for machine in seen if machine.warned} == {"t1", "t2"}
 

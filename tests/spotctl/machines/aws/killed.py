@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,9 @@ from tests.spotctl.machines.aws.standins import BID, MARKET, SETTINGS, provider
 TAGS = {INSTALLATION_TAG: "i1", RUN_TAG: "job-1"}
 ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, TAGS)
 HERE = replace(SETTINGS, regions=("us-east-1",))
+DONE, REFUSED, BROKEN, SPARED = range(4)
+"""How a caller that was not killed ends: with its act done, refused, with an error, or before its fate."""
+
 FATES = ("killed before", "killed after", "answer lost")
 
 
@@ -94,6 +98,11 @@ class Fate:
     kind: str = ""
     count: int = 0
 
+    @property
+    def met(self) -> bool:
+        """Whether it came to the call."""
+        return self.at is not None and self.count > self.at
+
     def meet(self, answer: Callable[[], Answer]) -> Answer:
         self.count += 1
         if self.count - 1 != self.at:
@@ -133,29 +142,40 @@ def calls_of(act: Act) -> int:
     return fate.count
 
 
-def meet_fate(act: Act, at: int, kind: str) -> None:
-    """A caller meets its fate at a call, and another one repeats what it did."""
+def meet_fate(act: Act, at: int, kind: str) -> bool:
+    """A caller meets its fate at a call, and another one repeats what it did; False if it ended before that call.
+
+    An act that waits for the cloud makes more calls or fewer, so that a caller may be done before its fate.
+    """
     with pytest.MonkeyPatch.context() as environment, running_ec2(environment, Ec2) as ec2:
         act.before()
         pid = os.fork()
         if pid == 0:
-            try:
-                with Fate(at, kind):
-                    act.act()
-            except ProviderError:
-                os._exit(1)
-            finally:
-                os._exit(0)
+            os._exit(_ended(act, Fate(at, kind)))
         status = os.waitpid(pid, 0)[1]
-        killed = os.WIFSIGNALED(status)
-        assert killed == kind.startswith("killed"), f"the caller ended with {status}"
+        expected = (-signal.SIGKILL,) if kind.startswith("killed") else (DONE, REFUSED)
+        ended = os.waitstatus_to_exitcode(status)
+        assert ended in (*expected, SPARED), f"the caller ended with {ended}"
         act.act()
         act.holds(ec2)
+    return ended != SPARED
+
+
+def _ended(act: Act, fate: Fate) -> int:
+    try:
+        with fate:
+            act.act()
+    except ProviderError:
+        return REFUSED
+    except BaseException:  # noqa: BLE001 - in a fork, nobody else prints it
+        traceback.print_exc()
+        return BROKEN
+    return DONE if fate.met else SPARED
 
 
 def main(every: int) -> int:
     """Tries one of `every` points, chosen at random but always the same; returns the number of violations."""
-    points, failed = list[tuple[str, int, str]](), 0
+    points, failed, spared = list[tuple[str, int, str]](), 0, 0
     for name, act in ACTS.items():
         calls = calls_of(act)
         say(f"{name}: {calls} calls")
@@ -164,12 +184,12 @@ def main(every: int) -> int:
     chosen = points[::every]
     for name, at, kind in chosen:
         try:
-            meet_fate(ACTS[name], at, kind)
+            spared += not meet_fate(ACTS[name], at, kind)
         except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next point tried
             failed += 1
             say(f"{name}, {kind} at call {at}: {type(error).__name__}: {error}")
-    say(f"{len(chosen)} of {len(points)} points tried, {failed} failed")
-    return failed
+    say(f"{len(chosen)} of {len(points)} points tried, {failed} failed, {spared} callers ended before theirs")
+    return failed + (spared > len(chosen) // 4)
 
 
 def say(line: str) -> None:
