@@ -14,6 +14,7 @@ from agileml.pipeline.costs import SpanTables
 from agileml.pipeline.profile import LayerCost, ModelProfile
 from agileml.pipeline.schemes import STASHING
 from agileml.pipeline.seats import ALL_LANES, PipelineLayout
+from agileml.pipeline.tensor_parts import divisors
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
 
 
 def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) -> PipelineLayout:
-    """A layout of pieces as one of layers; with `tensor` above 1, each part of a piece has a lane."""
+    """A layout of pieces as one of layers; each of `tensor` lanes has consecutive parts of a piece."""
     pipelines = tuple(tuple((pieces[a][0], pieces[b][-1]) for a, b in spans) for spans in layout.pipelines)
-    lanes = tuple(i if len(piece) > 1 else ALL_LANES for piece in pieces for i in range(len(piece)))
+    lanes = tuple(i * tensor // len(one) if len(one) > 1 else ALL_LANES for one in pieces for i in range(len(one)))
     return replace(layout, pipelines=pipelines, lanes=lanes if tensor > 1 else ())
 
 
@@ -63,12 +64,12 @@ def check_cuts(layout: PipelineLayout, pieces: Sequence[range]) -> None:
 def layouts_of_pieces(
     seconds: Sequence[float], pieces: Sequence[range], rules: LayoutRules, most: int, tensor: int
 ) -> dict[int, PipelineLayout]:
-    """As `layouts`, with `tensor` nodes for each device; where that is too many, without tensor parallelism."""
+    """As `layouts`, with `tensor` nodes for each device; where that is too many, with the next smaller divisor."""
     found = {nodes: over_layers(one, pieces, 1) for nodes, one in layouts(seconds, rules, most).items()}
-    if tensor > 1:
-        wide = layouts(seconds, rules, most // tensor)
-        usable = {nodes: wide[nodes // tensor] for nodes in found if nodes // tensor in wide}
-        found |= {nodes: over_layers(one, pieces, tensor) for nodes, one in usable.items()}
+    for degree in divisors(tensor):
+        wide = layouts(seconds, rules, most // degree)
+        usable = {nodes: wide[nodes // degree] for nodes in found if nodes // degree in wide}
+        found |= {nodes: over_layers(one, pieces, degree) for nodes, one in usable.items()}
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import gcd
 
 from agileml.errors import BadArgument, BadInput
 from agileml.pipeline import schemes
@@ -14,6 +15,7 @@ from agileml.pipeline.plan import Basis, ParallelPlan, PlannedStage, around
 from agileml.pipeline.profile import BadProfile, ModelProfile, on_lanes, updated_always
 from agileml.pipeline.requests import SplitRequest
 from agileml.pipeline.splits import ModelSplit
+from agileml.pipeline.tensor_parts import divisors
 
 SHOWN = 8
 """Alternatives of each kind that a plan lists."""
@@ -42,8 +44,9 @@ def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis =
 
 
 def _tensor_degrees(profiles: Sequence[ModelProfile]) -> list[int]:
-    """Numbers of devices that may share a layer: those of the parts into which the model's layers are split."""
-    return sorted({1, *(layer.parts for profile in profiles for layer in profile.layers)})
+    """Numbers of devices that can share the parts of all split layers equally."""
+    parts = {layer.parts for profile in profiles for layer in profile.layers} - {1}
+    return [1, *divisors(gcd(*parts))]
 
 
 def _with_tensor(

@@ -93,19 +93,21 @@ def updated_always(profile: ModelProfile, optimizer: str) -> ModelProfile:
 def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfile:
     """The profile for one of `tensor` devices that share all split layers, with the time to exchange their parts.
 
-    A device sends its part of an output to each of the others, and its part of an input's gradient. Raises BadProfile
-    if no layer has as many parts.
+    A device sends what each of its parts gives to all others: of an output, and of an input's gradient. Raises
+    BadProfile if the devices cannot share the parts equally.
     """
-    if not any(layer.parts == tensor for layer in profile.layers):
+    if all(layer.parts == 1 for layer in profile.layers):
         raise BadProfile(
-            f"tensor is {tensor}, and no layer of {profile.model} has {tensor} parts: profile a model with split layers"
+            f"tensor is {tensor}, and no layer of {profile.model} has parts: profile a model with split layers"
         )
     inputs = [profile.input_bytes, *(layer.output_bytes for layer in profile.layers)]
     found = []
     for layer, entering in zip(profile.layers, inputs, strict=False):
-        sent = (tensor - 1) / bandwidth
-        if layer.parts not in (1, tensor):
-            raise BadProfile(f"layer {layer.name!r} has {layer.parts} parts, and tensor is {tensor}: use the same")
+        sent = (tensor - 1) * layer.parts / tensor / bandwidth
+        if layer.parts > 1 and layer.parts % tensor:
+            raise BadProfile(
+                f"layer {layer.name!r} has {layer.parts} parts, and tensor is {tensor}: use a divisor of {layer.parts}"
+            )
         one_of = replace(
             layer,
             forward_seconds=layer.forward_seconds / tensor + layer.output_bytes * sent,

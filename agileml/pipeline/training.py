@@ -38,7 +38,7 @@ class PipelinePlan:
     most_nodes: int = 8
     layouts: dict[int, PipelineLayout] | None = None
     tensor: int = 1
-    """Nodes that compute a layer of as many parts together."""
+    """Nodes that compute a split layer together."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
     """The pieces of a model. Raises BadArgument if `tensor` nodes cannot compute its split layers together."""
     found = pieces(model.layers)
     split = {len(piece) for piece in found} - {1}
-    if tensor > 1 and split != {tensor}:
+    if tensor > 1 and (not split or any(parts % tensor for parts in split)):
         has = f"its split layers have {', '.join(map(str, sorted(split)))}" if split else "it has no split layers"
         raise BadArgument(
-            f"tensor is {tensor}: the model needs layers of {tensor} parts, and {has}; use split-transformer, or make"
-            " them with agileml.pipeline.tensor_parts.split_layer"
+            f"tensor is {tensor}: the model needs layers of {tensor} parts or a multiple, and {has}; use"
+            " split-transformer, or make them with agileml.pipeline.tensor_parts.split_layer"
         )
     return found
 

@@ -39,7 +39,9 @@ def plan(
     chunks: Annotated[int | None, typer.Option(help="Chunks per device of the interleaved scheme.")] = None,
     tensor: Annotated[
         int | None,
-        typer.Option(help="Devices of a server that share each layer; it needs this many parts.", show_default="auto"),
+        typer.Option(
+            help="Devices of a server that share each layer; its parts must be a multiple.", show_default="auto"
+        ),
     ] = None,
     recompute: Annotated[
         bool | None, typer.Option("--recompute/--no-recompute", help="Recompute activations.", show_default="auto")

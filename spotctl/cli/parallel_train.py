@@ -31,7 +31,7 @@ def train(
     chunks: Annotated[int, typer.Option(help="Chunks per node of the interleaved scheme.")] = 1,
     stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
     tensor: Annotated[
-        int, typer.Option(help="Nodes of each stage; each computes one part of the layers that have this many parts.")
+        int, typer.Option(help="Nodes of each stage, which share the parts of split layers equally.")
     ] = 1,
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",

@@ -135,7 +135,7 @@ class Parallel:
     replicas: int | None = key(forms.AUTO_OR_COUNT, "Number of parallel pipelines.", "auto", 2)
     chunks: int | None = key(forms.AUTO_OR_COUNT, "Chunks per device of the interleaved scheme.", "auto", 2)
     tensor: int | None = key(
-        forms.AUTO_OR_TENSOR, "Devices of a machine that share each layer; it needs this many parts.", "auto", 2
+        forms.AUTO_OR_TENSOR, "Devices of a machine that share each layer; its parts must be a multiple.", "auto", 2
     )
     recompute: bool | None = key(
         forms.AUTO_OR_FLAG, "Whether activations are computed again in the backward pass.", "auto", True

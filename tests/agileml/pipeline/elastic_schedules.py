@@ -16,7 +16,7 @@ from agileml.pipeline.sim import PipelineFault
 from agileml.pipeline.training import PipelinePlan, TrainedPipeline, train_simulated
 from tests.agileml.pipeline.oracle import same, small_model, split_model, trained
 
-MODELS = {1: small_model(), 2: split_model()}
+MODELS = {1: small_model(), 2: split_model(), 4: split_model(4)}
 """By the number of nodes that compute a layer together."""
 BATCHES = 6
 
@@ -52,7 +52,7 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
     # If all are gone, new ones come.
     faults += [PipelineFault(10**6 + i, "join", f"m{i}") for i in range(3)]
     if draw.random() < 0.3:
-        plan = replace(plan, tensor=2)
+        plan = replace(plan, tensor=draw.choice([2, 4]))
     return plan, optimizer, nodes, faults
 
 

@@ -31,9 +31,9 @@ def small_model(layers: int = 6) -> PipelineModel:
     return PipelineModel((*inner, Dropout(0.2), Dense(WIDTH, 1, squash=False)), squared_error, Waves(), seed=3)
 
 
-def split_model() -> PipelineModel:
-    """Some of the layers have two parts each."""
-    split = [split_layer([Dense(WIDTH, WIDTH), Dense(WIDTH, WIDTH)], residual=residual) for residual in (True, False)]
+def split_model(parts: int = 2) -> PipelineModel:
+    """Some of the layers have parts."""
+    split = [split_layer([Dense(WIDTH, WIDTH)] * parts, residual=residual) for residual in (True, False)]
     return PipelineModel(
         (Dense(WIDTH, WIDTH), *split[0], Dropout(0.2), *split[1], Dense(WIDTH, 1, squash=False)),
         squared_error,

@@ -14,7 +14,7 @@ import pytest
 from agileml.errors import BadArgument
 from agileml.pipeline.costs import CostRules
 from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.layouts import over_layers
+from agileml.pipeline.layouts import LayoutRules, layouts_of_pieces, over_layers
 from agileml.pipeline.local import LocalPipeline
 from agileml.pipeline.model import Array, DrawKey, PipelineLayer, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
@@ -44,6 +44,20 @@ def test_two_nodes_for_each_stage_equal_one_process(scheme: str, recompute: bool
     assert len(found.history[-1].nodes) == 4
     assert same(found.weights, expected)
     assert found.losses == losses
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_fewer_nodes_than_parts_share_a_layer_equally(tensor: int) -> None:
+    model = split_model(4)
+    found = train_simulated(model, ADAM, PipelinePlan(3, 4, tensor=tensor), tensor)
+    assert found.history[-1].layout.tensor == tensor
+    assert [found.history[-1].layout.lanes.count(lane) for lane in range(tensor)] == [8 // tensor] * tensor
+    assert same(found.weights, trained(model, ADAM, 3, 4, lambda _, t: t)[0])
+
+
+def test_nodes_that_are_left_share_a_layer_by_a_divisor() -> None:
+    layouts = layouts_of_pieces([1.0] * 5, pieces(split_model(4).layers), LayoutRules("flush", 4), 6, 4)
+    assert {nodes: one.tensor for nodes, one in layouts.items()} == {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4}
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,17 @@ def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -
         best_plan([profile], replace(request, tensor=1))
 
 
+def test_the_planner_compares_every_number_of_devices_that_can_share_the_parts() -> None:
+    """Two of four devices exchange two parts each: twice as many bytes as with two parts of the same size."""
+    profile = replace(PROFILE, layers=tuple(replace(one, parts=4 if one.parts > 1 else 1) for one in COSTS))
+    chosen = best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8, stages=2, tensor=2))
+    assert sum(one.forward_seconds + one.backward_seconds for one in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 4.0)
+    listed = {name for name, _ in best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8)).rejected}
+    assert {f"tensor {degree}" in " ".join(listed) for degree in (2, 4)} == {True}
+    with pytest.raises(BadProfile, match="layer '1' has 4 parts, and tensor is 3: use a divisor of 4"):
+        best_plan([profile], SplitRequest(Topology((3,), (1e6,)), 8, tensor=3))
+
+
 def test_the_planner_chooses_tensor_parallelism_where_a_batch_cannot_be_shared() -> None:
     """One microbatch: neither a pipeline nor replicas keep two devices busy."""
     layers = tuple(replace(one, parts=2) for one in COSTS)
@@ -179,7 +204,7 @@ def test_what_cannot_be_split() -> None:
         (
             MODEL,
             PipelinePlan(1, 4, tensor=3),
-            "tensor is 3: the model needs layers of 3 parts, and its split",
+            "tensor is 3: the model needs layers of 3 parts or a multiple, and its split",
         ),
         (replace(MODEL, layers=[dense]), PipelinePlan(1, 4, tensor=2), "it has no split layers"),
         (MODEL, cut, "layers 0 to 1, and one of them is a part"),
@@ -188,7 +213,10 @@ def test_what_cannot_be_split() -> None:
             train_simulated(model, ADAM, plan, 2)
     for request, message in (
         (SplitRequest(Topology((3,), (1e6,)), 8, tensor=2), "a server has 3 devices"),
-        (SplitRequest(Topology((3,), (1e6,)), 8, tensor=3), "no layer of split has 3 parts"),
+        (
+            SplitRequest(Topology((3,), (1e6,)), 8, tensor=3),
+            "layer '1' has 2 parts, and tensor is 3: use a div",
+        ),
     ):
         with pytest.raises(BadProfile, match=message):
             best_plan([PROFILE], request)
