@@ -6,6 +6,7 @@ and the exit code is 1 if a ratio is clearly worse than in the history.
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
@@ -58,26 +59,28 @@ Python {python}, {system}.
 """
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str] | None = None) -> None:
     """Runs benchmarks and prints their sections."""
-    compare, names = "--compare" in words, [word for word in words if word != "--compare"]
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Runs the named benchmarks, or all.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--compare", action="store_true", help="exit with 1 if a ratio is worse than in bench/history.csv")
+    chosen = parser.parse_args(words)
+    if unknown := [name for name in chosen.names if name not in BENCHMARKS]:
+        parser.error(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
     sections = []
-    for name in names or BENCHMARKS:
+    for name in chosen.names or BENCHMARKS:
         print(f"running {name} ...", file=sys.stderr)
         sections.append(BENCHMARKS[name]())
         print(sections[-1])
     found = history.ratios(sections)
-    if compare:
+    if chosen.compare:
         worse = history.regressions(found, history.earlier())
         sys.exit("\n".join(worse) or 0)
-    if not names:
+    if not chosen.names:
         head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
         Path("docs/benchmarks.md").write_text("\n".join([head, *sections]))
         history.append(found)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
