@@ -63,7 +63,7 @@ def main(words: list[str] | None = None) -> None:
     """Runs benchmarks and prints their sections."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Runs the named benchmarks, or all.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--compare", action="store_true", help="exit with 1 if a ratio is worse than in bench/history.csv")
+    parser.add_argument("--compare", action="store_true", help="compare with bench/history.csv; 1 if worse")
     chosen = parser.parse_args(words)
     if unknown := [name for name in chosen.names if name not in BENCHMARKS]:
         parser.error(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
