@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from agileml.engines.job_state import is_unfinished
 from spotctl.agent.command import exit_code_of, signal_group, start_group
 from spotctl.errors import SpotctlError
-from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.run import rendezvous
 from spotctl.run.kept_output import CLUSTER
@@ -39,14 +38,6 @@ _STATE = "job"
 _TURN_SECONDS = 0.2
 _END_SECONDS = 30.0
 """How long nodes, and a cluster that was started for the run, may take to end."""
-
-
-def cluster_of(spec: JobSpec) -> dict[str, Any]:
-    """Where a job trains, and its nodes there; the address is empty if RAY_ADDRESS or this computer decide."""
-    assert isinstance(spec.program, Training)
-    resources = spec.resources
-    nodes = {"reliable": resources.reliable.machines, "transient": resources.machines.least}
-    return {"engine": spec.program.engine, "address": spec.program.address or "", **nodes}
 
 
 class RayTraining:
@@ -134,7 +125,7 @@ def train(
         _follow(spec, journal, environment, pause)
     stop = journal.state.stopping
     assert stop is not None
-    facts = {**stop.facts, "spent": 0, "cluster": cluster_of(spec)}
+    facts = {**stop.facts, "spent": 0, "cluster": spec.cluster}
     journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us(), facts))
     assert journal.state.ended is not None
     return journal.state.ended

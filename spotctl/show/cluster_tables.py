@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spotctl.run.ray_training import cluster_of
-
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
 
 
 def answer(spec: JobSpec) -> dict[str, Any]:
     """The plan of such a job in the JSON of `spotctl plan --json`: no machine is chosen, and it costs nothing."""
-    return {"job": spec.name, "cluster": cluster_of(spec), "choice": [], "expected": {"cost_usd": 0.0}}
+    return {"job": spec.name, "cluster": spec.cluster, "choice": [], "expected": {"cost_usd": 0.0}}
 
 
 def plan_text(spec: JobSpec) -> str:
     """The same in a line."""
-    return f"{spec.name}: trains on {nodes_text(cluster_of(spec))}; nothing is rented, so it adds no cost"
+    return f"{spec.name}: trains on {nodes_text(spec.cluster)}; nothing is rented, so it adds no cost"
 
 
 def nodes_text(cluster: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
@@ -187,6 +188,13 @@ class JobSpec:
     def on_ray(self) -> bool:
         """Whether the job trains on a Ray cluster, and rents nothing."""
         return isinstance(self.program, Training) and self.program.engine == forms.RAY
+
+    @property
+    def cluster(self) -> dict[str, Any]:
+        """Where a job trains on Ray, and its nodes there; without an address RAY_ADDRESS or this computer decide."""
+        assert isinstance(self.program, Training)
+        nodes = {"reliable": self.resources.reliable.machines, "transient": self.resources.machines.least}
+        return {"engine": self.program.engine, "address": self.program.address or "", **nodes}
 
     @property
     def is_local(self) -> bool:
