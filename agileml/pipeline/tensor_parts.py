@@ -44,7 +44,7 @@ class TensorPart:
 
 
 def divisors(number: int) -> list[int]:
-    """Above 1, in ascending order: how many nodes can share so many parts equally."""
+    """Above 1, in ascending order: the numbers of nodes that can share this number of parts equally."""
     return [one for one in range(2, number + 1) if number % one == 0]
 
 
