@@ -11,10 +11,9 @@ import numpy as np
 from agileml.errors import BadArgument
 from agileml.pipeline.balance import Spans, balanced
 from agileml.pipeline.costs import SpanTables
-from agileml.pipeline.profile import LayerCost, ModelProfile
+from agileml.pipeline.profile import LayerCost, ModelProfile, tensor_degrees
 from agileml.pipeline.schemes import STASHING
 from agileml.pipeline.seats import ALL_LANES, PipelineLayout
-from agileml.pipeline.tensor_parts import divisors
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def layouts_of_pieces(
 ) -> dict[int, PipelineLayout]:
     """As `layouts`, with `tensor` nodes for each device; where that is too many, with the next smaller divisor."""
     found = {nodes: over_layers(one, pieces, 1) for nodes, one in layouts(seconds, rules, most).items()}
-    for degree in divisors(tensor):
+    for degree in tensor_degrees(tensor):
         wide = layouts(seconds, rules, most // degree)
         usable = {nodes: wide[nodes // degree] for nodes in found if nodes // degree in wide}
         found |= {nodes: over_layers(one, pieces, degree) for nodes, one in usable.items()}

@@ -12,10 +12,9 @@ from agileml.pipeline.candidates import planned_stage, straight_plans
 from agileml.pipeline.costs import SpanTables, sync_factor
 from agileml.pipeline.partition import check_layers_fit, noam, partition, split_bytes
 from agileml.pipeline.plan import Basis, ParallelPlan, PlannedStage, around
-from agileml.pipeline.profile import BadProfile, ModelProfile, on_lanes, updated_always
+from agileml.pipeline.profile import BadProfile, ModelProfile, on_lanes, tensor_degrees, updated_always
 from agileml.pipeline.requests import SplitRequest
 from agileml.pipeline.splits import ModelSplit
-from agileml.pipeline.tensor_parts import divisors
 
 SHOWN = 8
 """Alternatives of each kind that a plan lists."""
@@ -46,7 +45,7 @@ def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis =
 def _tensor_degrees(profiles: Sequence[ModelProfile]) -> list[int]:
     """Numbers of devices that can share the parts of all split layers equally."""
     parts = {layer.parts for profile in profiles for layer in profile.layers} - {1}
-    return [1, *divisors(gcd(*parts))]
+    return [1, *tensor_degrees(gcd(*parts))]
 
 
 def _with_tensor(

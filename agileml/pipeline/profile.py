@@ -90,6 +90,11 @@ def updated_always(profile: ModelProfile, optimizer: str) -> ModelProfile:
     return replace(profile, layers=tuple(layers))
 
 
+def tensor_degrees(parts: int) -> list[int]:
+    """The numbers of devices, above 1, that can share the parts of a layer equally; ascending."""
+    return [one for one in range(2, parts + 1) if parts % one == 0]
+
+
 def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfile:
     """The profile for one of `tensor` devices that share all split layers, with the time to exchange their parts.
 

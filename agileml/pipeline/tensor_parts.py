@@ -43,11 +43,6 @@ class TensorPart:
         return self.layer.backward(weights, stash, gradient)
 
 
-def divisors(number: int) -> list[int]:
-    """Above 1, in ascending order: the numbers of nodes that can share this number of parts equally."""
-    return [one for one in range(2, number + 1) if number % one == 0]
-
-
 def split_layer(parts: Sequence[PipelineLayer], *, residual: bool = False) -> list[TensorPart]:
     """The layers of a model for one layer that is split into these parts."""
     return [TensorPart(layer, i, len(parts), residual) for i, layer in enumerate(parts)]
