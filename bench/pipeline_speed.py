@@ -138,6 +138,7 @@ def plans(updates: int) -> Iterator[str]:
     heads = ("plan", "microbatches", "time", "difference", "processors", "difference")
     yield from ("", f"| {' | '.join(heads)} |", "| --- " + "| ---: " * (len(heads) - 1) + "|")
     errors: list[list[float]] = []
+    inside = 0
     for request in requests():
         chosen = plan(profiles[request.topology.devices], request)
         # 2bw drains before each backup; the other schemes need none here.
@@ -147,11 +148,13 @@ def plans(updates: int) -> Iterator[str]:
         found = measured(dense(SAMPLES), steps, chosen.devices)
         pairs = (request.batch / chosen.samples_per_second, found.seconds), (predicted_work(chosen), found.processors)
         errors.append([abs(a / b - 1) for a, b in pairs])
+        slowest, fastest = chosen.interval
+        inside += slowest <= request.batch / found.seconds <= fastest
         cells = [f"{a * 1e3:.1f} / {b * 1e3:.1f} | {a / b - 1:+.1%}" for a, b in pairs]
         yield f"| {summary(chosen)} | {request.batch // SAMPLES} | {' | '.join(cells)} |"
     for name, sizes in zip(("time", "processor time"), zip(*errors, strict=True), strict=True):
         yield f"\nMedian difference in {name} {median(sizes):.1%}, largest {max(sizes):.1%}."
-    yield ""
+    yield f"\n{inside} of {len(errors)} measured times are in the interval that the plan states.\n"
 
 
 def _block() -> nn.Module:
