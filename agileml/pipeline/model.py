@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
+
+from agileml.errors import AgileMLError, TrainerFailed
+from agileml.user_code import described
 
 Array = NDArray[Any]
 Weights = tuple[Array, ...]
@@ -59,4 +63,16 @@ class PipelineModel:
     seed: int = 0
 
     def initial(self, layer: int) -> Weights:
-        return self.layers[layer].initial((self.seed, 0, layer))
+        with users_code(f"layer {layer}"):
+            return self.layers[layer].initial((self.seed, 0, layer))
+
+
+@contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Calls code of the user. Raises TrainerFailed if it fails: the message says at what, and in which line."""
+    try:
+        yield
+    except AgileMLError:
+        raise
+    except Exception as error:
+        raise TrainerFailed(f"{what}: {described(error)}") from error

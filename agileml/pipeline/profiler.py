@@ -21,7 +21,7 @@ from agileml.extras import torch_module
 from agileml.pipeline.costs import OPTIMIZER_STATE
 from agileml.pipeline.local import NODE_ENVIRONMENT
 from agileml.pipeline.loopback import Loopback, loopback
-from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights
+from agileml.pipeline.model import Array, PipelineLayer, PipelineModel, Weights, users_code
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile import FORMAT, LayerCost, ModelProfile
 from agileml.pipeline.tensor_parts import TensorPart, added, pieces
@@ -73,7 +73,8 @@ def _measured(work: bytes) -> tuple[ModelProfile, ...]:
     name, make, sizes, repeats, clock = cloudpickle.loads(work)
     with loopback() as ends:
         measuring = _Measuring(repeats, clock, ends)
-        return tuple(_profile(name, make(size), size, measuring) for size in sizes)
+        with users_code(name):
+            return tuple(_profile(name, make(size), size, measuring) for size in sizes)
 
 
 def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
@@ -116,14 +117,17 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     cuts, inputs = pieces(model.layers), []
     for piece in cuts:
         inputs.append(values)
-        outputs = [model.layers[i].forward(weights[i], values, (0, 0, i))[0] for i in piece]
+        outputs = [_output(model, i, weights[i], values) for i in piece]
         values = _joined(model, piece, outputs, values)
     costs: list[LayerCost] = []
     reading = measuring.seconds(lambda: model.data(0))
     judging = measuring.seconds(lambda: model.loss(values, targets))
     _, gradient = model.loss(values, targets)
     for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
-        found = [_cost(model.layers[i], i, weights[i], given, gradient, measuring) for i in piece]
+        found = []
+        for i in piece:
+            with users_code(f"layer {i}"):
+                found.append(_cost(model.layers[i], i, weights[i], given, gradient, measuring))
         costs.append(_sum([cost for cost, _ in found]))
         gradient = _joined(model, piece, [inner for _, inner in found], gradient)
     # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
@@ -131,6 +135,11 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
     whole = as_a_whole(model, costs[::-1], min(measuring.repeats, _WHOLE_REPEATS), measuring.clock)
     return ModelProfile(name, size, tuple(whole), float(input_bytes))
+
+
+def _output(model: PipelineModel, i: int, weights: Weights, values: Array) -> Array:
+    with users_code(f"layer {i}"):
+        return model.layers[i].forward(weights, values, (0, 0, i))[0]
 
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Array], whole: Array) -> Array:

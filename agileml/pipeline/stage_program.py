@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.errors import NotFinite
-from agileml.pipeline.model import Array, Weights
+from agileml.pipeline.model import Array, Weights, users_code
 from agileml.pipeline.schedules import Pass, PipelineStep
 from agileml.pipeline.seats import WorkOrder, oldest_needed
 from agileml.pipeline.stage_state import StageState
@@ -48,12 +48,15 @@ class StageProgram:
         if virtual:
             (inputs,) = yield (ACTIVATION, virtual, k)
         else:
-            inputs = self.state.model.data(k)[0]
+            with users_code(f"microbatch {k}"):
+                inputs, _ = self.state.model.data(k)
         outputs = yield from self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
         if virtual < self._virtual - 1:
             self.send(self.work.after[k % len(self.work.after)], (ACTIVATION, virtual + 1, k), (outputs,))
             return
-        loss, self._turned[k] = self.state.model.loss(outputs, self.state.model.data(k)[1])
+        with users_code(f"loss of microbatch {k}"):
+            _, targets = self.state.model.data(k)
+            loss, self._turned[k] = self.state.model.loss(outputs, targets)
         if not loss - loss == 0:
             raise NotFinite(f"microbatch {k}: the loss is {loss}: use a smaller rate or check the data")
         self.losses[k] = loss

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agileml.pipeline.model import Array, PipelineModel, Stash, Weights
+from agileml.pipeline.model import Array, PipelineModel, Stash, Weights, users_code
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.tensor_parts import Awaiting, Lanes, TensorPart, added, pieces
 
@@ -74,8 +74,10 @@ class StageState:
             for layer in piece:
                 if layer in stashes:
                     weights = self.weights(layer, version)
-                    own[layer], found = self.model.layers[layer].backward(weights, stashes[layer], gradient)
-                    self._add(layer, microbatch, found)
+                    with users_code(f"layer {layer}, backward pass of microbatch {microbatch}"):
+                        own[layer], found = self.model.layers[layer].backward(weights, stashes[layer], gradient)
+                        _check_gradients(weights, found)
+                        self._add(layer, microbatch, found)
             gradient = yield from self._joined(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
 
@@ -106,7 +108,8 @@ class StageState:
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
         """Adds a version, and drops those before `oldest` that no later pass needs."""
         state = self.layers[layer]
-        weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
+        with users_code(f"layer {layer}, update {state.updates + 1}"):
+            weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
         kept = {version: one for version, one in state.versions.items() if version >= oldest}
         self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments)
 
@@ -119,8 +122,9 @@ class StageState:
             for layer in piece:
                 if layer in self.layers:
                     key = (self.model.seed, microbatch, layer)
-                    given = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
-                    own[layer], stashes[layer] = given
+                    with users_code(f"layer {layer}, forward pass of microbatch {microbatch}"):
+                        given = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
+                        own[layer], stashes[layer] = given
             inputs = yield from self._joined(kind, piece, microbatch, own, inputs)
         return inputs, stashes
 
@@ -134,3 +138,10 @@ class StageState:
             return own[piece[0]]
         parts = yield from self.lanes.all_parts(kind, piece, microbatch, own)
         return added(parts, whole, residual=first.residual)
+
+
+def _check_gradients(weights: Weights, gradients: Weights) -> None:
+    """Other shapes might be added to the weights all the same."""
+    expected, found = ([one.shape for one in arrays] for arrays in (weights, gradients))
+    if expected != found:
+        raise ValueError(f"the gradients have shapes {found}; they must be those of the weights, {expected}")

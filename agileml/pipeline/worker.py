@@ -28,6 +28,7 @@ from agileml.pipeline.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.wire import Control, opened, post
 from agileml.transport import Connected, Endpoint, Identity, Lost, Received, Rejected, UnixAddress
 from agileml.transport.settings import PATIENT
+from agileml.user_code import described
 
 Parcel = Control | PipelineFrame
 _LOOKS, _LOOK_SECONDS = 20, 0.1
@@ -76,6 +77,10 @@ class PipelineWorker:
             while self._handled_all():
                 pass
             self._endpoint.flush(5.0)
+        except Exception as error:
+            self._report(NodeFailed(self._boot.name, described(error)))
+            self._endpoint.flush(5.0)
+            raise
         finally:
             lost = CONTROLLER not in self._endpoint.peers
             self._endpoint.close()
@@ -165,18 +170,8 @@ class PipelineWorker:
         if CONTROLLER in self._endpoint.peers:
             post(self._endpoint, CONTROLLER, report)
 
-    def fail(self, error: Exception) -> None:
-        """Reports an error of the user's code as well as the link allows."""
-        self._report(NodeFailed(self._boot.name, f"{type(error).__name__}: {error}"))
-        self._endpoint.flush(5.0)
-
 
 def main() -> None:
     """The entry point of a new process, which reads its `WorkerBoot` from the standard input."""
     boot = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent process
-    worker = PipelineWorker(boot)
-    try:
-        worker.run()
-    except Exception as error:
-        worker.fail(error)
-        raise
+    PipelineWorker(boot).run()
