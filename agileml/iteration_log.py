@@ -38,7 +38,21 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """The end of a job; `loss` is that of its model. Updates that were sent and not applied count as lost."""
+    """The end of a job; `loss` is that of its model. Updates that were sent and not applied count as lost.
+
+    Fields:
+        clocks: clocks done
+        updates_sent: updates that workers sent
+        updates_applied: updates that the model received
+        updates_lost: updates that were sent and not applied; 0 unless something is broken
+        updates_doubled: updates that were applied twice; 0 unless something is broken
+        evictions: evictions survived
+        failures: failures survived
+        model_sha256: SHA-256 of the model
+        loss: loss of the model at the end; null if the trainer computes none
+        samples: items that the training went through
+        interrupted: whether it was interrupted; missing if not
+    """
     ending: dict[str, Any] = {
         "clocks": trained.clocks,
         "updates_sent": trained.counters.sent,
@@ -58,6 +72,14 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
     """What measures against slow machines did: items done by others than their owners, bytes that moved, the times.
 
     `waited_for` has the number of workers that each clock waited for, in jobs with backup workers.
+
+    Fields:
+        reassigned_items: items done by other workers than their owners
+        helped_ms: time that these took, in milliseconds
+        moved_bytes: bytes of data that moved for it
+        waited_for: number of workers that each clock waited for, in jobs with backup workers
+        dropped_chunks: chunks that arrived too late and were dropped
+        suspended_seconds: time for which workers were suspended
     """
     return {
         "reassigned_items": sum(one.sums.helped_items for one in iterations),

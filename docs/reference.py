@@ -11,10 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from json_commands import CRONTAB, JOB, JSON_COMMANDS, RECORDED, SAME, WRITTEN, files
+from meanings import documented, meanings
 from typer.main import get_command
 
 from spotctl.cli.app import app
@@ -54,7 +56,7 @@ def _commands(command: Any, name: str) -> Iterator[str]:
 
 def _prose(help_text: str) -> str:
     """Paragraphs on one line each; what follows "Example:" is code."""
-    parts = [" ".join(part.split()) for part in help_text.replace("\b", "").split("\n\n")]
+    parts = [" ".join(part.split()) for part in help_text.partition("\f")[0].rstrip().replace("\b", "").split("\n\n")]
     return "\n\n".join(re.sub(r"^Example: (.*)", r"Example: `\1`", part) for part in parts)
 
 
@@ -86,10 +88,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def json_output() -> Iterator[str]:
-    """For each command, the keys of what it really prints, with their types."""
+    """For each command, the keys of what it really prints, with their types and meanings."""
     yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone. They"
     yield f"launch this `job.yaml`:\n\n```yaml\n{JOB}```\n"
-    yield "Where a list is empty in their answers, the keys of its elements are missing. `null` means: not known.\n"
+    yield "`list[].key` is a key of each element of a list, and `*` stands for a name. A key without a type is not in"
+    yield "this answer, but in those of other jobs. `null` means: not known.\n"
     same = " and ".join(f"`{name}` prints what `{other}` prints" for name, other in SAME.items())
     yield f"`schema` prints the JSON Schema of the job file, and {same}. The last tables are of commands that need an"
     yield "account; tests compare them with what these commands print on a simulated cloud.\n"
@@ -97,26 +100,57 @@ def json_output() -> Iterator[str]:
         for name, text in files(time.time()).items():
             Path(home, name).write_text(text, encoding="utf-8")
         _put_crontab(home)
-        for command in JSON_COMMANDS:
+        for command, writer in JSON_COMMANDS.items():
             if command.startswith("exec "):
                 _begin_nap(home)
             printed = _run(command, home)
             if command.startswith("parallel p"):  # the next command reads it
                 Path(home, f"{command.split()[1]}.json").write_text(printed.stdout, encoding="utf-8")
-            yield from _table(_heading(command), command, _parsed(printed.stdout, command, printed.stderr))
-    for name, recorded in json.loads(RECORDED.read_text(encoding="utf-8")).items():
-        yield from _table(name, recorded["command"], recorded["answer"])
+            yield from _table(command, writer, _parsed(printed.stdout, command, printed.stderr))
+    for recorded in json.loads(RECORDED.read_text(encoding="utf-8")).values():
+        yield from _table(recorded["command"], recorded["writer"], recorded["answer"])
 
 
-def _table(name: str, command: str, answer: Any) -> Iterator[str]:
-    yield f"\n## spotctl {name}\n\n`spotctl {command} --json`\n"
-    yield "| key | type |\n| --- | --- |"
-    yield from (f"| `{key}` | {' or '.join(sorted(types))} |" for key, types in types_of(answer).items())
+def _table(command: str, writer: str, answer: Any) -> Iterator[str]:
+    if unknown := without_meaning(writer, answer):
+        raise SystemExit(f"spotctl {command} --json: the docstring of {writer} has no meaning for {', '.join(unknown)}")
+    yield f"\n## spotctl {_heading(command)}\n\n`spotctl {command} --json`\n"
+    yield "| key | type | meaning |\n| --- | --- | --- |"
+    known, types = meanings(writer), dict[str, set[str]]()
+    for key, found in types_of(answer).items():
+        types.setdefault(documented(key, known) or key, set()).update(found)
+    yield from (f"| `{key}` | {_type(key, types)} | {_sentence(about)} |" for key, about in known.items())
+
+
+@cache
+def writers() -> dict[str, str]:
+    """By command, what writes its JSON."""
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8")).items()
+    return {_heading(command): writer for command, writer in JSON_COMMANDS.items()} | {
+        name: one["writer"] for name, one in recorded
+    }
+
+
+def without_meaning(writer: str, answer: Any) -> list[str]:
+    """The keys of an answer that the docstring of what writes it does not explain."""
+    known = meanings(writer)
+    return [key for key in types_of(answer) if not key.endswith("[]") and documented(key, known) is None]
+
+
+def _type(key: str, types: Mapping[str, set[str]]) -> str:
+    """`text or null`, `list of numbers`; empty if the answer does not have the key."""
+    elements = _type(f"{key}[]", types) if "list" in types.get(key, ()) else ""
+    names = {"list": f"list of {elements}" if elements else "list"}
+    return " or ".join(names.get(one, one) for one in sorted(types.get(key, ())))
+
+
+def _sentence(text: str) -> str:
+    return _cell(text[0].upper() + text[1:].removesuffix("."))
 
 
 def without_table() -> list[str]:
     """Commands that no table and no sentence describes."""
-    described = {"schema", *SAME, *map(_heading, JSON_COMMANDS), *json.loads(RECORDED.read_text(encoding="utf-8"))}
+    described = {"schema", *SAME, *writers()}
     return [name for name in _names_of_commands() if name not in described]
 
 

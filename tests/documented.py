@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from runpy import run_path
@@ -29,3 +30,11 @@ def assert_documented(command: str, answer: object) -> None:
     empty = tuple(f"{key}[]" for key, types in found.items() if types == {"list"} and f"{key}[]" not in found)
     missing = [key for key in described if key not in found and not key.startswith(empty or "\0")]
     assert not missing, f"docs/json_of_clouds.json has what spotctl {command} --json does not print: {missing}"
+
+
+def assert_explained(words: Sequence[str], answer: object) -> None:
+    """Every key that a command prints with `--json` has a meaning in the docstring of what writes it."""
+    defined = reference()
+    writer = defined["writers"]().get(defined["_heading"](" ".join(word for word in words if word != "--json")))
+    unknown = [] if writer is None else defined["without_meaning"](writer, answer)
+    assert not unknown, f"spotctl {' '.join(words)}: the docstring of {writer} has no meaning for {unknown}"

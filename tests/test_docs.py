@@ -6,6 +6,7 @@ account; SPOTCTL_DOCS=all runs the slow ones, too.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -20,7 +21,7 @@ from typer.main import get_command
 
 from bench.readme_picture import PICTURE, Way, drawn
 from spotctl.cli.app import app
-from tests.documented import reference
+from tests.documented import assert_explained, reference
 from tests.spotctl.cli import spotctl
 
 ROOT = Path(__file__).parents[1]
@@ -160,3 +161,30 @@ def test_the_reference_has_every_command_and_every_key() -> None:
 def test_what_every_command_prints_as_json_has_a_table() -> None:
     """Most are made from what the command prints; those of commands that need a cloud are compared where these run."""
     assert reference()["without_table"]() == []
+
+
+def test_every_field_of_json_has_a_meaning_where_it_is_written() -> None:
+    """`make docs` fails for a field without one, and so does each test that runs such a command with `--json`."""
+    defined = reference()
+    for command, writer in defined["writers"]().items():
+        known = defined["meanings"](writer)
+        assert known, f"spotctl {command}: the docstring of {writer} lists no fields"
+        assert all(len(about) > 2 for about in known.values()), f"spotctl {command}: {writer}"
+    for name, recorded in json.loads((ROOT / "docs" / "json_of_clouds.json").read_text(encoding="utf-8")).items():
+        assert not defined["without_meaning"](recorded["writer"], recorded["answer"]), name
+
+
+@pytest.mark.usefixtures("clone")
+def test_a_field_without_a_meaning_is_found() -> None:
+    answer = spotctl("plan", EXAMPLES["spirals"], "--json").json
+    assert_explained(["plan"], answer)
+    with pytest.raises(
+        AssertionError, match=r"spotctl plan: the docstring of .*plan_tables:answer .*\['new', 'choice\[\].new'\]"
+    ):
+        assert_explained(["plan"], {"new": 1, "choice": [{"market": "a", "new": 2}]})
+
+
+def test_the_fields_are_not_part_of_the_help() -> None:
+    shown = spotctl("status", "--help").out
+    assert "Example: spotctl status --json" in shown
+    assert "Fields" not in shown

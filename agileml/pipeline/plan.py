@@ -24,20 +24,29 @@ class PlannedStage:
     """Layers `layers[0]` to `layers[1]` on `replicas` devices, and what one microbatch costs there."""
 
     layers: tuple[int, int]
+    """Index of the first layer, and of the last."""
     replicas: int
+    """Devices that run copies of the stage."""
     forward_seconds: float
+    """Time of the forward pass of a microbatch."""
     backward_seconds: float
+    """Time of the backward pass of a microbatch."""
     output_bytes: float
+    """Size of the output of a microbatch."""
     send_seconds: float
-    """Of the output over the link to the next stage; the gradient takes as long."""
+    """Time to send the output to the next stage; the gradient takes as long."""
     sync_seconds: float
-    """Of one all-reduce of the gradients."""
+    """Time of one all-reduce of the gradients."""
     weight_bytes: float
+    """Size of the weights."""
     stash_bytes: float
+    """What is kept of each microbatch in flight for its backward pass."""
     input_bytes: float
+    """Size of the input of a microbatch."""
     memory_bytes: float
+    """Memory that a device needs."""
     update_seconds: float = 0.0
-    """Of an update of the weights."""
+    """Time of an update of the weights."""
 
 
 @dataclass(frozen=True)
@@ -45,27 +54,39 @@ class ParallelPlan:
     """The chosen split, its expected speed and memory, and the alternatives that lost."""
 
     model: str
+    """Name of the model."""
     scheme: str
+    """Schedule of forward and backward passes."""
     stages: tuple[PlannedStage, ...]
+    """Pipeline stages in order."""
     chunks: int
+    """Chunks of layers per device."""
     noam: int
+    """Microbatches in flight."""
     microbatch: int
+    """Samples in a microbatch."""
     microbatches: int
-    """Per pipeline and batch."""
+    """Microbatches per pipeline and batch."""
     recompute: bool
+    """Whether the forward pass is repeated before the backward pass to save memory."""
     samples_per_second: float
+    """Expected speed."""
     interval: tuple[float, float]
+    """Interval of the speed."""
     idle: float
-    """The share of device time without compute."""
+    """Share of device time without computation."""
     bubble: float
-    """Time lost to filling and draining, relative to the ideal time."""
+    """Time lost to filling and draining the pipeline, relative to the ideal time."""
     memory_bytes: float
-    """Of the fullest device."""
+    """Memory needed on the fullest device."""
     bottleneck: str
+    """What limits the speed."""
     basis: Basis
+    """What the speed was computed from."""
     unpipelined_samples_per_second: float
-    """With one stage at work at a time."""
+    """Speed if only one stage worked at a time."""
     rejected: tuple[tuple[str, str], ...] = ()
+    """Plans that are slower or do not fit."""
     tensor: int = 1
     """Devices of each replica of a stage, which share its split layers."""
 

@@ -22,21 +22,23 @@ class LayerCost:
     """A piece of the model between two cuts, for one microbatch."""
 
     name: str
+    """Name of the layer."""
     forward_seconds: float
-    """Of the first layer with reading the inputs."""
+    """Time of the forward pass of a microbatch; the first layer's with reading the inputs."""
     backward_seconds: float
-    """With adding the gradients to those of other microbatches, and of the last layer with targets and loss."""
+    """Time of the backward pass with adding up gradients; the last layer's with targets and loss."""
     output_bytes: float
-    """Of the tensors that cross the cut after the layer."""
+    """Size of the tensors that cross the cut after the layer."""
     stash_bytes: float
-    """What the backward pass needs and the forward pass keeps."""
+    """What the forward pass keeps for the backward pass."""
     weight_bytes: float
+    """Size of the weights."""
     parts: int = 1
-    """Equal parts, which devices may compute at the same time."""
+    """Number of equal parts that devices may compute at the same time."""
     output_seconds: float = 0.0
-    """What it takes the processors of both ends to pass the output on in a message, without the link between them."""
+    """Processor time at both ends to pass the output on in a message, without the link between them."""
     update_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Of an update of the weights, by optimizer."""
+    """Time of an update of the weights, by optimizer."""
 
     def __post_init__(self) -> None:
         check_whole(f"layer {self.name!r}: parts", self.parts, 1)

@@ -56,7 +56,7 @@ class TransformerTraffic:
     """Elements that a device sends."""
 
     cut: float
-    """Over a pipeline cut, in one direction, per microbatch."""
+    """Between two pipeline stages, in one direction, per microbatch."""
     tensor: float
     """For tensor parallelism, per layer and microbatch."""
     batch: float

@@ -106,12 +106,19 @@ class DeadlineSummary:
     jobs."""
 
     scheme: str
+    """Name of the strategy."""
     slack: float
+    """Time to the deadline as a multiple of the work."""
     jobs: int
+    """Number of jobs."""
     cost_ratio: float
+    """Mean cost as a share of on-demand."""
     spot_hours: float
+    """Mean machine-hours on spot."""
     on_demand_hours: float
+    """Mean machine-hours on demand."""
     misses: int
+    """Number of jobs that missed their deadline."""
 
 
 def lay_out(

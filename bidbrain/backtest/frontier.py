@@ -60,8 +60,11 @@ class BoundPoint:
     """The least cost without refunds, by the run time within which every job has to finish."""
 
     hours: float
+    """Length of the jobs on the baseline's machines."""
     runtime_ratio: float
+    """Run time within which every job has to finish, as a share of the baseline's."""
     cost_pct: float
+    """Least cost without refunds, in percent of on-demand."""
 
 
 def settings_of(scenario: Scenario) -> tuple[str, ...]:

@@ -44,18 +44,31 @@ class BacktestSummary:
     """A strategy over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
 
     scheme: str
+    """Name of the strategy."""
     hours: float
+    """Length of the jobs on the baseline's machines."""
     jobs: int
+    """Number of jobs that finished."""
     cost_pct: float
+    """Mean cost in percent of on-demand."""
     cost_p50: float
+    """Median of that cost."""
     cost_p95: float
+    """95th percentile of that cost."""
     runtime_ratio: float
+    """Mean run time as a share of the baseline's."""
     evictions_per_job: float
+    """Mean number of evictions."""
     free_pct: float
+    """Percentage of machine-hours that were refunded or not billed."""
     unfinished: int
+    """Number of jobs that did not finish."""
     on_demand_hours: float
+    """Mean machine-hours on demand."""
     spot_hours: float
+    """Mean machine-hours on spot that were paid."""
     free_hours: float
+    """Mean machine-hours that were not paid."""
 
 
 def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:

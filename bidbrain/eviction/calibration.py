@@ -70,10 +70,15 @@ class Bin(NamedTuple):
     """Starts whose prediction is in a band: their number, mean prediction, and share of crossings."""
 
     low: float
+    """Lower end of the band."""
     high: float
+    """Upper end of the band."""
     starts: int
+    """Number of windows with a prediction in the band."""
     predicted: float
+    """Mean prediction."""
     observed: float
+    """Share of these windows in which the price rose above the bid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,13 @@ class SourceNeeds:
     """One part of a source: `needs` is empty where no account is needed."""
 
     cloud: str
+    """The cloud."""
     what: str
+    """The data."""
     needs: str
+    """The account or credentials needed; empty if none are."""
     note: str = ""
+    """Where the data comes from, and what it is used for."""
 
 
 SOURCES = (

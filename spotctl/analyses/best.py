@@ -261,7 +261,29 @@ class _Figures:
 
 
 def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
-    """An offer for programs. Keys may be added but never change."""
+    """An offer for programs. Keys may be added but never change.
+
+    Fields:
+        market: the market
+        usd_per_hour: current price of a machine
+        usd_per_gpu_hour: price per GPU; null without GPUs
+        usd_per_vcpu_hour: price per vCPU
+        usd_per_useful_hour: price per hour of work that evictions do not destroy; null if the eviction rate is unknown
+        eviction: probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing
+        band: published band of interruptions or evictions; null if none is published
+        age_seconds: age of the price
+        estimated: whether the price was estimated from a published discount
+        placement_score: published placement score, 1 to 10; null if none is stored
+        discount: price reduction against on demand, as a share
+        on_demand: on-demand price in dollars per hour
+        vcpus: vCPUs of a machine
+        memory_gib: memory of a machine
+        gpu: model of its GPUs; null without
+        gpus: number of its GPUs
+        gpu_memory_gib: memory of one GPU
+        machine_as_of: date of the shipped description of the machine; null if the cloud itself described it
+        synthetic: whether the prices are generated
+    """
     return {
         "market": str(offer.market),
         "usd_per_hour": offer.usd_per_hour,

@@ -280,7 +280,25 @@ def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
 
 
 def to_json(one: Answer) -> dict[str, Any]:
-    """What `beta show --json` prints."""
+    """What `beta show --json` prints.
+
+    Fields:
+        market: the market
+        probability: beta: probability of an eviction within the window, at this bid
+        low: lower end of its 95% interval
+        high: upper end of its 95% interval
+        historical_share: share of past windows in which the price rose above the bid
+        median_seconds_to_eviction: median time to the eviction of the machines that are evicted; null if none are
+        observations: number of observations behind the estimate
+        basis: how it was estimated, and from what
+        bid: the bid: relative to the price at the start, or absolute
+        window_seconds: length of the window
+        at: moment from which the window begins
+        evidence: what the rate of evictions for other reasons than the price rests on
+        price_probability: probability that the price rises above the bid within the window
+        price_low: lower end of its 95% interval
+        price_high: upper end of its 95% interval
+    """
     estimate = one.estimate
     return {
         "market": str(one.market),
@@ -302,7 +320,26 @@ def to_json(one: Answer) -> dict[str, Any]:
 
 
 def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
-    """What `beta calibrate --json` prints for one bid."""
+    """What `beta calibrate --json` prints for one bid.
+
+    Fields:
+        bid: the bid
+        origins: number of moments at which the model was fitted and then tested
+        starts: number of windows predicted
+        crossed: share of windows in which the price rose above the bid
+        brier: Brier score of the model (mean squared error of the probability; less is better)
+        brier_own_share: Brier score of predicting the market's own past share
+        brier_pooled_share: Brier score of predicting the past share of all markets
+        against_own_share: how much better the model is than the market's own past share
+        against_own_share -> _skill_json
+        against_pooled_share: how much better the model is than the past share of all markets
+        against_pooled_share -> _skill_json
+        beats_both: whether both intervals are above 0
+        relied_on: how often the model relied on each method
+        relied_on.*: number of origins with this method
+        reliability: predictions by band
+        reliability[] -> bidbrain.eviction.calibration:Bin
+    """
     return {
         "bid": bid,
         "origins": one.origins,
@@ -320,4 +357,11 @@ def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
 
 
 def _skill_json(skill: Skill) -> dict[str, float]:
+    """Brier skill against a baseline.
+
+    Fields:
+        skill: 1 minus the ratio of the Brier scores
+        low: lower end of its 95% interval
+        high: upper end of its 95% interval
+    """
     return {"skill": skill.skill, "low": skill.low, "high": skill.high}

@@ -17,13 +17,21 @@ class PolicySummary:
     """
 
     policy: str
+    """Name of the policy."""
     windows: int
+    """Number of windows."""
     cost_usd: float
+    """Mean cost."""
     excess: float | None
+    """Total cost over the optimum's, as a share; null where the optimum was not played or had other windows."""
     moves: float
+    """Mean number of moves."""
     probes: float
+    """Mean number of probes."""
     spot_share: float
+    """Share of machine time on spot."""
     missed: int
+    """Number of windows in which the deadline was missed."""
 
 
 def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[PlayedWindow]:

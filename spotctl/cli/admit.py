@@ -28,6 +28,13 @@ def admit(
     made for the run is replaced; later runs use ssh_from of the settings.
 
     Example: spotctl admit nightly-recsys 203.0.113.9/32
+
+    \f
+
+    Fields:
+        job: name of the job
+        ssh_from: addresses from which SSH is allowed
+        rules: rules of the firewall that were changed
     """
     from contextlib import closing
 

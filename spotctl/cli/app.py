@@ -53,7 +53,9 @@ class _CommandGroup(TyperGroup):
         """The command, with a help text that wraps where the terminal ends instead of where the source does."""
         command: Any = super().get_command(ctx, cmd_name)
         if command is not None and command.help:
-            command.help = "\n\n".join(map(_unwrapped, command.help.split("\n\n")))
+            # What follows a form feed describes the fields of --json, for the reference.
+            text = command.help.partition("\f")[0].rstrip()
+            command.help = "\n\n".join(map(_unwrapped, text.split("\n\n")))
         if command is not None and not isinstance(command, _CommandGroup):
             command.get_params = partial(_rarely_converted, partial(type(command).get_params, command))
         return command

@@ -74,6 +74,13 @@ def plot(
     """Plot eviction probability and median time to eviction against the bid.
 
     Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
+
+    \f
+
+    Fields:
+        file: the picture
+        curve: the estimate at each bid
+        curve[] -> spotctl.analyses.beta:to_json
     """
     from spotctl.analyses import beta
     from spotctl.cli.progress import counting
@@ -111,6 +118,12 @@ def calibrate(
     """Score estimates against later evictions, next to each market's base rate and the pooled base rate.
 
     Example: spotctl beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
+
+    \f
+
+    Fields:
+        results: scores for each bid
+        results[] -> spotctl.analyses.beta:calibration_json
     """
     from spotctl.analyses import beta
     from spotctl.cli.progress import counting

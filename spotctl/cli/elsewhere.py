@@ -111,6 +111,12 @@ def attach(
     Needs the cloud's credentials, and access to the place. Then status, logs, top, exec, ssh, stop and down work here.
 
     Example: spotctl attach s3://bucket/models/x/spotctl/x-1a2b3c
+
+    \f
+
+    Fields:
+        job: name of the job
+        run: id of its run
     """
     from spotctl.remote_runner import place as places
     from spotctl.run.launcher_identity import LAUNCHER

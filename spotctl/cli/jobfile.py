@@ -18,6 +18,11 @@ def init(
     """Write a commented starter job file. It runs unchanged on the local market.
 
     Example: spotctl init job.yaml && spotctl plan job.yaml
+
+    \f
+
+    Fields:
+        file: the job file that was written
     """
     from spotctl.files.job.starter import write_starter
 

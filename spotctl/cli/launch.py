@@ -138,6 +138,12 @@ def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) ->
     """Stop a run and return its machines, even if its launcher is no longer running.
 
     Example: spotctl stop nightly-recsys
+
+    \f
+
+    Fields:
+        -> spotctl.ledger.final_figures:final_figures
+        -> _emergency
     """
     _end(context.obj, job, json_=json_)
 
@@ -151,6 +157,12 @@ def down(
     """Stop a job, or all jobs, and return all machines. With --all, --json prints a list.
 
     Example: spotctl down --all
+
+    \f
+
+    Fields:
+        -> spotctl.ledger.final_figures:final_figures
+        -> _emergency
     """
     from spotctl.errors import BadRequest
 
@@ -177,6 +189,15 @@ def gc(
     cleaned up.
 
     Example: spotctl gc --yes
+
+    \f
+
+    Fields:
+        removed: whether they were removed (--yes)
+        resources: resources that no active run owns
+        resources[].kind: machine, disk, address or the like
+        resources[].id: its id
+        failures: clouds that could not be searched, and what could not be removed
     """
     from spotctl.cli import elsewhere
     from spotctl.run.orphans import orphans
@@ -219,6 +240,12 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     """Show the latest run of each job, or of one job: machines, progress and cost.
 
     Example: spotctl status --json
+
+    \f
+
+    Fields:
+        -> spotctl.show.run_tables:status_answer
+        -> _damaged_status
     """
     from spotctl.cli import elsewhere
     from spotctl.errors import BadRequest
@@ -246,7 +273,14 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
 
 
 def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStatus], *, json_: bool) -> NoReturn:
-    """What can be read of a damaged log, and the machines that the providers show."""
+    """What can be read of a damaged log, and the machines that the providers show.
+
+    Fields:
+        log_damage: what cannot be read of the event log
+        shown: machines that the clouds show
+        shown[] -> spotctl.run.emergency:ShownMachine
+        failures: clouds that could not be searched
+    """
     from dataclasses import asdict
 
     from spotctl.run.emergency import shown_machines
@@ -268,7 +302,14 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
 
 
 def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoReturn:
-    """Returns what the providers show, because the log cannot be used."""
+    """Returns what the providers show, because the log cannot be used.
+
+    Fields:
+        log_damage: why the event log cannot be used
+        -> spotctl.run.emergency:EmergencyReturn
+        returned[] -> spotctl.run.emergency:ShownMachine
+        left[] -> spotctl.run.emergency:ShownMachine
+    """
     from dataclasses import asdict
 
     from spotctl.run.emergency import return_shown

@@ -61,6 +61,14 @@ def repair(context: typer.Context, json_: JsonOption = False) -> None:
 
 
 def _report(session: Session, found: Salvaged, log: str, *, json_: bool) -> None:
+    """The state of the event log.
+
+    Fields:
+        rows: number of rows that can be read
+        runs: number of runs that they describe
+        damage: what cannot be used
+        damage[] -> spotctl.runlog.salvage:Damage
+    """
     if json_:
         damage = [asdict(one) for one in found.damage]
         session.answer_json({"rows": len(found.rows), "runs": len(found.runs), "damage": damage})

@@ -48,6 +48,13 @@ def logs(
 
 
 def _as_json(line: OutputLine) -> str:
+    """A line of the output of a job.
+
+    Fields:
+        time: time at which the machine printed it; null if it was not noted
+        machine: id of the machine
+        line: the text
+    """
     import json
 
     from pricing_data.units import format_time

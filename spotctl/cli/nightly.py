@@ -39,6 +39,14 @@ def install(
     can read; install prints its path.
 
     Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
+
+    \f
+
+    Fields:
+        -> _job
+        done: what was done: installed or changed
+        to_do: what remains to be done by hand
+        missing: secrets that the environment file does not have yet
     """
     from spotctl.errors import BadRequest
     from spotctl.nightly import install as installing
@@ -75,6 +83,12 @@ def list_(
     """List nightly jobs: next start, last result, and any problem that would prevent the next run.
 
     Example: spotctl nightly ls --check
+
+    \f
+
+    Fields:
+        nightly: the nightly jobs
+        nightly[] -> _job
     """
     from rich.text import Text
 
@@ -160,6 +174,13 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     """Remove a nightly job. Its logs, reports and environment file are kept.
 
     Example: spotctl nightly rm nightly-recsys
+
+    \f
+
+    Fields:
+        name: name of the job
+        done: `removed`
+        kept: folder of the logs, reports and environment file, which are kept
     """
     from spotctl.nightly.install import Timers, remove
     from spotctl.nightly.state_dir import installed
@@ -188,6 +209,26 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
 
 
 def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
+    """A nightly job, its next start and its last night.
+
+    Fields:
+        name: name of the job
+        file: job file
+        at: time of the start
+        deadline: time at which the job is stopped; null if there is none
+        scheduler: program that starts it: systemd or cron
+        next: next start in this computer's time zone
+        next_utc: next start in UTC
+        zone: time zone of this computer
+        last_night: the last night; null before the first
+        last_night.night: day on which it began
+        last_night.outcome: how it ended; running or interrupted if it has not been reported
+        last_night.cost_usd: its cost; null if unknown
+        trouble: what would prevent the next night from running; empty if nothing would
+        problem: the same, or what went wrong with the last night; empty if all is well
+        environment: file with secrets and credentials
+        logs: folder of the logs
+    """
     from bidbrain.billing import usd
     from pricing_data.units import format_time
     from spotctl.nightly.health import problem
@@ -225,6 +266,14 @@ def _all_well(jobs: int) -> str:
 
 
 def _answer(report: StartReport) -> dict[str, Any]:
+    """The result of a night.
+
+    Fields:
+        outcome: how the night ended
+        message: the same in words
+        log: log file of the night
+        -> spotctl.nightly.night_message:night_message
+    """
     facts = {} if report.message is None else dict(report.message.facts)
     return {"outcome": report.result.outcome, "message": report.result.message, "log": str(report.log), **facts}
 

@@ -35,6 +35,18 @@ def transformer(
 
     Example: spotctl parallel transformer --layers 96 --hidden 12288 --vocabulary 51200 --sequence 2048
     --devices 1536 --tflops 141
+
+    \f
+
+    Fields:
+        parameters: number of parameters
+        operations_per_sample: floating-point operations per sample, forward and backward
+        training_days: days of training
+        tensor: devices that share each layer
+        stages: pipeline stages
+        replicas: pipelines that train in parallel
+        elements: numbers that are sent
+        elements -> agileml.pipeline.transformer:TransformerTraffic
     """
     from agileml.checks import check_number, check_whole
     from agileml.pipeline.transformer import TransformerShape, layout_by_rule, traffic

@@ -58,6 +58,12 @@ def import_(
     """Import price changes, on-demand tables and interruption buckets from files. Imports are idempotent.
 
     Example: spotctl prices import history.csv.gz --on-demand list-prices.csv
+
+    \f
+
+    Fields:
+        files: files in the order given
+        files[] -> spotctl.show.prices_json:imported
     """
     from pricing_data.ingest import ingest
     from pricing_data.library import Library
@@ -118,6 +124,12 @@ def fetch(
     named with --cloud, clouds without credentials are skipped.
 
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
+
+    \f
+
+    Fields:
+        tasks: parts of the fetch
+        tasks[] -> spotctl.show.prices_json:fetched
     """
     from pricing_data.fetch import fetch as run
     from pricing_data.library import Library
@@ -170,6 +182,11 @@ def ls(
     """List markets, one per line.
 
     Example: spotctl prices ls 'aws/*/*/p3.*' --vcpus 8..32
+
+    \f
+
+    Fields:
+        markets: markets with stored prices
     """
     from spotctl.show import terminal
 
@@ -194,6 +211,15 @@ def show(
     """Show one market: current price, mean, discount, volatility, and a sparkline of its history.
 
     Example: spotctl prices show local/sim-east/sim-east-a/c4.xlarge
+
+    \f
+
+    Fields:
+        -> spotctl.show.prices_json:stats
+        machine: its hardware
+        machine -> spotctl.show.prices_json:machine
+        interruptions: published interruption figures, oldest first
+        interruptions[] -> spotctl.show.prices_json:interruptions
     """
     from pricing_data.market import Market
     from pricing_data.stats import describe
@@ -229,6 +255,12 @@ def stats(
     """Compare markets: mean, discount, changes and spikes per day, hours above on-demand, outliers, age.
 
     Example: spotctl prices stats 'aws/us-east-1/*/m4.*'
+
+    \f
+
+    Fields:
+        markets: the markets that match
+        markets[] -> spotctl.show.prices_json:stats
     """
     from pricing_data.stats import describe
     from spotctl.show import prices_json, terminal
@@ -258,6 +290,12 @@ def plot(
     """Plot the prices of markets over time, with their on-demand prices.
 
     Example: spotctl prices plot 'local/sim-east/*/c4.xlarge' --last 7d --out prices.png
+
+    \f
+
+    Fields:
+        file: the picture
+        markets: markets in it
     """
     from pricing_data.library import Selection
     from pricing_data.stats import describe
@@ -313,6 +351,13 @@ def export(
     """Export price history in the format that import reads.
 
     Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
+
+    \f
+
+    Fields:
+        file: the file written
+        rows: number of its rows
+        markets: number of its markets
     """
     import sys
 
@@ -346,6 +391,12 @@ def sql(
     Columns of the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
 
     Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
+
+    \f
+
+    Fields:
+        rows: the result
+        rows[].*: value of this column
     """
     from pricing_data.query import query as run
     from spotctl.show import prices_json, terminal

@@ -62,6 +62,12 @@ def best(
     saving that the cloud publishes; for Google Cloud, until its prices are fetched, both are those of shipped lists.
 
     Example: spotctl prices best --gpu A100:8
+
+    \f
+
+    Fields:
+        offers: offers in the order of --by, the best first
+        offers[] -> spotctl.analyses.best:to_json
     """
     from pricing_data.units import SECOND, age, counted, parse_duration
     from spotctl import wiring

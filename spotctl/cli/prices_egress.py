@@ -25,6 +25,20 @@ def egress(
     Newer lists are added with `prices import`: asof,cloud,origin,target,above_gb,usd_per_gb.
 
     Example: spotctl prices egress aws/us-east-1 gcp/us-central1 --gb 500
+
+    \f
+
+    Fields:
+        origin: region from which data is sent
+        target: region to which it is sent, or internet
+        gb: gigabytes
+        usd: cost
+        tiers: price list
+        tiers[].above_gb: gigabytes per month above which this price holds
+        tiers[].usd_per_gb: price of a gigabyte
+        as_of: date of the price list
+        source: where the price list is published
+        approximate: whether a price of similar regions stands in for an unknown one
     """
     from pricing_data.egress import Location
     from pricing_data.egress import egress as price_of

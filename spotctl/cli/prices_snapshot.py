@@ -31,6 +31,14 @@ def make(
     """Write what was observed on a day, signed with this installation's key.
 
     Example: spotctl prices snapshot make --out shared --day 2026-01-31
+
+    \f
+
+    Fields:
+        signer: public key with which the files are signed
+        files: files that were written
+        files[].file: its path
+        files[] -> _counts
     """
     from pricing_data import snapshots
     from pricing_data.units import DAY, counted, format_time
@@ -69,6 +77,17 @@ def add(
     """Import snapshots of others after checking their signatures. Importing one twice changes nothing.
 
     Example: spotctl prices snapshot add shared/aws-2026-01-31.parquet --trust KEY
+
+    \f
+
+    Fields:
+        files: files in the order given
+        files[].file: its name or address
+        files[] -> _counts
+        files[].added: price events that are new
+        files[].known: price events that were stored already
+        files[].conflicts: price events that contradict stored ones
+        files[].failure: why the file was refused; null if it was imported
     """
     from pricing_data import snapshots
     from pricing_data.errors import BadInput
@@ -105,5 +124,13 @@ def add(
 
 
 def _counts(snapshot: PriceSnapshot) -> dict[str, object]:
+    """What a snapshot contains.
+
+    Fields:
+        cloud: cloud of the prices
+        day: day of the prices
+        markets: number of markets
+        events: number of price events
+    """
     table = snapshot.table
     return {"cloud": snapshot.cloud, "day": snapshot.day, "markets": len(table.markets), "events": len(table)}

@@ -13,6 +13,12 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     """List the sources of prices: what each provides, and what it needs. Most need no account.
 
     Example: spotctl prices sources
+
+    \f
+
+    Fields:
+        sources: what can be fetched
+        sources[] -> pricing_data.sources.needs:SourceNeeds
     """
     from pricing_data.sources.needs import SOURCES
     from spotctl.show import fetch_plan

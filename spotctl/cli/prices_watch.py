@@ -147,6 +147,14 @@ class _PriceWatcher:
         return NOT_IN_TIME
 
     def _report(self, met: Sequence[RankedOffer], now: int) -> None:
+        """Reports offers that meet the condition.
+
+        Fields:
+            holds: whether the condition holds
+            condition: the condition in words
+            offers: offers that meet it, the cheapest first
+            offers[] -> spotctl.analyses.best:to_json
+        """
         from spotctl.analyses.best import to_json
         from spotctl.notify.prices import price_message
         from spotctl.notify.webhook import post

@@ -28,6 +28,14 @@ def exec_(
     It stops when the machine is released. The exit code is the command's; 127 if the command does not exist.
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
+
+    \f
+
+    Fields:
+        machine: id of the machine
+        exit_code: exit code of the command
+        out: what it printed on stdout
+        err: what it printed on stderr
     """
     from spotctl.cli import elsewhere
     from spotctl.run import remote
@@ -49,6 +57,13 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
     """Open a shell on a machine of a running job. With --json, only print the machine and working directory.
 
     Example: spotctl ssh nightly-recsys --node 1
+
+    \f
+
+    Fields:
+        machine: id of the machine
+        shell: shell that would be opened
+        folder: working directory of the job
     """
     from spotctl.cli import elsewhere
     from spotctl.run import remote

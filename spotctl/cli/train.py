@@ -161,6 +161,13 @@ def train(
     Example: spotctl train mlr --deterministic --stragglers backup-workers --log run.jsonl
 
     Example: spotctl train mlr --replay run.jsonl --out model.npz
+
+    \f
+
+    Fields:
+        -> agileml.iteration_log:last_line_of
+        -> agileml.iteration_log:straggler_fields
+        compared: with --replay, whether the log has the model of the run, with which this one was compared
     """
     from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
     from agileml.runtime.output import show

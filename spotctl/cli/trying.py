@@ -23,6 +23,14 @@ def try_(
     of launch, and 1 if the cloud still lists something of the run or cannot be asked.
 
     Example: spotctl try aws --region us-east-1 --yes
+
+    \f
+
+    Fields:
+        -> spotctl.ledger.final_figures:final_figures
+        left: resources of the run that the cloud still lists
+        left[].kind: machine, disk, address or the like
+        left[].id: its id
     """
     from spotctl import wiring
     from spotctl.cli.launch import EXIT_CODES, confirmed

@@ -21,7 +21,17 @@ _MARKS = {
 
 
 def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """What `doctor --json` prints."""
+    """What `doctor --json` prints.
+
+    Fields:
+        exit_code: exit code of the command
+        findings: the checks
+        findings[].about: what it belongs to: here, runs, prices, or a cloud
+        findings[].what: what was checked
+        findings[].level: good, note, fails, or no access (to a cloud)
+        findings[].told: what was found
+        findings[].cure: how to fix it; null if there is nothing to fix
+    """
     return {
         "exit_code": exit_code(findings),
         "findings": [

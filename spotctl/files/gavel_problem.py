@@ -49,7 +49,9 @@ class EstimatePart(_Part):
     """What a throughput was estimated from, and the interval in which the real one is expected."""
 
     basis: Literal["profile", "formula", "measured"]
+    """What the throughput was estimated from."""
     interval: tuple[NotNegative, NotNegative]
+    """Interval in which the real one is expected."""
 
 
 class JobPart(_Part):

@@ -109,7 +109,27 @@ def night_message(
     paths: NightPaths,
     figures: Mapping[str, Any] | None = None,
 ) -> Message:
-    """The message about a night; `figures` are those of its cost report."""
+    """The message about a night; `figures` are those of its cost report.
+
+    Fields:
+        event: `night ended`
+        name: name of the job
+        night: day on which the night began
+        outcome: how the night ended
+        message: the same in words
+        runs: runs of the night
+        cost_usd: cost of the night; null if unknown
+        on_demand_usd: cost of the same work on on-demand machines
+        evictions: number of evictions
+        left_running: number of machines still held
+        model: file of the model; null without one
+        log: log file of the night
+        report: page with the cost report; null if there is none
+        cost_report: cost report of the night; null if nothing was rented
+        cost_report -> spotctl.reports.answers:as_json
+        cost_report.in_short: what the money was spent on, in a sentence
+        cost_report.markdown: the report as a Markdown table
+    """
     good, totals = result.outcome == DONE, NightTotals.of(runs)
     spent, on_demand = (None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand))
     if spent is None and figures is not None:

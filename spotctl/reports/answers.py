@@ -7,7 +7,7 @@ import io
 from dataclasses import asdict
 from typing import Any
 
-from spotctl.reports.columns import COLUMNS, JSON_GROUP, JSON_TOTAL, JSON_TRAFFIC, JSON_UNITS, MARKDOWN, texts
+from spotctl.reports.columns import JSON_GROUP, JSON_WHOLE, MARKDOWN, texts
 from spotctl.reports.cost import Group, Report
 from spotctl.reports.figures import Figures, usd
 from spotctl.reports.formatting import digits_of, headline, span_of
@@ -16,9 +16,22 @@ from spotctl.reports.unit_cost import UnitTrend, trends_of
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change."""
+    """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change.
+
+    Fields:
+        -> JSON_WHOLE
+        saving: where the difference to on-demand prices comes from
+        saving -> saving
+        trend: cost of a unit of work, by job with two successful runs or more
+        trend[] -> UnitTrend
+        trend[].change_pct: change from before to the latest runs in percent
+        month: the current month
+        month -> _month
+        groups: the report by the values of --by
+        groups[] -> _group
+    """
     return {
-        **{one.name: one.json(report.whole) for one in (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC)},
+        **{one.name: one.json(report.whole) for one in JSON_WHOLE},
         "saving": saving(report.whole),
         "trend": [_trend(one) for one in trends_of(report)],
         "month": _month(report.month),
@@ -31,7 +44,16 @@ def _trend(one: UnitTrend) -> dict[str, Any]:
 
 
 def _month(one: Month) -> dict[str, Any]:
-    """The present month: what it has cost, and what it is expected to cost."""
+    """The present month: what it has cost, and what it is expected to cost.
+
+    Fields:
+        month: the month, as in 2026-06
+        paid_usd: cost so far
+        forecast_usd: expected cost of the whole month
+        forecast_low_usd: lower end of the 80% interval of the forecast
+        forecast_high_usd: upper end of the 80% interval of the forecast
+        budget_usd: monthly budget; null if none is set
+    """
     return {
         "month": one.name,
         "paid_usd": usd(one.paid),
@@ -43,7 +65,17 @@ def _month(one: Month) -> dict[str, Any]:
 
 
 def saving(figures: Figures) -> dict[str, Any]:
-    """The on-demand cost of the same work with its interval, and the steps from there to what was paid."""
+    """The on-demand cost of the same work with its interval, and the steps from there to what was paid.
+
+    Fields:
+        on_demand_usd: on-demand cost of the same work
+        on_demand_low_usd: lower end of its interval
+        on_demand_high_usd: upper end of its interval
+        steps: amounts that lead from the on-demand cost to the cost paid
+        steps[].name: what saved money, or cost it
+        steps[].usd: amount saved; negative if it cost money
+        paid_usd: cost paid
+    """
     return {
         "on_demand_usd": usd(figures.on_demand),
         "on_demand_low_usd": usd(figures.on_demand_low),
@@ -54,6 +86,24 @@ def saving(figures: Figures) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
+    """The runs with the same values of --by.
+
+    Fields:
+        job: value of --by job
+        run: value of --by run
+        cloud: value of --by cloud
+        region: value of --by region
+        type: value of --by type
+        market: value of --by market
+        pricing: value of --by pricing
+        kind: value of --by kind
+        day: value of --by day
+        month: value of --by month
+        tag: value of --by tag
+        -> JSON_GROUP
+        saving: where the difference to on-demand prices comes from
+        saving -> saving
+    """
     key = {by.value: value for by, value in group.key.items()}
     return {**key, **{one.name: one.json(group.figures) for one in JSON_GROUP}, "saving": saving(group.figures)}
 

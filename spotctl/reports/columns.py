@@ -64,12 +64,13 @@ _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """A column; `name` is its key in JSON and CSV."""
+    """A column; `name` is its key in JSON and CSV, and `meaning` what their documentation says about it."""
 
     name: str
     heading: str
     unit: Unit
     figure: Callable[[Figures], Number]
+    meaning: str
 
     def json(self, figures: Figures) -> Number:
         return self.unit.json(self.figure(figures))
@@ -84,33 +85,90 @@ class FigureColumn:
 COLUMNS = {
     column.name: column
     for column in (
-        FigureColumn("total_usd", "paid", Unit.DOLLARS, lambda one: one.total),
-        FigureColumn("on_demand_usd", "on demand", Unit.DOLLARS, lambda one: one.on_demand),
-        FigureColumn("saved_pct", "saved", Unit.PERCENT, lambda one: one.saved_pct),
-        FigureColumn("free_usd", "refunded", Unit.DOLLARS, lambda one: one.free),
-        FigureColumn("lost_work_usd", "lost work", Unit.DOLLARS, lambda one: one.lost_work),
-        FigureColumn("waiting_usd", "waiting", Unit.DOLLARS, lambda one: one.waiting),
-        FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions),
-        FigureColumn("work", "clocks", Unit.COUNT, lambda one: one.work),
-        FigureColumn("usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work),
-        FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples),
+        FigureColumn("total_usd", "paid", Unit.DOLLARS, lambda one: one.total, "amount paid"),
+        FigureColumn(
+            "on_demand_usd",
+            "on demand",
+            Unit.DOLLARS,
+            lambda one: one.on_demand,
+            "cost of the same work on on-demand machines",
+        ),
+        FigureColumn(
+            "saved_pct", "saved", Unit.PERCENT, lambda one: one.saved_pct, "saved, in percent of the on-demand cost"
+        ),
+        FigureColumn("free_usd", "refunded", Unit.DOLLARS, lambda one: one.free, "amount refunded or not billed"),
+        FigureColumn(
+            "lost_work_usd",
+            "lost work",
+            Unit.DOLLARS,
+            lambda one: one.lost_work,
+            "paid for work that was lost in evictions and redone",
+        ),
+        FigureColumn(
+            "waiting_usd",
+            "waiting",
+            Unit.DOLLARS,
+            lambda one: one.waiting,
+            "paid for time in which machines did not work",
+        ),
+        FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions, "number of evictions"),
+        FigureColumn("work", "clocks", Unit.COUNT, lambda one: one.work, "clocks done; null where this is unknown"),
+        FigureColumn(
+            "usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work, "cost of a clock"
+        ),
+        FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples, "items that trainings went through"),
         FigureColumn(
             "usd_per_million_samples",
             "per million samples",
             Unit.DOLLARS_PER_WORK,
             lambda one: one.usd_per_million_samples,
+            "cost of a million of them",
         ),
-        FigureColumn("successes", "successful", Unit.COUNT, lambda one: one.successes),
-        FigureColumn("usd_per_success", "per success", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_success),
-        FigureColumn("budget_usd", "budget", Unit.DOLLARS, lambda one: one.budget),
-        FigureColumn("runs", "runs", Unit.COUNT, lambda one: one.runs),
-        FigureColumn("running", "running", Unit.COUNT, lambda one: one.running),
-        FigureColumn("unsettled_usd", "unsettled", Unit.DOLLARS, lambda one: one.unsettled),
-        FigureColumn("loss_usd", "lost in failed runs", Unit.DOLLARS, lambda one: one.loss),
-        FigureColumn("sent_bytes", "sent", Unit.BYTES, lambda one: one.sent),
-        FigureColumn("received_bytes", "received", Unit.BYTES, lambda one: one.received),
-        FigureColumn("traffic_runs", "runs that counted traffic", Unit.COUNT, lambda one: one.traffic_runs),
-        FigureColumn("machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros),
+        FigureColumn("successes", "successful", Unit.COUNT, lambda one: one.successes, "number of successful runs"),
+        FigureColumn(
+            "usd_per_success",
+            "per success",
+            Unit.DOLLARS_PER_WORK,
+            lambda one: one.usd_per_success,
+            "cost of all runs per successful one",
+        ),
+        FigureColumn(
+            "budget_usd", "budget", Unit.DOLLARS, lambda one: one.budget, "budget of the runs; null unless all have one"
+        ),
+        FigureColumn("runs", "runs", Unit.COUNT, lambda one: one.runs, "number of runs"),
+        FigureColumn("running", "running", Unit.COUNT, lambda one: one.running, "number of runs that have not ended"),
+        FigureColumn(
+            "unsettled_usd",
+            "unsettled",
+            Unit.DOLLARS,
+            lambda one: one.unsettled,
+            "part of the amount paid that may change, because machines are still running",
+        ),
+        FigureColumn("loss_usd", "lost in failed runs", Unit.DOLLARS, lambda one: one.loss, "paid for failed runs"),
+        FigureColumn(
+            "sent_bytes",
+            "sent",
+            Unit.BYTES,
+            lambda one: one.sent,
+            "bytes that machines sent; null if none has counted them",
+        ),
+        FigureColumn(
+            "received_bytes",
+            "received",
+            Unit.BYTES,
+            lambda one: one.received,
+            "bytes that machines received; null if none has counted them",
+        ),
+        FigureColumn(
+            "traffic_runs",
+            "runs that counted traffic",
+            Unit.COUNT,
+            lambda one: one.traffic_runs,
+            "number of runs that counted them",
+        ),
+        FigureColumn(
+            "machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros, "hours of all machines"
+        ),
     )
 }
 
@@ -123,6 +181,7 @@ def columns(names: str) -> tuple[FigureColumn, ...]:
 JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
 JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
 JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
+JSON_WHOLE = (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC)
 JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC)
 """Of JSON and CSV. Names may be added but never change."""
 

@@ -19,10 +19,15 @@ class UnitTrend:
     """The median cost of a unit over the latest `runs` successful runs of a job, and over as many before them."""
 
     job: str
+    """Name of the job."""
     unit: str
+    """Unit of work."""
     runs: int
+    """Number of latest runs that are compared with as many before them."""
     latest_usd: float
+    """Median cost of a unit in the latest runs."""
     before_usd: float
+    """Median cost of a unit in the runs before."""
 
     @property
     def change_pct(self) -> float | None:

@@ -33,8 +33,11 @@ class ShownMachine:
     """A machine of this installation that a provider shows."""
 
     id: str
+    """Id of the machine."""
     run: str
+    """Run for which it was rented."""
     market: str
+    """Its market."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,11 @@ class EmergencyReturn:
     """What was returned, what still runs, and which clouds could not be searched."""
 
     returned: tuple[ShownMachine, ...]
+    """Machines that were returned."""
     left: tuple[ShownMachine, ...]
+    """Machines that still run."""
     failures: tuple[str, ...]
+    """Clouds that could not be searched."""
 
 
 def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine], list[str]]:

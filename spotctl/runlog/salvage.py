@@ -30,8 +30,11 @@ class Damage:
     """A row that cannot be used, or something that concerns the whole file (`row` and `run` are empty)."""
 
     what: str
+    """What is wrong."""
     row: int | None = None
+    """Number of the row; null if the whole file is concerned."""
     run: str = ""
+    """Run of the row; empty if the whole file is concerned."""
 
     def __str__(self) -> str:
         place = "" if self.row is None else f"row {self.row} (run {self.run}): "

@@ -34,7 +34,24 @@ def table(differences: Sequence[PairedDifference], width: int) -> Table:
 
 
 def answer(differences: Sequence[PairedDifference], wall_seconds: float) -> dict[str, Any]:
-    """The JSON of `--json`; unknown values are null."""
+    """The JSON of `--json`; unknown values are null.
+
+    Fields:
+        differences: paired differences between strategies over the jobs that both finished
+        differences[].variant: variant of the scenario
+        differences[].scheme: name of the strategy
+        differences[].against: strategy that it is compared with
+        differences[].hours: length of the jobs on the baseline's machines
+        differences[].jobs: number of jobs compared
+        differences[].unpaired: number of jobs that either did not finish
+        differences[].cost_points: mean difference in cost, in percentage points of on-demand
+        differences[].cost_low: lower end of its 95% interval
+        differences[].cost_high: upper end of its 95% interval
+        differences[].runtime_ratio: mean difference in run time, as a share of the baseline's
+        differences[].runtime_low: lower end of its 95% interval
+        differences[].runtime_high: upper end of its 95% interval
+        wall_seconds: time that the command took
+    """
     rows = [
         {
             **{name: value for name, value in asdict(one).items() if name not in ("cost", "runtime")},

@@ -63,7 +63,17 @@ def answer(
     wall_seconds: float,
     windows: Mapping[str, Sequence[FrontierPoint]] = NO_WINDOWS,
 ) -> dict[str, Any]:
-    """The JSON of `--json`; unknown values are null. `windows` are the points of other windows of the history."""
+    """The JSON of `--json`; unknown values are null. `windows` are the points of other windows of the history.
+
+    Fields:
+        -> _judged
+        bound: least cost of any strategy, by run time
+        bound[] -> bidbrain.backtest.frontier:BoundPoint
+        windows: the same for other windows of the history
+        windows[].window: its name
+        windows[] -> _judged
+        wall_seconds: time that the command took
+    """
     others = [{"window": name, **_judged(found, billing)} for name, found in windows.items()]
     return {
         **_judged(points, billing),
@@ -74,7 +84,15 @@ def answer(
 
 
 def _judged(points: Sequence[FrontierPoint], billing: str) -> dict[str, Any]:
-    """The points of a window, and where the default of the billing rule stands among them."""
+    """The points of a window, and where the default of the billing rule stands among them.
+
+    Fields:
+        points: strategies by job length
+        points[] -> _row
+        default: strategy that plans use under this billing rule
+        default.scheme: its name
+        default.on_frontier: whether no other strategy is clearly cheaper and as fast
+    """
     default = default_for(billing).name
     beaten = [one.beaten_by for one in points if one.scheme == default]
     return {
@@ -84,6 +102,22 @@ def _judged(points: Sequence[FrontierPoint], billing: str) -> dict[str, Any]:
 
 
 def _row(one: FrontierPoint) -> dict[str, Any]:
+    """A strategy over all jobs of one length.
+
+    Fields:
+        scheme: name of the strategy
+        hours: length of the jobs on the baseline's machines
+        jobs: number of jobs that finished
+        unfinished: number of jobs that did not finish
+        cost_pct: mean cost in percent of on-demand
+        cost_low: lower end of its 95% interval
+        cost_high: upper end of its 95% interval
+        gross_pct: cost without refunds and unbilled time, to compare with `bound_pct`
+        runtime_ratio: mean run time as a share of the baseline's
+        bound_pct: least cost without refunds that any strategy can reach in that run time
+        on_frontier: whether no other strategy is clearly cheaper and as fast
+        beaten_by: cheapest strategy that is; null on the frontier
+    """
     return {
         "scheme": one.scheme,
         "hours": one.hours,

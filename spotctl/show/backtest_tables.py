@@ -43,7 +43,18 @@ def choice(summaries: Sequence[BacktestSummary], billing: str) -> str:
 def answer(
     summaries: Sequence[BacktestSummary], billing: str, wall_seconds: float, remarks: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The JSON of `--json`; figures are null where no job finished."""
+    """The JSON of `--json`; figures are null where no job finished.
+
+    Fields:
+        results: results by strategy and job length
+        results[] -> BacktestSummary
+        cheapest: cheapest strategy that is as fast as the baseline; null if none is
+        default: strategy that plans use under this billing rule
+        default.scheme: its name
+        default.reason: why
+        notes: notes on strategies
+        wall_seconds: time that the command took
+    """
     rows = [
         {
             name: None if isinstance(value, float) and not isfinite(value) else value

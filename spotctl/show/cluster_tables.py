@@ -10,7 +10,18 @@ if TYPE_CHECKING:
 
 
 def answer(spec: JobSpec) -> dict[str, Any]:
-    """The plan of such a job in the JSON of `spotctl plan --json`: no machine is chosen, and it costs nothing."""
+    """The plan of such a job in the JSON of `spotctl plan --json`: no machine is chosen, and it costs nothing.
+
+    Fields:
+        job: name of the job
+        cluster: Ray cluster on which it trains
+        cluster.address: address of the cluster; null for that of RAY_ADDRESS, or one on this computer
+        cluster.reliable: number of reliable nodes
+        cluster.transient: number of transient nodes
+        choice: empty, because nothing is rented
+        expected: forecast of the job
+        expected.cost_usd: 0
+    """
     return {"job": spec.name, "cluster": spec.cluster, "choice": [], "expected": {"cost_usd": 0.0}}
 
 

@@ -34,7 +34,16 @@ def table(summaries: Sequence[DeadlineSummary]) -> Table:
 
 
 def answer(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
-    """What `--json` prints."""
+    """What `--json` prints.
+
+    Fields:
+        results: results by strategy and slack
+        results[] -> bidbrain.backtest.deadline:DeadlineSummary
+        gap_closed: share of the gap from uniform-progress to the optimum that the deadline strategy closes
+        gap_closed[].slack: the slack
+        gap_closed[].share: that share; null if there is no gap
+        wall_seconds: time that the command took
+    """
     closed = [{"slack": slack, "share": share} for slack, share in _gap_closed(summaries).items()]
     return {"results": [asdict(one) for one in summaries], "gap_closed": closed, "wall_seconds": wall_seconds}
 

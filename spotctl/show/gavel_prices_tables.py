@@ -22,7 +22,22 @@ from spotctl.show.outputs import output_folder
 
 
 def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
-    """The JSON of `--json`."""
+    """The JSON of `--json`.
+
+    Fields:
+        begin: first moment with prices
+        end: last moment with prices
+        markets: number of markets
+        prices: cost of an accelerator-hour by cloud and accelerator
+        prices[] -> Effective
+        results: costs by job type, length and strategy
+        results[] -> PricedJob
+        results[].offers.*: number of jobs that started on this kind
+        figures: figures next to those printed in the paper
+        figures[] -> Figure
+        remarks: remarks on the data
+        wall_seconds: time that the command took
+    """
     board = analysis.board
     return {
         "begin": format_time(board.begin),

@@ -25,7 +25,31 @@ _BASES = {"profile": "from a profile", "formula": "by formula", "measured": "mea
 def answer(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> dict[str, Any]:
-    """The JSON of `--json`."""
+    """The JSON of `--json`.
+
+    Fields:
+        status: `optimal`, or `relaxed` if a constraint could not be kept
+        objective: value of the policy's objective; null if it is infinite
+        allocation: share of time on each type, by job; pairs of jobs as a+b
+        allocation.*: one job or pair
+        allocation.*.*: share of its time on this type
+        effective_throughput: steps per second of each job with this allocation
+        effective_throughput.*: steps per second of this job
+        cost_usd_per_hour: cost per hour; null without prices
+        infeasible: constraints that could not be kept, and how to fix them
+        solve_seconds: time that solving took
+        estimates: estimated throughputs, by job and type
+        estimates.*: one job
+        estimates.*.* -> spotctl.files.gavel_problem:EstimatePart
+        effective_throughput_interval: interval of the effective throughput, by job with estimates
+        effective_throughput_interval.*: interval of one job
+        hours: hours on each type, by job
+        hours.*: one job or pair
+        hours.*.*: hours on this type
+        cost_usd: cost of the whole schedule
+        notes: figures of the policy
+        notes.*: value of this figure
+    """
     answer_: dict[str, Any] = {
         "status": "relaxed" if allocation.infeasible else "optimal",
         "objective": allocation.objective if isfinite(allocation.objective) else None,

@@ -22,7 +22,15 @@ _GIB = 2**30
 
 
 def answer(plan: ParallelPlan, kind: str) -> dict[str, Any]:
-    """The JSON of `--json`; `spotctl parallel simulate` reads it."""
+    """The JSON of `--json`; `spotctl parallel simulate` reads it.
+
+    Fields:
+        -> agileml.pipeline.plan:ParallelPlan
+        stages[] -> agileml.pipeline.plan:PlannedStage
+        rejected[].plan: the plan
+        rejected[].reason: why it lost
+        devices: kind and number of devices, as in cpu:4
+    """
     return plan.to_json() | {"devices": f"{kind}:{plan.devices}"}
 
 
@@ -68,7 +76,19 @@ def remarks(plan: ParallelPlan, kind: str) -> list[str]:
 
 
 def played_answer(plan: ParallelPlan, played: PlayedPlan) -> dict[str, Any]:
-    """The JSON of `spotctl parallel simulate --json`."""
+    """The JSON of `spotctl parallel simulate --json`.
+
+    Fields:
+        seconds: simulated time
+        samples_per_second: speed in the simulation
+        planned_samples_per_second: speed that the plan expects
+        bubble: time lost to filling and draining the pipeline, relative to the ideal time
+        idle: share of device time without computation
+        extra_inputs: inputs in flight beyond the plan, because replicas are unequal
+        stages: the pipeline stages in order
+        stages[].peak_in_flight: most inputs in flight at a time
+        stages[].peak_versions: most versions of the weights kept at a time
+    """
     return {
         "seconds": played.run.seconds,
         "samples_per_second": played.samples_per_second,
@@ -128,7 +148,19 @@ def profile_table(profiles: Sequence[ModelProfile]) -> Table:
 
 
 def trained_answer(found: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
-    """The JSON of `spotctl parallel train --json`."""
+    """The JSON of `spotctl parallel train --json`.
+
+    Fields:
+        loss: mean loss of each batch
+        redone: updates redone after the only copy of a layer was lost
+        plans: plans that were used one after another
+        plans[].batch: first batch
+        plans[].nodes: nodes that took part
+        plans[].pipelines: for each pipeline, the layers of each stage
+        plans[].microbatches: microbatches of a batch, by pipeline
+        plans[].tensor: devices that share each layer
+        plans[].pause_seconds: time without training while the nodes changed to this plan; null if they never did
+    """
     return {
         "loss": _losses_by_batch(found, plan),
         "redone": found.redone,

@@ -19,7 +19,30 @@ if TYPE_CHECKING:
 
 
 def stats(one: MarketStats, now: int) -> dict[str, Any]:
-    """Statistics of one market; prices in dollars per hour."""
+    """Statistics of one market; prices in dollars per hour.
+
+    Fields:
+        market: the market: cloud/region/zone/type
+        events: number of price changes stored
+        first: time of the first
+        last: last time at which the price was observed
+        price_now: newest price
+        mean: mean over time
+        on_demand: on-demand price; null if unknown
+        on_demand_as_of: date of the on-demand price
+        discount: price reduction of the mean against on demand, as a share
+        median: median over time
+        lowest: lowest price
+        highest: highest price
+        changes_per_day: price changes per day
+        spikes_per_day: rises far above the median, per day
+        hours_above_on_demand: hours for which the price was above the on-demand price
+        outliers: number of prices so high that they are probably errors
+        coverage: share of the time between first and last that was observed
+        observed_hours: hours observed
+        age_seconds: time since the price was last observed
+        synthetic: whether the prices are generated
+    """
     return {
         "market": str(one.market),
         "events": one.events,
@@ -45,7 +68,15 @@ def stats(one: MarketStats, now: int) -> dict[str, Any]:
 
 
 def machine(one: InstanceType) -> dict[str, Any]:
-    """The hardware of a market; `as_of` is null if the cloud itself described it."""
+    """The hardware of a market; `as_of` is null if the cloud itself described it.
+
+    Fields:
+        vcpus: number of vCPUs
+        memory_gib: memory
+        gpu: model of the GPUs; null without
+        gpus: number of GPUs
+        as_of: date of the shipped description; null if the cloud itself described the machine
+    """
     return {
         "vcpus": one.vcpus,
         "memory_gib": one.memory_gib,
@@ -56,7 +87,16 @@ def machine(one: InstanceType) -> dict[str, Any]:
 
 
 def interruptions(figures: Sequence[Interruption]) -> list[dict[str, Any]]:
-    """Published interruption figures, oldest first."""
+    """Published interruption figures, oldest first.
+
+    Fields:
+        market: the market
+        measure: what was measured
+        as_of: date of the figure
+        low: lower end of the published band, as a share
+        high: upper end of the published band, as a share
+        source: who published it
+    """
     return [
         {
             "market": str(one.market),
@@ -71,7 +111,23 @@ def interruptions(figures: Sequence[Interruption]) -> list[dict[str, Any]]:
 
 
 def imported(report: FileReport) -> dict[str, Any]:
-    """Row counts and errors of one imported file."""
+    """Row counts and errors of one imported file.
+
+    Fields:
+        file: the file
+        layout: recognized layout of the file
+        rows: rows read
+        added: price events that are new
+        known: price events that were stored already
+        conflicts: price events that contradict stored ones
+        facts: on-demand prices and other facts stored
+        skipped: rows that have nothing to import
+        bad: rows that could not be read
+        bad[].where: its place
+        bad[].why: what is wrong
+        unused_columns: columns that were not used
+        failure: why the file was rejected, or not read to its end; null if it was
+    """
     return {
         "file": str(report.path),
         "layout": report.layout,
@@ -88,7 +144,18 @@ def imported(report: FileReport) -> dict[str, Any]:
 
 
 def fetched(report: TaskReport) -> dict[str, Any]:
-    """The result of one task of a fetch."""
+    """The result of one task of a fetch.
+
+    Fields:
+        cloud: the cloud
+        region: the region
+        what: what was fetched
+        added: price events that are new
+        known: price events that were stored already
+        conflicts: price events that contradict stored ones
+        facts: on-demand prices and other facts stored
+        failure: what went wrong; null if nothing did
+    """
     return {
         "cloud": report.cloud,
         "region": report.region,
@@ -102,7 +169,24 @@ def fetched(report: TaskReport) -> dict[str, Any]:
 
 
 def gaps(report: GapReport) -> dict[str, Any]:
-    """All seams, gaps and stale markets."""
+    """All seams, gaps and stale markets.
+
+    Fields:
+        seams: times in which half of the markets of a region or more were not observed
+        seams[].region: the region
+        seams[].start: beginning
+        seams[].end: end
+        seams[].silent: number of markets not observed
+        seams[].markets: number of markets in the region
+        gaps: times in which a single market was not observed
+        gaps[].market: the market
+        gaps[].start: beginning
+        gaps[].end: end
+        stale: markets not observed for longer than usual
+        stale[].market: the market
+        stale[].last: last observation
+        stale[].newest_of_region: last observation of any market of the region
+    """
     return {
         "seams": [
             {

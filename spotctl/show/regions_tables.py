@@ -27,7 +27,15 @@ def table(summaries: Sequence[PolicySummary]) -> Table:
 
 
 def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
-    """What `--json` prints."""
+    """What `--json` prints.
+
+    Fields:
+        results: results by policy and window
+        results[] -> _row
+        policies: means over all windows by policy
+        policies[] -> spotctl.analyses.regions:PolicySummary
+        wall_seconds: time that the command took
+    """
     return {
         "results": [_row(one) for one in results],
         "policies": [asdict(one) for one in summaries],
@@ -36,6 +44,26 @@ def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], 
 
 
 def _row(played: PlayedWindow) -> dict[str, Any]:
+    """A policy in one window.
+
+    Fields:
+        policy: name of the policy
+        window: zones, start and length of the window in words
+        start_hours: its start in the record
+        work_hours: work of the job
+        deadline_hours: time until the deadline
+        checkpoint_gb: size of the checkpoint
+        zones: zones that the policy may use
+        cost_usd: cost of the job
+        machines_usd: part for machines
+        moving_usd: part for moving checkpoints
+        probing_usd: part for probing whether spot is available
+        moves: number of moves
+        probes: number of probes
+        spot_hours: hours on spot
+        on_demand_hours: hours on demand
+        missed: whether the deadline was missed
+    """
     window, outcome = played.window, played.outcome
     record, job, bill = window.record, window.job, outcome.bill
     start = window.start * record.gap / HOUR

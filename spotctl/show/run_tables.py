@@ -29,11 +29,33 @@ _WIDE = 100
 
 
 def status_answer(statuses: Sequence[RunStatus]) -> dict[str, Any]:
-    """The JSON of `spotctl status --json`."""
+    """The JSON of `spotctl status --json`.
+
+    Fields:
+        jobs: the latest run of each job
+        jobs[] -> _job
+    """
     return {"jobs": [_job(status) for status in statuses]}
 
 
 def _job(status: RunStatus) -> dict[str, Any]:
+    """The latest run of a job.
+
+    Fields:
+        name: name of the job
+        run: id of the run
+        state: running, stopping or interrupted; after the end its outcome
+        stage: stage of a training, 1 to 3; null for commands
+        machines: machines that are held
+        machines[] -> _machine
+        clock: clocks that a training has done
+        loss: loss after the last clock; null for commands
+        spent_usd: cost so far
+        evictions: number of evictions
+        attempt: number of the attempt of a command
+        checkpoint: newest checkpoint of a command; null before the first
+        checkpoint -> _checkpoint
+    """
     state = status.state
     # Commands report no clocks.
     progress = None if state.work.attempt is not None else state.progress
@@ -53,7 +75,14 @@ def _job(status: RunStatus) -> dict[str, Any]:
 
 
 def _checkpoint(state: RunState) -> dict[str, Any] | None:
-    """The newest checkpoint of a command."""
+    """The newest checkpoint of a command.
+
+    Fields:
+        number: its number, counted from the first attempt
+        seconds: time that saving it took
+        bytes: its size
+        every_seconds: time between two checkpoints; null if only an eviction warning causes one
+    """
     newest = state.work.checkpoint
     if newest is None:
         return None
@@ -62,6 +91,16 @@ def _checkpoint(state: RunState) -> dict[str, Any] | None:
 
 
 def _machine(state: RunState, name: str) -> dict[str, Any]:
+    """A machine that a run holds.
+
+    Fields:
+        id: id of the machine
+        market: its market
+        kind: `spot`, `on-demand`, or `reliable` (on demand, for the state of a training)
+        since: moment from which it is billed
+        warned_until: moment at which it will be evicted; null without a warning
+        lease_until: moment at which it shuts down unless its lease is renewed
+    """
     held = state.machines[name]
     allocation = state.allocations[held.allocation]
     return {

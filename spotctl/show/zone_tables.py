@@ -21,7 +21,19 @@ _NAMED = 20
 
 
 def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
-    """The considered markets, the best first."""
+    """The considered markets, the best first.
+
+    Fields:
+        market: the market
+        usd_per_hour: current spot price of a machine
+        chance_of_spot: probability that spot machines are available there
+        expected_life_hours: expected hours until a machine there is evicted
+        move_usd: cost of moving the checkpoint there from the market in which the job begins; null if its size is
+            unknown
+        cost_to_end_usd: expected cost to the end of the job if it begins there on spot machines
+        on_demand_to_end_usd: expected cost to the end of the job if it begins there on demand
+        why_not: why the job does not begin there; empty for the market in which it does
+    """
     return [
         {
             "market": str(_offer(plan, one).market),

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from spotctl.cli.app import main
+from tests.documented import assert_explained
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ def spotctl(*words: str | Path, **environment: str) -> Ended:
     with patch.dict("os.environ", environment), redirect_stdout(out), redirect_stderr(err):
         try:
             main([str(word) for word in words])
-        except SystemExit as ended:
-            code = ended.code
-    return Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+        except SystemExit as left:
+            code = left.code
+    ended = Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+    if "--json" in words and ended.out.startswith("{"):
+        answer, _ = json.JSONDecoder().raw_decode(ended.out)
+        assert_explained([str(word) for word in words], answer)
+    return ended

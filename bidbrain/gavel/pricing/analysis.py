@@ -41,16 +41,27 @@ class PricedJob:
     """
 
     job: str
+    """Job type."""
     days: float
+    """Its length on the baseline accelerator."""
     strategy: str
+    """Name of the strategy."""
     jobs: int
+    """Number of starts that the means are over."""
     usd: float
+    """Mean cost per accelerator."""
     reduction: float
+    """Cost of the first strategy as a multiple of this one."""
     hours: float
+    """Mean duration."""
     moves: float
+    """Mean number of moves."""
     most_moves: int
+    """Most moves of a job."""
     moved_usd: float
+    """Part of the cost for moving data."""
     offers: Mapping[str, int]
+    """Kinds of machines on which jobs started."""
 
 
 @dataclass(frozen=True, slots=True)

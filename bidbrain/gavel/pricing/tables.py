@@ -33,11 +33,17 @@ class Figure:
     """
 
     table: str
+    """Table or figure of the paper."""
     what: str
+    """What the figure shows."""
     found: float
+    """Value computed here."""
     paper: float | None
+    """Value in the paper; null where it prints none."""
     unit: str = "x"
+    """Unit of both."""
     case: str = ""
+    """Distinguishes job types that stand for one model of the paper."""
 
 
 def _sells(kind: str, offer: AcceleratorOffer) -> bool:
@@ -81,12 +87,19 @@ class Effective:
     """
 
     cloud: str
+    """The cloud."""
     accelerator: str
+    """The accelerator."""
     usd_per_hour: float
+    """Mean price of an accelerator-hour."""
     useful_share: float
+    """Share of the time whose work evictions do not destroy."""
     effective_usd_per_hour: float
+    """Price per hour of work that lasts."""
     usd_with_data: float
+    """The same with moving the dataset to that cloud for one job."""
     hours: float
+    """Length of that job."""
 
 
 def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> list[Effective]:

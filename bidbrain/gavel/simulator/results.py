@@ -38,9 +38,13 @@ class JobGroup:
     """The measured jobs of one entity, or of one priority."""
 
     name: str
+    """Entity or priority."""
     jobs: int
+    """Number of its jobs."""
     average_jct_seconds: float
+    """Mean time from a job's arrival to its end."""
     finish_time_fairness: float
+    """Mean time to the end, as a multiple of the time with an equal share of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,30 @@ MOST_LISTED = 200
 
 
 def as_json(agreement: Agreement) -> dict[str, Any]:
-    """The JSON of `spotctl report reconcile --json`."""
+    """The JSON of `spotctl report reconcile --json`.
+
+    Fields:
+        provider: cloud that sent the bill
+        agrees: whether there are no differences
+        agreed_pct: percentage of the compared amount on which ledger and bill agree
+        ledger_usd: sum of the compared ledger rows
+        bill_usd: sum of the compared lines of the bill
+        machines: number of machines compared
+        lines: number of lines of the bill compared
+        differences: differences between ledger and bill
+        differences[] -> _difference
+        other_lines: number of lines for resources that spotctl did not rent; not compared
+        other_usd: sum of these lines
+        unsettled_rows: number of ledger rows of machines that are still running; not compared
+        rows_outside_period: number of ledger rows outside the billing period; not compared
+        untold_usd: sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared
+        unmeasured_traffic_usd: traffic in the bill beyond that in the ledger; not compared
+        adjustments: credits, discounts, taxes, refunds and fees; not compared
+        adjustments[].kind: the kind
+        adjustments[].usd: amount for resources that spotctl rented
+        adjustments[].other_resources_usd: amount for other resources
+        converted_from: currencies that were converted at the rates in the bill
+    """
     return {
         "provider": agreement.provider,
         "agrees": agreement.agrees,
@@ -58,6 +81,18 @@ def headline(agreement: Agreement) -> str:
 
 
 def _difference(one: BillDifference) -> dict[str, Any]:
+    """A difference between ledger and bill.
+
+    Fields:
+        kind: what differs
+        resource: id of the machine, disk or address
+        from: beginning of the period in question
+        to: its end
+        ledger_usd: amount in the ledger; null if the ledger has none
+        bill_amount: amount in the bill, in its currency; null if the bill has none
+        currency: currency of the bill
+        lines: places of the lines in the bill
+    """
     return {
         "kind": one.kind.value,
         "resource": one.resource,

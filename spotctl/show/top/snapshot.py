@@ -131,7 +131,33 @@ def _market(
 
 
 def answer(one: RunSnapshot) -> dict[str, Any]:
-    """The JSON of `spotctl top --json`."""
+    """The JSON of `spotctl top --json`.
+
+    Fields:
+        name: name of the job
+        run: id of the run
+        state: running, stopping or interrupted; after the end its outcome
+        now: present moment of the market's clock
+        stage: stage of a training, 1 to 3
+        clock: clocks that a training has done
+        clocks: clock at which the training ends; null if it ends in another way
+        loss: loss after the last clock
+        doing: what a command does; null for trainings
+        machines: machines that are held
+        machines.reliable: number of reliable machines
+        machines.transient: number of other machines
+        machines.warned: number of machines with an eviction warning
+        evictions: number of evictions so far
+        spent_usd: cost so far
+        on_demand_usd: cost so far of the same work on on-demand machines
+        budget_usd: the job's budget; null if it has none
+        markets: markets in which the run has or had machines
+        markets[] -> _market_json
+        footprint: number of machines over time: lists of moment, reliable machines, other machines
+        events: what happened, the newest last
+        events[].at: its moment
+        events[].what: what happened
+    """
     money = one.money
     return {
         "name": one.job,
@@ -155,6 +181,19 @@ def answer(one: RunSnapshot) -> dict[str, Any]:
 
 
 def _market_json(line: MarketLine) -> dict[str, Any]:
+    """A market of a run.
+
+    Fields:
+        market: the market
+        machines: number of machines held there
+        warned: number of these with an eviction warning
+        price: current spot price in dollars per hour; null if unknown
+        bid: highest bid of these machines in dollars per hour; null without bids
+        on_demand: on-demand price in dollars per hour
+        gpus: use of their graphics cards; null if none has reported it
+        gpus.busy: share of time in which they compute
+        gpus.memory: share of their memory in use
+    """
     return {
         "market": str(line.market),
         "machines": line.machines,
