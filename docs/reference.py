@@ -217,8 +217,9 @@ def _heading(command: str) -> str:
 def metrics() -> Iterator[str]:
     """A table of what `launch --metrics` publishes."""
     yield "# Metrics\n\n`spotctl launch JOB --metrics FILE|PORT` publishes a run in Prometheus' text format: in a file,"
-    yield "for the textfile collector of the node exporter, or on this port of 127.0.0.1. So does `spotctl resume`. A"
-    yield "killed runner leaves its last figures in the file, so watch `spotctl_updated_timestamp_seconds`:"
+    yield "for the textfile collector of the node exporter, or on this port of 127.0.0.1. So do `spotctl resume`, and"
+    yield "`spotctl nightly install FILE --metrics ...` for every night. A killed runner leaves its last figures in the"
+    yield "file, so watch `spotctl_updated_timestamp_seconds`:"
     yield "`time() - spotctl_updated_timestamp_seconds > 300 and on(instance) spotctl_running == 1`.\n"
     yield "| metric | type | meaning |\n| --- | --- | --- |"
     for one in vars(metrics_text).values():

@@ -38,6 +38,7 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
     from spotctl.run import concurrent_runs, runs
+    from spotctl.run.local_market import on_one_market
     from spotctl.run.planned_jobs import plans_to_launch
 
     for spec in specs:
@@ -45,6 +46,8 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
     if len(specs) == 1 and specs[0].on_ray:
         return Prepared((), runs.parse_max_cost(max_cost), moves=False, on_ray=specs[0])
     concurrent_runs.check_together(specs)
+    specs, remarks = on_one_market(specs)
+    session.remark(*remarks)
     moves = not attached and elsewhere.moves(specs, session)
     limit = runs.parse_max_cost(max_cost)
     return Prepared(plans_to_launch(specs, session.settings).plans, limit, moves)

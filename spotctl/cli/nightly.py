@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spotctl.cli.options import MetricsOption
 from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
 
@@ -31,6 +32,7 @@ def install(
     at: Annotated[str, typer.Option(help="Start time, in this computer's time zone: 02:00.", show_default=False)],
     deadline: Annotated[str, typer.Option(help="Time by which the job must end: 06:00. It is stopped then.")] = "",
     scheduler: Annotated[str, typer.Option(help="Scheduler: systemd, cron or auto.")] = "auto",
+    metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Run a job every night. Run again to change the schedule.
@@ -52,6 +54,7 @@ def install(
     from spotctl.nightly import install as installing
     from spotctl.nightly.hours import Hours, time_of_day
     from spotctl.nightly.state_dir import StateDir
+    from spotctl.show.metrics.publisher import absolute
 
     session: Session = context.obj
     hours = Hours(time_of_day(at, "--at"), time_of_day(deadline, "--deadline") if deadline else None)
@@ -59,7 +62,8 @@ def install(
         raise BadRequest(f"--deadline {deadline} is the time of --at: a night of 24 hours needs no --deadline")
     timers = installing.Timers.of_this_user()
     home = session.settings.home
-    added = installing.install(file, hours, _scheduler(scheduler), home, timers, wall_us())
+    place = absolute(metrics)
+    added = installing.install(file, hours, _scheduler(scheduler), home, timers, wall_us(), place)
     state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
         more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
@@ -136,9 +140,12 @@ def run(
     scheduled: Annotated[
         bool, typer.Option("--scheduled", help="Run as the timer does: once per night, and not after the deadline.")
     ] = False,
+    metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Run a nightly job now: resume an interrupted run or start a new one, then report the result.
+
+    --metrics takes precedence over that of spotctl nightly install.
 
     Exit codes: 0 done, 1 the job failed, 2 it could not start, 3 no capacity or not done in time, 4 budget reached,
     5 credentials or permission, 6 already running.
@@ -151,12 +158,18 @@ def run(
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.state_dir import installed
     from spotctl.nightly.tonight import NightRunner, apply_environment
+    from spotctl.show.metrics.publisher import published
+    from spotctl.show.run_figures import RunMarkets
 
     session: Session = context.obj
     home = session.settings.home.resolve()
     state_dir, nightly = installed(home, name)
     settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
-    report = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled).run()
+    runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
+    place, markets = metrics or nightly.metrics, RunMarkets(settings)
+    # A night that nobody watches is worth more than its metrics.
+    with published(place, markets, session.remark, needed=bool(metrics)) as runner.publish:
+        report = runner.run()
     if json_:
         session.answer_json(_answer(report))
     # Cron mails any output, and a night without problems needs no mail.
@@ -217,6 +230,7 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         at: time of the start
         deadline: time at which the job is stopped; null if there is none
         scheduler: program that starts it: systemd or cron
+        metrics: file or port where each night publishes metrics; empty for none
         next: next start in this computer's time zone
         next_utc: next start in UTC
         zone: time zone of this computer
@@ -245,7 +259,7 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         "cost_usd": None if last.spent is None else usd(last.spent),
     }
     return {
-        **{key: kept[key] for key in ("name", "file", "at", "deadline", "scheduler")},
+        **{key: kept[key] for key in ("name", "file", "at", "deadline", "scheduler", "metrics")},
         "next": _next(nightly, zone),
         "next_utc": format_time(begins),
         "zone": zone_name,

@@ -44,6 +44,7 @@ def plan(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
+    from spotctl.run.local_market import on_one_market
     from spotctl.run.planned_jobs import planned_jobs
     from spotctl.show import cluster_tables, plan_tables
 
@@ -57,6 +58,7 @@ def plan(
         from spotctl.show import plan_plots
 
         plan_plots.check_name(plot)
+    specs, shared = on_one_market(specs)
     planned = planned_jobs(specs, session.settings, at, hours)
     if plot is not None:
         plan_plots.draw(planned.plans, plot)
@@ -67,4 +69,4 @@ def plan(
         return
     for one in planned.plans:
         session.out.print(plan_tables.plan_view(one, session.out.width, explain=explain))
-    session.remark(*planned.remarks)
+    session.remark(*shared, *planned.remarks)

@@ -115,7 +115,9 @@ def command(home: Path, name: str) -> list[str]:
     return [*start, "--home", str(home), "nightly", "run", name, "--scheduled"]
 
 
-def install(file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: Timers, now: int) -> InstallResult:
+def install(
+    file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: Timers, now: int, metrics: str = ""
+) -> InstallResult:
     """Installs a job, or updates an installed one."""
     spec = load(file)
     # The values of secrets matter at night, not now.
@@ -129,7 +131,7 @@ def install(file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: 
         )
     scheduler = timers.chosen(preferred).value
     path = os.environ.get("PATH", os.defpath)
-    nightly = Installed(spec.name, file.resolve(), hours, scheduler, path, spec.webhook, spec.heartbeat)
+    nightly = Installed(spec.name, file.resolve(), hours, scheduler, path, spec.webhook, spec.heartbeat, metrics)
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)

@@ -27,7 +27,8 @@ class Installed:
     """A nightly job. `file` is the job file itself, not a copy: the next night runs what it then contains.
 
     `path` is the PATH at installation, because timers know no virtual environment. `webhook` and `heartbeat` are
-    those of the job file, for nights in which the file cannot be read.
+    those of the job file, for nights in which the file cannot be read. `metrics` is the file or the port where each
+    night publishes its figures, empty for none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Installed:
     path: str
     webhook: str | None = None
     heartbeat: str | None = None
+    metrics: str = ""
 
     def to_json(self) -> dict[str, Any]:
         deadline = self.hours.deadline
@@ -49,6 +51,7 @@ class Installed:
             "path": self.path,
             "webhook": self.webhook,
             "heartbeat": self.heartbeat,
+            "metrics": self.metrics,
         }
 
     @staticmethod
@@ -56,8 +59,8 @@ class Installed:
         """Reads the JSON in the state folder."""
         deadline = stored["deadline"]
         hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
-        notify = (stored.get("webhook"), stored.get("heartbeat"))
-        return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *notify)
+        told = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
+        return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *told)
 
 
 @dataclass(frozen=True, slots=True)

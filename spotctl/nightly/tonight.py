@@ -62,6 +62,8 @@ class NightRunner:
     zone: tzinfo
     scheduled: bool
     clock: Callable[[], int] = wall_us
+    publish: Callable[[RunState], None] = lambda _: None
+    """Gets each state of a run, for metrics."""
     log: NightLog = field(init=False)
     stopped: Event = field(init=False, default_factory=Event)
 
@@ -254,6 +256,7 @@ class NightRunner:
         last = [known or RunState()]
 
         def turned(state: RunState) -> None:
+            self.publish(state)
             if state.stopping is None and self.stopped.is_set():
                 runs.request_stop(self.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):

@@ -16,7 +16,6 @@ from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, format_time
-from spotctl.errors import BadRequest
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
 from spotctl.planning.learning.values import Learned
@@ -122,11 +121,8 @@ def beginning(
 def _on_local_market(specs: Sequence[JobSpec], table: PriceTable, market_now: int | None) -> Beginning:
     if market_now is not None:
         return Beginning(market_now, (f"prices as of {format_time(market_now)}, the current time of the local market",))
-    starts = {replay_start(table) if spec.local.start is None else spec.local.start for spec in specs}
-    if len(starts) > 1:
-        moments = ", ".join(map(format_time, sorted(starts)))
-        raise BadRequest(f"the jobs' local markets begin at different moments, {moments}: give one of them as --at")
-    start = starts.pop()
+    asked = specs[0].local.start
+    start = replay_start(table) if asked is None else asked
     return Beginning(start, (f"prices as of {format_time(start)}, where the replay of the synthetic market begins",))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pricing_data.units import format_time
@@ -12,6 +13,24 @@ from spotctl.wiring import library, local_provider
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
+
+
+def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:
+    """Jobs as they run next to each other, and a remark if that changes any of them: the local market has one clock.
+
+    It begins at the first `local.start`, and runs at the lowest `local.speed`: at a higher one, the start-up of that
+    job's program would take more market time than its file allows for.
+    """
+    asked = [spec.local for spec in specs if spec.is_local]
+    if len({(one.start, one.speed) for one in asked}) < 2:
+        return list(specs), ()
+    start = next((one.start for one in asked if one.start is not None), None)
+    speed = min(one.speed for one in asked)
+    shared = [
+        replace(spec, local=replace(spec.local, start=start, speed=speed)) if spec.is_local else spec for spec in specs
+    ]
+    begins = "" if start is None else f" from {format_time(start)} on"
+    return shared, (f"the jobs share one local market, which runs at speed {speed:g}{begins}",)
 
 
 def begin_market(spec: JobSpec, settings: Settings) -> None:

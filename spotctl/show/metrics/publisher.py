@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -43,13 +43,51 @@ class _Publisher:
 
 
 @contextmanager
-def published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Callable[[RunState], None]]:
-    """Publishes the states that the function gets: in a file, or on a port; nothing if `place` is empty."""
+def published(
+    place: str, markets: RunMarkets, remark: Callable[[str], None], *, needed: bool = True
+) -> Iterator[Callable[[RunState], None]]:
+    """Publishes the states that the function gets: in a file, or on a port; nothing if `place` is empty.
+
+    A place that cannot be used is refused, or, unless it is `needed`, reported: the run goes on without metrics.
+    """
+    with ExitStack() as stack:
+        try:
+            publish = stack.enter_context(_published(place, markets, remark))
+        except BadRequest as error:
+            if needed:
+                raise
+            remark(f"{error}; the run goes on without metrics")
+            publish = _nothing
+        yield publish
+
+
+def _nothing(_: RunState) -> None:
+    """Publishes nothing."""
+
+
+def absolute(place: str) -> str:
+    """The place for a command that runs in another folder. Refuses one that cannot be used now."""
+    if place:
+        with _place(place, lambda _: None):
+            pass
+    return place if not place or place.isdecimal() else str(Path(place).absolute())
+
+
+@contextmanager
+def _published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Callable[[RunState], None]]:
     if not place:
-        yield lambda _: None
-    elif place.isdecimal():
-        with _served(int(place)) as put:
+        yield _nothing
+    else:
+        with _place(place, remark) as put:
             yield _Publisher(markets, put)
+
+
+@contextmanager
+def _place(place: str, remark: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Where a text is put: in a file, or on a port."""
+    if place.isdecimal():
+        with _served(int(place)) as put:
+            yield put
     elif re.fullmatch(r"[\w.]*:\d+|-\d+", place):
         raise BadRequest(f"--metrics {place}: expected a file, or a port of 127.0.0.1 alone, such as 9100")
     else:
@@ -58,7 +96,7 @@ def published(place: str, markets: RunMarkets, remark: Callable[[str], None]) ->
             _replace(path, metrics_text([], time.time()))
         except OSError as error:
             raise BadRequest(f"--metrics {path}: cannot be written: {error.strerror}") from error
-        yield _Publisher(markets, _Replacing(path, remark))
+        yield _Replacing(path, remark)
 
 
 class _Replacing:

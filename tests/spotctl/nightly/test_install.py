@@ -40,6 +40,20 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_place_for_metrics_is_kept_with_its_whole_path(
+    table: Path, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    added = spotctl("nightly", "install", job, "--at", "02:00", "--metrics", "small.prom", "--json").json
+    assert added["metrics"] == str(tmp_path / "small.prom")
+    changed = spotctl("nightly", "install", job, "--at", "02:00", "--json").json
+    assert (changed["metrics"], changed["done"]) == ("", "changed")
+    refused = spotctl("nightly", "install", job, "--at", "04:00", "--metrics", "70000")
+    assert "--metrics 70000 is not a port" in refused.error
+    (listed,) = spotctl("nightly", "ls", "--json").json["nightly"]
+    assert listed["at"] == "02:00"
+
+
 def test_install_and_remove_are_idempotent(table: Path, job: Path, tmp_path: Path) -> None:
     first = spotctl("nightly", "install", job, "--at", "02:00", "--deadline", "06:00", "--json").json
     once = table.read_bytes()

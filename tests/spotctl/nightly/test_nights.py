@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -55,13 +56,14 @@ def webhook() -> Iterator[Hook]:
         yield receiver
 
 
-def installed(home: Path, run: str, hooked: Hook, more: str = "") -> StateDir:
+def installed(home: Path, run: str, hooked: Hook, more: str = "", metrics: str = "") -> StateDir:
     """An installed nightly job without a timer."""
     path = home.parent / "job.yaml"
     path.write_text(COMMAND.format(run=json.dumps(run)) + f"notify: {{webhook: '{hooked.url}'}}\n{more}")
     state_dir = StateDir(home, "small")
     half_a_day_ago = (datetime.now(local_zone()[0]) - timedelta(hours=12)).time()
-    state_dir.install(Installed("small", path, Hours(half_a_day_ago), "cron", os.environ["PATH"]))
+    kept = Installed("small", path, Hours(half_a_day_ago), "cron", os.environ["PATH"], metrics=metrics)
+    state_dir.install(kept)
     return state_dir
 
 
@@ -119,6 +121,34 @@ def test_overlapping_and_repeated_starts_are_one_run_and_one_message(tmp_path: P
     assert spotctl("nightly", "run", "small").code == 0
     assert len(events(home, RunBegan)) == 1
     assert [one["id"] for one in webhook.got] == [sent["id"]] * 2
+
+
+def test_a_night_publishes_metrics_where_it_was_installed_to_or_where_its_start_says(
+    tmp_path: Path, home: Path, webhook: Hook
+) -> None:
+    usual, other = tmp_path / "usual.prom", tmp_path / "other.prom"
+    installed(home, "true", webhook, metrics=str(usual))
+    assert spotctl("nightly", "run", "small").code == 0
+    assert re.search(r'^spotctl_running\{job="small",run="small-\w+"\} 0$', usual.read_text(), re.MULTILINE)
+    before = usual.read_text()
+    assert spotctl("nightly", "run", "small", "--metrics", other).code == 0
+    assert usual.read_text() == before
+    assert 'spotctl_running{job="small"' in other.read_text()
+
+
+def test_a_place_for_metrics_that_cannot_be_used_is_refused_by_hand_and_reported_by_a_timer(
+    tmp_path: Path, home: Path, webhook: Hook
+) -> None:
+    nowhere = tmp_path / "missing" / "small.prom"
+    installed(home, "echo made > made", webhook, metrics=str(nowhere))
+    refused = spotctl("nightly", "run", "small", "--metrics", nowhere)
+    assert refused.code == 2
+    assert f"--metrics {nowhere}: cannot be written: No such file or directory" in refused.error
+    assert not (tmp_path / "made").exists()
+    night = spotctl("nightly", "run", "small", "--scheduled")
+    assert night.code == 0
+    assert "the run goes on without metrics" in night.err
+    assert (tmp_path / "made").exists()
 
 
 @pytest.mark.slow
