@@ -66,6 +66,6 @@ def analyze(
     if json_:
         session.answer_json(gavel_prices_tables.answer(analysis, seconds))
     else:
-        session.out.print(gavel_prices_tables.tables(analysis))
+        session.out.print(gavel_prices_tables.tables(analysis, session.out.width))
         files = f", all files in {out}" if out else ""
         session.remark(f"{len(analysis.results):,} results in {seconds:.1f} s{files}")

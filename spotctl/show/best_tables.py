@@ -66,7 +66,7 @@ def _share(value: float | None) -> str:
 
 # Name, cell, the terminal width from which on the column is shown, and whether it is about GPUs only.
 _COLUMNS: tuple[tuple[str, Callable[[RankedOffer, int], str], int, bool], ...] = (
-    ("gpus", lambda offer, _: _gpus(offer), 120, True),
+    ("GPUs", lambda offer, _: _gpus(offer), 120, True),
     ("GPU GiB", lambda offer, _: str(offer.gpu_memory_gib or _UNKNOWN), 150, True),
     ("vCPUs", lambda offer, _: str(offer.machine.vcpus), 120, False),
     ("GiB", lambda offer, _: f"{offer.machine.memory_gib:g}", 120, False),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from rich.console import Group
+from rich.console import Console, Group
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +20,7 @@ from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
 from bidbrain.gavel.pricing.tables import Effective, Figure, effective_prices
 from pricing_data.units import format_time
 from spotctl.analyses.gavel_prices import Analysis
-from spotctl.show.layout import plain_table
+from spotctl.show.layout import RankedColumn, plain_table, ranked_table
 from spotctl.show.outputs import output_folder
 
 
@@ -57,10 +60,16 @@ def shown_length(analysis: Analysis) -> float:
     return LENGTH_OF_FIGURE_6_5 if LENGTH_OF_FIGURE_6_5 in lengths else max(lengths)
 
 
-def tables(analysis: Analysis) -> Group:
+def tables(analysis: Analysis, width: int) -> Group:
     """Costs by job type and by length, effective prices, and a comparison with the paper."""
     return Group(
-        _by_job(analysis), "", _by_length(analysis), "", _effective(analysis), "", _against_paper(analysis.figures)
+        _by_job(analysis, width),
+        "",
+        _by_length(analysis, width),
+        "",
+        _effective(analysis),
+        "",
+        _against_paper(analysis.figures),
     )
 
 
@@ -83,44 +92,81 @@ def _kinds(one: PricedJob) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in sorted(one.offers.items(), key=lambda item: -item[1]))
 
 
-def _by_job(analysis: Analysis) -> Table:
+def _by_job(analysis: Analysis, width: int) -> Table:
+    """A row per job type; a narrow terminal gets the reductions of all job types together."""
     days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
-    baseline = analysis.plan.strategies[0]
-    title = f"Dollars for a job of {days:g} {baseline.accelerator}-days on one accelerator (and reduction)"
-    table = plain_table("job type", *names, "moves", "starts", title=title)
     by_case = {(one.job, one.strategy): one for one in analysis.results if one.days == days}
-    for job in analysis.jobs:
-        rows = [by_case[job.name, name] for name in names if (job.name, name) in by_case]
-        if rows:
-            cells = (f"{one.usd:.2f} ({one.reduction:.2f}x)" for one in rows)
-            moves = max(one.moves for one in rows)
-            table.add_row(Text(job.name), *cells, f"{moves:.1f}", str(rows[0].jobs))
+    found = {
+        job.name: [by_case[job.name, name] for name in names if (job.name, name) in by_case] for job in analysis.jobs
+    }
+    rows = {job: row for job, row in found.items() if row}
+    length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
+    full = _with_reductions(rows, names, f"Dollars for {length} (and reduction)")
+    return full if _fits(full, width) else _dollars_only(rows, names, f"Dollars for {length}")
+
+
+_Rows = Mapping[str, Sequence[PricedJob]]
+
+
+def _with_reductions(rows: _Rows, names: Sequence[str], title: str) -> Table:
+    table = plain_table("job type", *names, "moves", "starts", title=title)
+    for job, row in rows.items():
+        cells = (f"{one.usd:.2f} ({one.reduction:.2f}x)" for one in row)
+        table.add_row(Text(job), *cells, f"{max(one.moves for one in row):.1f}", str(row[0].jobs))
     return table
 
 
-def _by_length(analysis: Analysis) -> Table:
+def _dollars_only(rows: _Rows, names: Sequence[str], title: str) -> Table:
+    """Headings in two lines, and the mean reduction of each strategy in a row of its own."""
+    headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
+    table = plain_table("job type", *headings, title=title)
+    for job, row in rows.items():
+        table.add_row(Text(job), *(f"{one.usd:.2f}" for one in row))
+    means = [fmean(row[i].reduction for row in rows.values()) for i in range(len(names))]
+    table.add_row(Text("mean reduction"), *(f"{mean:.2f}x" for mean in means), style="bold")
+    return table
+
+
+def _fits(table: Table, width: int) -> bool:
+    """Whether nothing but the title has to be folded."""
+    console = Console(width=1000)
+    untitled = copy(table)
+    untitled.title = None
+    return Measurement.get(console, console.options, untitled).maximum <= width
+
+
+def _by_length(analysis: Analysis, width: int) -> Table:
     """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure 6.6."""
-    title = "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
-    columns = ("days", "mean", "best", "moves", "most moves", "data moved, $", "with dataset, mean", "job types")
-    table = plain_table(*columns, title=title)
-    for days in dict.fromkeys(one.days for one in analysis.results):
-        rows = {
-            name: [one for one in analysis.results if one.days == days and one.strategy == name]
-            for name in ("multi-cloud", "dynamic", "dynamic+data")
-        }
-        gains = [fixed.usd / moved.usd for fixed, moved in zip(rows["multi-cloud"], rows["dynamic"], strict=True)]
-        loaded = [fixed.usd / moved.usd for fixed, moved in zip(rows["multi-cloud"], rows["dynamic+data"], strict=True)]
-        table.add_row(
-            f"{days:g}",
-            f"{sum(gains) / len(gains):.2f}x",
-            f"{max(gains):.2f}x",
-            f"{sum(one.moves for one in rows['dynamic']) / len(gains):.2f}",
-            str(max(one.most_moves for one in rows["dynamic"])),
-            f"{sum(one.moved_usd for one in rows['dynamic']) / len(gains):.4f}",
-            f"{sum(loaded) / len(loaded):.2f}x",
-            str(len(gains)),
-        )
+    lengths = list(dict.fromkeys(one.days for one in analysis.results))
+    by_length = [_rows_of(analysis, days) for days in lengths]
+    moved = [rows["dynamic"] for rows in by_length]
+    gains = [_gains(rows["multi-cloud"], rows["dynamic"]) for rows in by_length]
+    loaded = [_gains(rows["multi-cloud"], rows["dynamic+data"]) for rows in by_length]
+    columns = (
+        RankedColumn("days", [f"{days:g}" for days in lengths]),
+        RankedColumn("mean", [f"{fmean(one):.2f}x" for one in gains]),
+        RankedColumn("best", [f"{max(one):.2f}x" for one in gains]),
+        RankedColumn("moves", [f"{fmean(one.moves for one in rows):.2f}" for rows in moved]),
+        RankedColumn("most moves", [str(max(one.most_moves for one in rows)) for rows in moved], 2),
+        RankedColumn("data moved, $", [f"{fmean(one.moved_usd for one in rows):.4f}" for rows in moved], 1),
+        RankedColumn("with dataset, mean", [f"{fmean(one):.2f}x" for one in loaded]),
+        RankedColumn("job types", [str(len(one)) for one in gains], 3),
+    )
+    table = ranked_table(width, columns)
+    table.title = "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
     return table
+
+
+def _rows_of(analysis: Analysis, days: float) -> dict[str, list[PricedJob]]:
+    """The results of one length, by strategy."""
+    return {
+        name: [one for one in analysis.results if one.days == days and one.strategy == name]
+        for name in ("multi-cloud", "dynamic", "dynamic+data")
+    }
+
+
+def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float]:
+    return [one.usd / other.usd for one, other in zip(fixed, moved, strict=True)]
 
 
 def _prices(analysis: Analysis) -> list[Effective]:

@@ -50,9 +50,9 @@ def _width_of(column: RankedColumn) -> int:
 
 
 def ranked_table(width: int, columns: Sequence[RankedColumn], names: int = 1) -> Table:
-    """A plain table of the columns that fit; the first are of names."""
+    """A plain table of the columns that fit; the first `names` are of names."""
     kept = within(width, columns)
-    table = plain_table(*(one.heading for one in kept), names=names)
+    table = plain_table(*(one.heading for one in kept), names=sum(one in columns[:names] for one in kept))
     for row in zip(*(one.cells for one in kept), strict=True):
         table.add_row(*row)
     return table

@@ -342,8 +342,11 @@ def _expected(plan: JobPlan) -> str:
 
 
 def _hours_range(plan: JobPlan) -> str:
-    expected, ends = hours_text(plan.forecast.hours.median), [hours_text(end) for end in plan.forecast.hours.likely]
-    return expected if ends == [expected, expected] else f"{expected} ({ends[0]} to {ends[1]})"
+    expected, (low, high) = hours_text(plan.forecast.hours.median), map(hours_text, plan.forecast.hours.likely)
+    if low == high == expected:
+        return expected
+    number, unit = low.split()
+    return f"{expected} ({number if high.endswith(unit) else low} to {high})"
 
 
 def _budget(plan: JobPlan, budget: float) -> str:

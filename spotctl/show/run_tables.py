@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, isfinite, log2
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,12 @@ from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.cluster_tables import nodes_text
-from spotctl.show.layout import plain_table
+from spotctl.show.layout import RankedColumn, ranked_table
 from spotctl.show.phrases import bid_text, hours_text, machines_text
 
 if TYPE_CHECKING:
     from spotctl.runlog.statuses import RunStatus
     from spotctl.show.run_figures import RunFigures
-
-_WIDE = 100
 
 
 def status_answer(statuses: Sequence[RunStatus]) -> dict[str, Any]:
@@ -114,14 +112,27 @@ def _machine(state: RunState, name: str) -> dict[str, Any]:
 
 
 def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
-    """One row per job; a narrow terminal omits the names of the runs."""
-    texts = ("job", "run", "state") if width >= _WIDE else ("job", "state")
-    table = plain_table(*texts, "stage", "machines", "clock", "loss", "spent", "evictions", names=len(texts))
-    for job in status_answer(statuses)["jobs"]:
-        named = {"job": job["name"], "run": job["run"], "state": job["state"]}
-        numbers = (job["stage"], len(job["machines"]), job["clock"], _loss(job["loss"]), _money(job["spent_usd"]))
-        table.add_row(*(named[name] for name in texts), *map(_cell, numbers), str(job["evictions"]))
-    return table
+    """One row per job. A narrow terminal leaves out columns, but never breaks a name."""
+    jobs = status_answer(statuses)["jobs"]
+
+    def column(heading: str, cells: Iterable[object], rank: int = 0) -> RankedColumn:
+        return RankedColumn(heading, [_cell(cell) for cell in cells], rank)
+
+    return ranked_table(
+        width,
+        (
+            column("job", (job["name"] for job in jobs)),
+            column("run", (job["run"] for job in jobs), 6),
+            column("state", (job["state"] for job in jobs)),
+            column("stage", (job["stage"] for job in jobs), 5),
+            column("machines", (len(job["machines"]) for job in jobs), 1),
+            column("clock", (job["clock"] for job in jobs), 3),
+            column("loss", (_loss(job["loss"]) for job in jobs), 4),
+            column("spent", (_money(job["spent_usd"]) for job in jobs)),
+            column("evictions", (job["evictions"] for job in jobs), 2),
+        ),
+        names=3,
+    )
 
 
 def live(figures: RunFigures, seconds: float) -> Group:

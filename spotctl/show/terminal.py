@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -83,8 +84,8 @@ def _above(one: MarketStats, _: int) -> Cell:
 _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], Cell], int], ...] = (
     ("market", lambda one, _: market_name(one.market), 0),
     ("events", lambda one, _: f"{one.events:,}", 130),
-    ("mean", lambda one, _: dollars(one.mean), 0),
-    ("on-demand", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, 100),
+    ("mean/h", lambda one, _: dollars(one.mean), 0),
+    ("on-demand/h", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, 100),
     ("discount", lambda one, _: percent(one.discount), 0),
     (_OBSERVED, lambda one, _: percent(one.coverage), 110),
     ("lowest", lambda one, _: dollars(one.lowest), 150),
@@ -231,13 +232,22 @@ def rows(answer: QueryResult) -> Table:
     return table
 
 
+def _tiers(tiers: Sequence[tuple[float, float]]) -> Iterator[str]:
+    """`free up to 100 GB`, `$0.09/GB above 100 GB`."""
+    for (above, each), (end, _) in zip(tiers, (*tiers[1:], (inf, 0)), strict=True):
+        if not each and above == 0:
+            yield "free" if end == inf else f"free up to {end:,g} GB"
+        else:
+            yield f"${each:g}/GB above {above:,g} GB" if above else f"${each:g}/GB"
+
+
 def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
     """What sending data costs, by which list."""
     certainty = ", approximate" if price.approximate else ""
     return pairs_table(
         [
             ("cost", f"{usd_text(usd)} for {gigabytes:,g} GB"),
-            ("list", ", ".join(f"${each:g}/GB above {above:,g} GB" for above, each in price.tiers)),
+            ("list", ", ".join(_tiers(price.tiers))),
             ("source", f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"),
         ]
     )

@@ -292,7 +292,7 @@ def test_several_jobs_run_concurrently_and_the_worst_exit_code_counts(tmp_path: 
     good = job(tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", words="60")
     bad = tmp_path / "bad.yaml"
     other = JOB.format(run='"sleep 1; exit 7"').replace("name: counting", "name: failing")
-    bad.write_text(other.replace("local: {", "local: {start: 2026-01-20T00:00:00Z, "))
+    bad.write_text(other.replace("start: 2026-01-15T00:10:00Z", "start: 2026-01-20T00:00:00Z"))
     assert [one["job"] for one in spotctl("launch", good, bad, "--dry-run", "--json").json] == ["counting", "failing"]
     ended = spotctl("launch", good, bad, "--yes", "--json")
     assert ended.code == 1

@@ -197,3 +197,15 @@ def test_recorded_markets_give_the_published_tables(shared_data: Path) -> None:
     for job in {job for job, _, _ in rows}:
         ladder = [rows[job, 4, name]["reduction"] for name in ("fixed-type", "best-type", "multi-gpu", "multi-cloud")]
         assert ladder == sorted(ladder)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_number_is_folded_and_no_line_is_longer_than_the_terminal(
+    files: list[str | Path], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = analyze(*files, "--days", "2", "--starts", "1").out.splitlines()
+    assert max(map(len, lines)) <= width
+    (vision,) = [line for line in lines if line.startswith("vision")]
+    assert len(vision.replace(" (", "(").split()) == (7 if width == 80 else 9)
+    assert any(line.startswith("mean reduction") for line in lines) == (width == 80)

@@ -40,8 +40,9 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("table")
 def test_the_place_for_metrics_is_kept_with_its_whole_path(
-    table: Path, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     added = spotctl("nightly", "install", job, "--at", "02:00", "--metrics", "small.prom", "--json").json

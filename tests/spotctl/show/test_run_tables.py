@@ -142,7 +142,7 @@ def test_a_checkpoint_interval_without_end() -> None:
     assert text(run_tables.live(figures(status.state), 3.0))[1].endswith("checkpoint 1 (0.5 s each)")
 
 
-@pytest.mark.parametrize(("width", "columns"), [(80, 8), (200, 9)])
+@pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])
 def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
     table = run_tables.status_table([RunStatus(state(), attended=True, spent=NANO_SECONDS)], width)
     head, line = text(table, width)
@@ -150,6 +150,16 @@ def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
     assert line.split()[0] == "small"
     assert line.split()[-2:] == ["$1.00", "4"]
     assert ("small-1" in line) == (width == 200)
+
+
+def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
+    name = "nightly-recommendations-of-all-shops-in-europe-and-america"
+    began = state().began
+    assert began is not None
+    status = RunStatus(replace(state(), began=replace(began, job=name)), attended=True, spent=NANO_SECONDS)
+    head, line = text(run_tables.status_table([status], 80), 80)
+    assert head.split() == ["job", "state", "spent"]
+    assert line.split() == [name, "running", "$1.00"]
 
 
 @given(st.integers(1, 10**12))
