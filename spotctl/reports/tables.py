@@ -36,6 +36,8 @@ _FILE_WIDTH = 160
 
 def terminal_report(report: Report, width: int) -> Lines:
     """The report on a terminal of this width: its headline, the groups and their total."""
+    if not report.runs:
+        return Lines(Text(span_of(report)))
     names = _names(report, width)
     columns = _fitting(report, width - names.width)
     lines: list[RenderableType] = [

@@ -160,7 +160,8 @@ def test_no_runs_cost_nothing(format_: str, tmp_path: Path) -> None:
     assert spotctl("report", "cost", "--format", format_, "--out", out).code == 0
     assert out.stat().st_size > 0
     assert spotctl("report", "cost", "--json").json["total_usd"] == 0.0
-    assert "$0.00 paid for 0 runs" in spotctl("report", "cost").out
+    empty = spotctl("report", "cost")
+    assert (empty.out, empty.err) == ("No run began in that time.\n", "no jobs yet (start one with: spotctl launch FILE)\n")
 
 
 @pytest.mark.usefixtures("runs")
