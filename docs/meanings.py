@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import pairwise
 from operator import attrgetter
@@ -27,11 +27,12 @@ def meanings(writer: str) -> dict[str, str]:
     return dict(_written(_named(writer), ""))
 
 
-def documented(key: str, known: Container[str]) -> str | None:
+def documented(key: str, known: Iterable[str]) -> str | None:
     """The documented key that describes a key of an answer: itself, or one with `*` in place of names."""
     if key in known:
         return key
-    return next((each for each in known if "*" in each and _pattern(each).fullmatch(key)), None)
+    # The longest one: names contain dots, so `throughputs.*` would stand for `throughputs.c4.large.source`, too.
+    return max((each for each in known if "*" in each and _pattern(each).fullmatch(key)), key=len, default=None)
 
 
 def _pattern(key: str) -> re.Pattern[str]:

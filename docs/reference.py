@@ -91,8 +91,8 @@ def json_output() -> Iterator[str]:
     """For each command, the keys of what it really prints, with their types and meanings."""
     yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone. They"
     yield f"launch this `job.yaml`:\n\n```yaml\n{JOB}```\n"
-    yield "`list[].key` is a key of each element of a list, and `*` stands for a name. A key without a type is not in"
-    yield "this answer, but in those of other jobs. `null` means: not known.\n"
+    yield "`list[].key` is a key of each element of a list, and `*` stands for a name. A key without a type does not"
+    yield "occur in this answer, but may in others. `null` means unknown, unless the table says otherwise.\n"
     same = " and ".join(f"`{name}` prints what `{other}` prints" for name, other in SAME.items())
     yield f"`schema` prints the JSON Schema of the job file, and {same}. The last tables are of commands that need an"
     yield "account; tests compare them with what these commands print on a simulated cloud.\n"
@@ -140,7 +140,8 @@ def without_meaning(writer: str, answer: Any) -> list[str]:
 def _type(key: str, types: Mapping[str, set[str]]) -> str:
     """`text or null`, `list of numbers`; empty if the answer does not have the key."""
     elements = _type(f"{key}[]", types) if "list" in types.get(key, ()) else ""
-    names = {"list": f"list of {elements}" if elements else "list"}
+    several = re.sub(r"(object|number|integer|list)\b", r"\1s", elements)
+    names = {"list": f"list of {several}" if several else "list"}
     return " or ".join(names.get(one, one) for one in sorted(types.get(key, ())))
 
 

@@ -48,4 +48,4 @@ def run(
     else:
         session.out.print(backtest_tables.table(summaries, session.out.width))
         session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
-        session.remark(*notes(results), backtest_tables.choice(summaries, billing))
+        session.remark(*notes(results), *backtest_tables.choice(summaries, billing))

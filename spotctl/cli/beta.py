@@ -141,7 +141,7 @@ def calibrate(
     if json_:
         session.answer_json({"results": [beta.calibration_json(bid, one) for bid, one in scored.items()]})
     else:
-        session.out.print(beta_tables.calibrations(scored))
+        session.out.print(beta_tables.calibrations(scored, session.out.width))
 
 
 def _library(session: Session) -> Library:

@@ -52,9 +52,10 @@ class Session:
 
     def remark(self, *lines: str) -> None:
         """Prints lines for a person on stderr."""
-        from spotctl.show.printable import printable
+        from spotctl.show.printable import printable, wrapped
 
-        sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
+        width = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
+        sys.stderr.writelines(f"{wrapped(printable(line), width)}\n" for line in lines)
 
     def answer_json(self, value: object) -> None:
         """Prints a result for a program on stdout."""

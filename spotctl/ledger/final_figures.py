@@ -17,7 +17,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
 
     Fields:
         run: id of the run
-        outcome: how it ended: done, failed, stopped, budget, deadline or no-capacity
+        outcome: how it ended: done, failed, stopped, no capacity, not in time, budget reached or not permitted
         message: the same in words
         cost_usd: cost of the run
         on_demand_usd: cost of the same work on on-demand machines

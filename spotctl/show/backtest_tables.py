@@ -33,11 +33,11 @@ def table(summaries: Sequence[BacktestSummary], width: int) -> Table:
     return ranked_table(width, columns)
 
 
-def choice(summaries: Sequence[BacktestSummary], billing: str) -> str:
+def choice(summaries: Sequence[BacktestSummary], billing: str) -> tuple[str, str]:
     """The cheapest strategy in these results, and the default under this billing rule."""
     best, default = cheapest(summaries), default_for(billing)
     first = f"cheapest strategy as fast as the baseline: {best}" if best else "no strategy is as fast as the baseline"
-    return f"{first}; default for {billing} billing: {default.name} ({default.reason})"
+    return first, f"default for {billing} billing: {default.name}, because {default.reason}"
 
 
 def answer(

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from pricing_data.units import age, format_time
-from spotctl.show.layout import pairs_table, plain_table
+from spotctl.show.layout import RankedColumn, pairs_table, ranked_table
 from spotctl.show.terminal import market_name
 
 if TYPE_CHECKING:
@@ -52,15 +52,20 @@ def estimate(one: Answer) -> Group:
     return Group(market_name(one.market), pairs_table(rows))
 
 
-def calibrations(scored: Mapping[str, Calibration]) -> Group:
-    """The scores of several bids as a table, and a verdict on each."""
-    table = plain_table(
-        "bid above price", "starts", "crossed", "Brier", "own share", "pooled share", "vs own", "vs pooled"
+def calibrations(scored: Mapping[str, Calibration], width: int) -> Group:
+    """The scores of several bids as a table, and a verdict on each. A narrow terminal gets fewer columns."""
+    found = scored.values()
+    columns = (
+        RankedColumn("bid above price", list(scored)),
+        RankedColumn("starts", [f"{one.starts:,}" for one in found], 3),
+        RankedColumn("crossed", [chance(one.crossed) for one in found]),
+        RankedColumn("Brier", [f"{one.brier:.5f}" for one in found]),
+        RankedColumn("own share", [f"{one.brier_own:.5f}" for one in found], 1),
+        RankedColumn("pooled share", [f"{one.brier_pooled:.5f}" for one in found], 2),
+        RankedColumn("vs own", [_skill(one.against_own) for one in found]),
+        RankedColumn("vs pooled", [_skill(one.against_pooled) for one in found]),
     )
-    for bid, one in scored.items():
-        scores = (f"{score:.5f}" for score in (one.brier, one.brier_own, one.brier_pooled))
-        skills = (_skill(one.against_own), _skill(one.against_pooled))
-        table.add_row(bid, f"{one.starts:,}", chance(one.crossed), *scores, *skills)
+    table = ranked_table(width, columns)
     return Group(table, *(Text(f"{bid}: {_verdict(one)}") for bid, one in scored.items()))
 
 

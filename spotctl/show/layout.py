@@ -62,7 +62,7 @@ def pairs_table(rows: Iterable[tuple[str, str]]) -> Table:
     """One figure or sentence per row, after its name."""
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
-        table.add_row(Text(name, style="bold"), Text(value))
+        table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
     return table
 
 

@@ -55,12 +55,17 @@ def table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
         ("microbatch", f"{plan.microbatch} samples; {plan.microbatches} per batch and pipeline"),
         *([("tensor", f"{plan.tensor} devices share each split layer")] if plan.tensor > 1 else []),
         ("recompute", "yes" if plan.recompute else "no"),
-        ("samples/s", f"{plan.samples_per_second:.4g} ({low:.4g} to {high:.4g}, {plan.basis})"),
-        ("unpipelined", f"{plan.unpipelined_samples_per_second:.4g} samples/s"),
+        ("samples/s", f"{_speed(plan.samples_per_second)} ({_speed(low)} to {_speed(high)}, {plan.basis})"),
+        ("unpipelined", f"{_speed(plan.unpipelined_samples_per_second)} samples/s"),
         ("idle", f"{plan.idle:.1%}; bubble {plan.bubble:.1%}"),
         ("limited by", plan.bottleneck),
     ]
     return Group(stages, "", pairs_table(figures), "", _rejected(plan))
+
+
+def _speed(value: float) -> str:
+    """Four digits: `37,880`, `0.5`."""
+    return f"{float(f'{value:.4g}'):,.10g}"
 
 
 def _rejected(plan: ParallelPlan) -> Table:
@@ -109,7 +114,7 @@ def played_table(plan: ParallelPlan, played: PlayedPlan) -> Group:
     for i, (flying, versions) in enumerate(zip(played.peak_in_flight, played.peak_versions, strict=True), 1):
         rows.add_row(str(i), str(flying), str(versions))
     figures = [
-        ("samples/s", f"{played.samples_per_second:.4g}; the plan expects {plan.samples_per_second:.4g}"),
+        ("samples/s", f"{_speed(played.samples_per_second)}; the plan expects {_speed(plan.samples_per_second)}"),
         ("bubble", f"{played.bubble:.1%} over the ideal time"),
         ("idle", f"{played.run.idle:.1%} of {played.run.seconds:.4g} s"),
     ]

@@ -52,7 +52,7 @@ def table_of(seed: int, zone: str) -> PriceTable:
 def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
     ended = spotctl("backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
     assert ended.code == 0, ended.err
-    assert "; default for hourly-refund billing: lookahead (" in ended.err
+    assert "\ndefault for hourly-refund billing: lookahead, because " in ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == [
         "on-demand",
         "standard+agileml",

@@ -161,7 +161,10 @@ def test_no_runs_cost_nothing(format_: str, tmp_path: Path) -> None:
     assert out.stat().st_size > 0
     assert spotctl("report", "cost", "--json").json["total_usd"] == 0.0
     empty = spotctl("report", "cost")
-    assert (empty.out, empty.err) == ("No run began in that time.\n", "no jobs yet (start one with: spotctl launch FILE)\n")
+    assert (empty.out, empty.err) == (
+        "No run began in that time.\n",
+        "no jobs yet (start one with: spotctl launch FILE)\n",
+    )
 
 
 @pytest.mark.usefixtures("runs")
