@@ -343,7 +343,7 @@ class Decider:
         short, like = self.limits.most - held, situation.holdings[0].rent
         sells = like.bid is None or (like.offer in situation.offers and situation.price(like.offer) <= like.bid)
         if not sells and held >= self.limits.least:
-            why = f"goes on with {held} of {self.limits.most} nodes: their market has no others now"
+            why = f"continues with {held} of {self.limits.most} nodes: their market has no others now"
             return Decision((), situation.now + LOOK_AGAIN, why)
         if not sells:
             fair = [one for one in situation.offers if situation.price(one) <= one.on_demand]

@@ -53,7 +53,7 @@ def launch(
     jobs = launching.prepared(session, [spec], str(max_cost), attached=attached)
     ending = launching.run(session, jobs, fresh=fresh)[0].ending
     if ending is None:
-        raise Interrupted(f"job {spec.name} goes on without this computer ('spotctl resume {spec.name}' watches it)")
+        raise Interrupted(f"job {spec.name} continues without this computer ('spotctl resume {spec.name}' watches it)")
     return LaunchedJob.of(*ending)
 
 

@@ -83,6 +83,6 @@ def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, s
     with EventLog(Paths(home).log) as log:
         run = latest_run(log, job)
     if run is None or run.began is None or run.ended is not None:
-        raise BadRequest(f"job {job} has no run that goes on ('spotctl status' lists all jobs)")
+        raise BadRequest(f"job {job} has no active run ('spotctl status' lists all jobs)")
     provider = provider_of(session.settings, restored(run.began.spec, home))
     return provider, {INSTALLATION_TAG: installation_id(home), RUN_TAG: run.run}

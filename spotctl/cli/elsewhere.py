@@ -171,7 +171,7 @@ def followed(session: Session, place: RunPlace, publish: Callable[[RunState], No
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:
         ended = client.follower.follow(view.on_turn, left.is_set)
     if ended is None:
-        session.remark(f"run {place.run} goes on without this computer; 'spotctl stop {place.job}' stops it")
+        session.remark(f"run {place.run} continues without this computer; 'spotctl stop {place.job}' stops it")
         return None
     ending.close(client)
     return ended

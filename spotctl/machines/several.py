@@ -124,7 +124,7 @@ class SeveralClouds(WallClock):
             refusing.add(cloud)
             if refusing >= self._clouds.keys():
                 raise
-            raise ProviderError(f"{error}; the run goes on with the other clouds") from error
+            raise ProviderError(f"{error}; the run continues with the other clouds") from error
         refusing.discard(cloud)
         return answer
 

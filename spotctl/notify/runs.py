@@ -65,7 +65,7 @@ def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded)
     lines = {
         "What happened": f"the whole job is expected to cost {usd_text(expected)},"
         f" more than its budget of {usd_text(limit)}",
-        "What follows": "the run goes on, and ends when the budget is used",
+        "What follows": "the run continues until the budget is used up",
         "What to do": "to let it finish, stop the run, raise `budget:` in the job file, and launch it again",
     }
     facts = {"event": "budget too low", "job": job, "run": state.run, "expected_usd": expected, "budget_usd": limit}

@@ -77,7 +77,7 @@ class RayTraining:
         if code == HEAD_LOST:
             raise SpotctlError(
                 f"job {self._job}: the head of the Ray cluster does not answer; once there is a cluster,"
-                f" 'spotctl resume {self._job}' goes on from the newest checkpoint"
+                f" 'spotctl resume {self._job}' continues from the newest checkpoint"
             )
         self._read_log()
         if code or self._last is None:

@@ -68,7 +68,7 @@ def zones_view(plan: JobPlan) -> Group:
     more = len(plan.outlooks) - _NAMED
     cheapest = min(one.on_demand_usd for one in plan.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
-    remarks.append(Text(f"on demand: {usd_text(cheapest)} to the end at the least"))
+    remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
     remarks.append(Text("a job that runs moves when that saves at least half of what the move and its start cost"))
     return Group(table, *remarks)
 

@@ -89,7 +89,7 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("none", "192.0.2.9/32"), "job none has no run that goes on"),
+        (("none", "192.0.2.9/32"), "job none has no active run"),
         (("none", "0.0.0.0/0"), "expected a narrower address range than 0.0.0.0/0"),
         (("none", "here"), "expected address ranges such as 203.0.113.7/32, not 'here'"),
     ],

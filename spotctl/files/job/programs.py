@@ -32,8 +32,8 @@ class SlowMachines:
     reassign: bool = key(forms.FLAG, "Workers that fall behind lend work to faster ones.", True, default=False)
     backup_workers: bool | int | str = key(
         forms.BACKUP_WORKERS,
-        "Clocks end without the slowest workers: as many as lets the loss fall fastest, with auto only while that"
-        " clearly pays; a number fixes it. For trainers whose updates are gradients.",
+        "Clocks end without the slowest workers. true: without the number at which the loss falls fastest; auto: only"
+        " while that clearly pays; a number: always without that many. For trainers whose updates are gradients.",
         "auto",
         2,
         default=False,
@@ -157,7 +157,7 @@ class Command:
     )
     nodes: Nodes = key(
         forms.NODES,
-        "For a command: number of nodes; 1 if left out. With a range, it goes on with the nodes that remain after an"
+        "For a command: number of nodes; 1 if left out. With a range, it continues with the nodes that remain after an"
         " eviction, and grows again when they are replaced.",
         2,
         "2..4",

@@ -48,7 +48,7 @@ def published(
 ) -> Iterator[Callable[[RunState], None]]:
     """Publishes the states that the function gets: in a file, or on a port; nothing if `place` is empty.
 
-    A place that cannot be used is refused, or, unless it is `needed`, reported: the run goes on without metrics.
+    A place that cannot be used is refused, or, unless it is `needed`, reported: the run continues without metrics.
     """
     with ExitStack() as stack:
         try:
@@ -56,7 +56,7 @@ def published(
         except BadRequest as error:
             if needed:
                 raise
-            remark(f"{error}; the run goes on without metrics")
+            remark(f"{error}; the run continues without metrics")
             publish = _nothing
         yield publish
 
@@ -110,7 +110,7 @@ class _Replacing:
             _replace(self._path, text)
         except OSError as error:
             if not self._failed:
-                self._remark(f"--metrics {self._path}: cannot be written: {error.strerror}; the run goes on")
+                self._remark(f"--metrics {self._path}: cannot be written: {error.strerror}; the run continues")
             self._failed = True
 
 

@@ -147,7 +147,7 @@ def test_a_place_for_metrics_that_cannot_be_used_is_refused_by_hand_and_reported
     assert not (tmp_path / "made").exists()
     night = spotctl("nightly", "run", "small", "--scheduled")
     assert night.code == 0
-    assert "the run goes on without metrics" in night.err
+    assert "the run continues without metrics" in night.err
     assert (tmp_path / "made").exists()
 
 

@@ -120,7 +120,7 @@ def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> 
         publish(state)
         publish(state)
     assert len(remarks) == 1
-    assert remarks[0].endswith("; the run goes on")
+    assert remarks[0].endswith("; the run continues")
 
 
 @contextmanager
