@@ -406,7 +406,7 @@ def sql(
     if json_:
         session.answer_json({"rows": prices_json.rows(answer)})
     else:
-        session.out.print(terminal.rows(answer))
+        session.out.print(terminal.rows(answer, session.out.width))
 
 
 def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, ...]:

@@ -28,10 +28,12 @@ def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) 
     total = effort(planned, request.until - request.since, some_types=bool(request.types))
     regions = Counter(cloud for cloud, region in {(task.cloud, task.region) for task in tasks if task.region != "-"})
     places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
+    wait = minutes(total, workers)
+    duration = f"{wait:,.0f} minutes" if wait >= 1.5 else "no more than two minutes"
     return [
         f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about {total.calls:,.0f} requests,"
         f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, {disk_megabytes(total):,.1f} MB of disk,"
-        f" {max(minutes(total, workers), 1 / 60):.1f} minutes (narrow it with --region, --type, --since)"
+        f" {duration} (narrow it with --region, --type, --since)"
     ]
 
 

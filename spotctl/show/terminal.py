@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -187,7 +187,7 @@ def complaints(report: FileReport) -> list[str]:
 
 def fetched(reports: Sequence[TaskReport]) -> Table:
     """The result of each task of a fetch."""
-    table = plain_table("cloud", "region", "what", "new prices", "known", "facts", "")
+    table = plain_table("cloud", "region", "what", "new prices", "known", "facts", "", names=3)
     for report in reports:
         table.add_row(
             report.cloud,
@@ -225,10 +225,16 @@ def gaps(report: GapReport, now: int) -> Group:
     return Group(*map(Text, lines))
 
 
-def rows(answer: QueryResult) -> Table:
+def rows(answer: QueryResult, width: int) -> RenderableType:
+    """A table, or where that is wider than the terminal, the values of each row below each other."""
+    cells = [["" if value is None else printable(str(value)) for value in row] for row in answer.rows]
+    widths = [max(map(len, column)) for column in zip(answer.columns, *cells, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        records = [pairs_table(zip(answer.columns, row, strict=True)) for row in cells]
+        return Group(*(part for record in records for part in (record, "")))
     table = plain_table(*answer.columns, names=len(answer.columns))
-    for row in answer.rows:
-        table.add_row(*(Text("" if value is None else printable(str(value))) for value in row))
+    for row in cells:
+        table.add_row(*map(Text, row))
     return table
 
 

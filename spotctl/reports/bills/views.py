@@ -117,7 +117,8 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
     if agreement.differences:
         yield ""
     yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {_verdict(agreement)}"
-    yield f"compared {agreement.machines:,} machines and {agreement.lines:,} bill lines of {agreement.provider}"
+    machines, lines = counted(agreement.machines, "machine"), counted(agreement.lines, "bill line")
+    yield f"compared {machines} and {lines} of {agreement.provider}"
     yield from _not_compared(agreement)
 
 

@@ -1,0 +1,55 @@
+"""Narrow terminals: columns are left out or put below each other, and no name or number is broken."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.eviction.calibration import Calibration, Skill
+from pricing_data.egress import EgressPrice
+from pricing_data.query import QueryResult
+from spotctl.show import beta_tables, terminal
+from spotctl.show.layout import pairs_table
+from spotctl.show.printable import wrapped
+from tests.spotctl.show.top.test_snapshot import text
+
+MARKET = "aws/us-east-1/us-east-1a/c5.large"
+EVEN = Skill(0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"), [(60, ["market  usd", f"{MARKET}  1.5"]), (35, [f"market  {MARKET}", "usd     1.5"])]
+)
+def test_rows_of_a_query_that_do_not_fit_stand_below_each_other(width: int, lines: list[str]) -> None:
+    shown = text(terminal.rows(QueryResult(("market", "usd"), [(MARKET, 1.5)]), width), 120)
+    assert [" ".join(line.split()) for line in shown if line.strip()] == [" ".join(line.split()) for line in lines]
+
+
+def test_the_bids_of_a_calibration_stay_whole() -> None:
+    one = Calibration(7, 2016, 0.021, 0.02, 0.02, 0.02, EVEN, EVEN, {}, ())
+    for width, columns in ((80, 7), (140, 12)):
+        head, line, *_ = text(beta_tables.calibrations({"on-demand": one}, width), width)
+        assert line.startswith("on-demand ")
+        assert len(head.replace("bid above price", "bid").split()) == columns
+
+
+def test_a_long_value_is_folded_and_not_cut() -> None:
+    shown = text(pairs_table([("model", "a" * 64)]), 40)
+    assert "".join(shown).count("a") == 64
+
+
+def test_tiers_of_a_price_list_begin_with_what_is_free() -> None:
+    tiers = ((0.0, 0.0), (100.0, 0.09))
+    shown = "\n".join(text(terminal.egress(EgressPrice(tiers, 0, "list"), 500, 36.0), 120))
+    assert "free up to 100 GB, $0.09/GB above 100 GB" in shown
+    assert "$0.05/GB\n" in "\n".join(text(terminal.egress(EgressPrice(((0.0, 0.05),), 0, "x"), 1, 0.05), 120)) + "\n"
+
+
+@given(st.lists(st.text("abc-/", min_size=1, max_size=30), min_size=1), st.integers(20, 60))
+def test_a_wrapped_remark_has_all_its_words_whole(words: list[str], width: int) -> None:
+    line = " ".join(words)
+    parts = wrapped(line, width).split("\n")
+    assert " ".join(parts).split() == words
+    assert all(len(part) <= width or " " not in part for part in parts)
+    assert wrapped(line, None) == line
