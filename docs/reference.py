@@ -92,7 +92,8 @@ def json_output() -> Iterator[str]:
     yield "# JSON\n\nEvery command has `--json`. These tables are made from what commands print in a clone. They"
     yield f"launch this `job.yaml`:\n\n```yaml\n{JOB}```\n"
     yield "`list[].key` is a key of each element of a list, and `*` stands for a name. A key without a type does not"
-    yield "occur in this answer, but may in others. `null` means unknown, unless the table says otherwise.\n"
+    yield "occur in this answer, but may in others. `null` means unknown, unless the table says otherwise."
+    yield "Moments are ISO 8601 in UTC, amounts US dollars, and shares and probabilities between 0 and 1.\n"
     same = " and ".join(f"`{name}` prints what `{other}` prints" for name, other in SAME.items())
     yield f"`schema` prints the JSON Schema of the job file, and {same}. The last tables are of commands that need an"
     yield "account; tests compare them with what these commands print on a simulated cloud.\n"

@@ -62,7 +62,7 @@ class ParallelPlan:
     chunks: int
     """Chunks of layers per device."""
     noam: int
-    """Microbatches in flight."""
+    """Inputs that each replica of the first stage admits before the pipeline is full."""
     microbatch: int
     """Samples in a microbatch."""
     microbatches: int

@@ -48,7 +48,7 @@ class BacktestSummary:
     hours: float
     """Length of the jobs on the baseline's machines."""
     jobs: int
-    """Number of jobs that finished."""
+    """Number of jobs."""
     cost_pct: float
     """Mean cost in percent of on-demand."""
     cost_p50: float
@@ -62,7 +62,7 @@ class BacktestSummary:
     free_pct: float
     """Percentage of machine-hours that were refunded or not billed."""
     unfinished: int
-    """Number of jobs that did not finish."""
+    """Number of these that did not finish; the other figures leave them out."""
     on_demand_hours: float
     """Mean machine-hours on demand."""
     spot_hours: float

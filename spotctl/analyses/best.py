@@ -276,7 +276,7 @@ def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
         placement_score: published placement score, 1 to 10; null if none is stored
         discount: price reduction against on demand, as a share
         on_demand: on-demand price in dollars per hour
-        vcpus: vCPUs of a machine
+        vcpus: number of vCPUs of a machine
         memory_gib: memory of a machine
         gpu: model of its GPUs; null without
         gpus: number of its GPUs

@@ -23,7 +23,8 @@ class PolicySummary:
     cost_usd: float
     """Mean cost."""
     excess: float | None
-    """Total cost over the optimum's, as a share; null where the optimum was not played or had other windows."""
+    """Excess over the optimum's total cost, as a share of that; null where the optimum was not played or had other
+    windows."""
     moves: float
     """Mean number of moves."""
     probes: float

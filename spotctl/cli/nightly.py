@@ -46,7 +46,7 @@ def install(
 
     Fields:
         -> _job
-        done: what was done: installed or changed
+        done: `installed`, `changed` or `unchanged`
         to_do: what remains to be done by hand
         missing: secrets that the environment file does not have yet
     """
@@ -229,7 +229,7 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         file: job file
         at: time of the start
         deadline: time at which the job is stopped; null if there is none
-        scheduler: program that starts it: systemd or cron
+        scheduler: what starts it: `systemd` or `cron`
         metrics: file or port where each night publishes metrics; empty for none
         next: next start in this computer's time zone
         next_utc: next start in UTC

@@ -45,7 +45,7 @@ def transformer(
         tensor: devices that share each layer
         stages: pipeline stages
         replicas: pipelines that train in parallel
-        elements: numbers that are sent
+        elements: tensor elements that a device sends
         elements -> agileml.pipeline.transformer:TransformerTraffic
     """
     from agileml.checks import check_number, check_whole

@@ -28,7 +28,7 @@ def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
         findings: the checks
         findings[].about: what it belongs to: here, runs, prices, or a cloud
         findings[].what: what was checked
-        findings[].level: good, note, fails, or no access (to a cloud)
+        findings[].level: `good`, `note`, `fails`, or `no access` (to a cloud)
         findings[].told: what was found
         findings[].cure: how to fix it; null if there is nothing to fix
     """

@@ -17,9 +17,9 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
 
     Fields:
         run: id of the run
-        outcome: how it ended: done, failed, stopped, no capacity, not in time, budget reached or not permitted
+        outcome: `done`, `failed`, `stopped`, `no capacity`, `not in time`, `budget reached` or `not permitted`
         message: the same in words
-        cost_usd: cost of the run
+        cost_usd: cost of the run; null if it could not be computed
         on_demand_usd: cost of the same work on on-demand machines
         hours: duration of the run by the market's clock
         evictions: number of evictions

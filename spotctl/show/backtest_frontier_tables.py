@@ -107,8 +107,8 @@ def _row(one: FrontierPoint) -> dict[str, Any]:
     Fields:
         scheme: name of the strategy
         hours: length of the jobs on the baseline's machines
-        jobs: number of jobs that finished
-        unfinished: number of jobs that did not finish
+        jobs: number of jobs
+        unfinished: number of these that did not finish
         cost_pct: mean cost in percent of on-demand
         cost_low: lower end of its 95% interval
         cost_high: upper end of its 95% interval
@@ -116,7 +116,7 @@ def _row(one: FrontierPoint) -> dict[str, Any]:
         runtime_ratio: mean run time as a share of the baseline's
         bound_pct: least cost without refunds that any strategy can reach in that run time
         on_frontier: whether no other strategy is clearly cheaper and as fast
-        beaten_by: cheapest strategy that is; null on the frontier
+        beaten_by: cheapest strategy that is clearly cheaper and as fast; null on the frontier
     """
     return {
         "scheme": one.scheme,

@@ -26,7 +26,7 @@ def stats(one: MarketStats, now: int) -> dict[str, Any]:
         events: number of price changes stored
         first: time of the first
         last: last time at which the price was observed
-        price_now: newest price
+        price_now: newest price, in dollars per hour as all prices here
         mean: mean over time
         on_demand: on-demand price; null if unknown
         on_demand_as_of: date of the on-demand price
@@ -126,7 +126,7 @@ def imported(report: FileReport) -> dict[str, Any]:
         bad[].where: its place
         bad[].why: what is wrong
         unused_columns: columns that were not used
-        failure: why the file was rejected, or not read to its end; null if it was
+        failure: why the file was rejected, or not read to its end; null if it was read completely
     """
     return {
         "file": str(report.path),

@@ -42,7 +42,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
     Fields:
         name: name of the job
         run: id of the run
-        state: running, stopping or interrupted; after the end its outcome
+        state: `running`, `stopping` or `interrupted`; after the end its outcome
         stage: stage of a training, 1 to 3; null for commands
         machines: machines that are held
         machines[] -> _machine
@@ -76,7 +76,7 @@ def _checkpoint(state: RunState) -> dict[str, Any] | None:
     """The newest checkpoint of a command.
 
     Fields:
-        number: its number, counted from the first attempt
+        number: its number, which grows with every checkpoint of the run
         seconds: time that saving it took
         bytes: its size
         every_seconds: time between two checkpoints; null if only an eviction warning causes one

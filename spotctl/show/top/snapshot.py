@@ -136,13 +136,13 @@ def answer(one: RunSnapshot) -> dict[str, Any]:
     Fields:
         name: name of the job
         run: id of the run
-        state: running, stopping or interrupted; after the end its outcome
+        state: `running`, `stopping` or `interrupted`; after the end its outcome
         now: present moment of the market's clock
         stage: stage of a training, 1 to 3
         clock: clocks that a training has done
         clocks: clock at which the training ends; null if it ends in another way
         loss: loss after the last clock
-        doing: what a command does; null for trainings
+        doing: progress of a command in words; null for trainings
         machines: machines that are held
         machines.reliable: number of reliable machines
         machines.transient: number of other machines
