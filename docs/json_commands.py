@@ -13,8 +13,8 @@ from pathlib import Path
 
 JSON_COMMANDS = {
     "init first.yaml": "spotctl.cli.jobfile:init",
-    "plan examples/quickstart.yaml --explain": "spotctl.show.plan_tables:answer",
-    "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plan_tables:answer",
+    "plan examples/quickstart.yaml --explain": "spotctl.show.plan_json:answer",
+    "launch examples/pytorch/job.yaml --dry-run": "spotctl.show.plan_json:answer",
     "launch job.yaml --yes": "spotctl.ledger.final_figures:final_figures",
     "status": "spotctl.cli.launch:status",
     "top greeting": "spotctl.show.top.snapshot:answer",
@@ -41,8 +41,9 @@ JSON_COMMANDS = {
     "prices gaps": "spotctl.show.prices_json:gaps",
     "prices best --vcpus 8": "spotctl.cli.prices_best:best",
     "prices egress aws/us-east-1 gcp/us-central1 --gb 500": "spotctl.cli.prices_egress:egress",
-    "prices sql 'select market, max(usd_per_hour) as highest from prices group by 1 limit 2'": "spotctl.cli.prices:sql",
-    "prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices:export",
+    "prices sql 'select market, max(usd_per_hour) as highest from prices group by 1"
+    " limit 2'": "spotctl.cli.prices_sql:sql",
+    "prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices_export:export",
     "prices import prices.csv history.csv": "spotctl.cli.prices:import_",
     "prices watch aws/us-east-1 --below 99 --no-fetch": "spotctl.cli.prices_watch:_PriceWatcher._report",
     "prices snapshot make --cloud aws --day 2025-03-01 --out shared": "spotctl.cli.prices_snapshot:make",

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from pricing_data.units import to_datetime
 from spotctl.ledger.final_figures import final_figures
 from spotctl.reports import answers, page, tables
-from spotctl.show import plan_plots, plan_tables, run_tables
+from spotctl.show import plan_json, plan_plots, plan_tables, run_tables
 
 if TYPE_CHECKING:
     from spotctl.planning.planner import JobPlans
@@ -76,7 +76,7 @@ class PlannedJob(Drawn):
     def of(cls, planned: JobPlans) -> PlannedJob:
         """The plan of a single job."""
         (one,) = planned.plans
-        answer = plan_tables.answer(one)
+        answer = plan_json.answer(one)
         expected = answer["expected"]
         return cls(
             answer,

@@ -17,7 +17,7 @@ def frontier(
     schemes: Annotated[str, typer.Option(help="Comma-separated strategies. Default: all, with their settings.")] = "",
     starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
     cuts: Annotated[int, typer.Option(help="Number of additional train/test splits.", min=0)] = 0,
-    depth: Annotated[int, typer.Option(help="Most machines that a market has; 0: any number.", min=0)] = 0,
+    depth: Annotated[int, typer.Option(help="Maximum number of machines per market; 0: no limit.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Output folder for the pictures.")] = None,
     workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
     json_: JsonOption = False,

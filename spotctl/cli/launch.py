@@ -67,12 +67,12 @@ def launch(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import launching
-    from spotctl.show import cluster_tables, plan_tables
+    from spotctl.show import cluster_tables, plan_json, plan_tables
 
     jobs = launching.prepared(session, specs, max_cost, attached=attached)
     plans = jobs.plans
     if dry_run and json_:
-        answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else [*map(plan_tables.answer, plans)]
+        answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else [*map(plan_json.answer, plans)]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:

@@ -24,7 +24,7 @@ def train(
         ),
     ] = "",
     nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
-    batches: Annotated[int, typer.Option(help="Updates.")] = 20,
+    batches: Annotated[int, typer.Option(help="Number of updates.")] = 20,
     microbatches: Annotated[int, typer.Option(help="Microbatches per update, over all pipelines.")] = 8,
     microbatch: Annotated[int, typer.Option(help="Samples per microbatch.")] = 16,
     scheme: Annotated[str, typer.Option(help="gpipe, flush, interleaved, 2bw, pipedream or vertical-sync.")] = "flush",

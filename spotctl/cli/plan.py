@@ -46,7 +46,7 @@ def plan(
     # Imported here, so that a refused file costs none of it.
     from spotctl.run.local_market import on_one_market
     from spotctl.run.planned_jobs import planned_jobs
-    from spotctl.show import cluster_tables, plan_tables
+    from spotctl.show import cluster_tables, plan_json, plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
         if json_:
@@ -64,7 +64,7 @@ def plan(
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
     if json_:
-        answers = [plan_tables.answer(one) for one in planned.plans]
+        answers = [plan_json.answer(one) for one in planned.plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     for one in planned.plans:

@@ -26,7 +26,9 @@ from spotctl.cli.options import (
 )
 from spotctl.cli.prices_best import best
 from spotctl.cli.prices_egress import egress
+from spotctl.cli.prices_export import export
 from spotctl.cli.prices_sources import sources as sources_command
+from spotctl.cli.prices_sql import sql
 from spotctl.cli.prices_watch import watch
 from spotctl.cli.session import JsonOption, Session
 from spotctl.wall_clock import wall_us
@@ -336,77 +338,8 @@ def gaps(
         session.out.print(terminal.gaps(report, now), soft_wrap=True)
 
 
-@app.command()
-def export(
-    context: typer.Context,
-    glob: GlobArgument = "",
-    cloud: CloudOption = None,
-    region: RegionOption = None,
-    type_: TypeOption = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Output file: .csv, .csv.gz or .parquet. Default: CSV on stdout.")
-    ] = None,
-    json_: JsonOption = False,
-) -> None:
-    """Export price history in the format that import reads.
-
-    Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
-
-    \f
-
-    Fields:
-        file: the file written
-        rows: number of its rows
-        markets: number of its markets
-    """
-    import sys
-
-    from pricing_data.export import export as write
-    from pricing_data.export import write_csv
-    from spotctl.errors import BadRequest
-
-    session: Session = context.obj
-    if json_ and out is None:
-        raise BadRequest("export: --json needs --out FILE, because stdout carries the JSON")
-    library = _library(session)
-    table = library.table(library.require(selection(glob, cloud, region, type_)))
-    if out is None:
-        write_csv(table, sys.stdout.buffer)
-        return
-    write(table, out)
-    if json_:
-        session.answer_json({"file": str(out), "rows": len(table), "markets": len(table.markets)})
-    else:
-        session.remark(f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
-
-
-@app.command()
-def sql(
-    context: typer.Context,
-    query: Annotated[str, typer.Argument(help="SQL over the view prices (see above).")],
-    json_: JsonOption = False,
-) -> None:
-    """Query prices in SQL.
-
-    Columns of the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
-
-    Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
-
-    \f
-
-    Fields:
-        rows: the result
-        rows[].*: value of this column
-    """
-    from pricing_data.query import query as run
-    from spotctl.show import prices_json, terminal
-
-    session: Session = context.obj
-    answer = _library(session).over_segments(lambda segments: run(segments, query))
-    if json_:
-        session.answer_json({"rows": prices_json.rows(answer)})
-    else:
-        session.out.print(terminal.rows(answer, session.out.width))
+app.command()(export)
+app.command()(sql)
 
 
 def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, ...]:
