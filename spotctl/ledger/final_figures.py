@@ -24,15 +24,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         hours: duration of the run by the market's clock
         evictions: number of evictions
         busy: share of the machines' time spent on work that counts; null if no machine was rented
-        clocks: clocks that the training did
-        updates_sent: updates that workers sent
-        updates_applied: updates that the model received
-        updates_lost: updates that were sent and never applied; 0 unless something is broken
-        updates_doubled: updates that were applied twice; 0 unless something is broken
-        model_sha256: SHA-256 of the model
-        loss: loss of the model at the end
-        samples: items that the training went through
-        interrupted: whether the training was interrupted
+        -> agileml.iteration_log:last_line_of
         model: file of the model
         checkpoint: newest checkpoint of a command
         outputs: where the outputs of a command are kept, by name
@@ -40,9 +32,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         work_left: share of the work that is left, if the budget ended the run
         to_finish_usd: estimated cost of that rest
         cluster: Ray cluster on which the training ran
-        cluster.address: address of the cluster; null for that of RAY_ADDRESS, or one on this computer
-        cluster.reliable: number of reliable nodes
-        cluster.transient: number of transient nodes
+        cluster -> spotctl.files.job.spec:JobSpec.cluster
     """
     facts = dict(ended.facts)
     spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)

@@ -15,9 +15,7 @@ def answer(spec: JobSpec) -> dict[str, Any]:
     Fields:
         job: name of the job
         cluster: Ray cluster on which it trains
-        cluster.address: address of the cluster; null for that of RAY_ADDRESS, or one on this computer
-        cluster.reliable: number of reliable nodes
-        cluster.transient: number of transient nodes
+        cluster -> spotctl.files.job.spec:JobSpec.cluster
         choice: empty, because nothing is rented
         expected: forecast of the job
         expected.cost_usd: 0

@@ -19,6 +19,8 @@ def answer(plan: JobPlan) -> dict[str, Any]:
 
     Fields:
         job: name of the job
+        cluster: Ray cluster on which a job trains that rents nothing; its plan has few other keys
+        cluster -> spotctl.files.job.spec:JobSpec.cluster
         choice: allocations that would be rented now; several if the work is spread over markets
         choice[] -> _choice_json
         expected: forecast of the whole job
