@@ -26,7 +26,8 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         busy: share of the machines' time spent on work that counts; null if no machine was rented
         -> agileml.iteration_log:last_line_of
         model: file of the model
-        checkpoint: newest checkpoint of a command
+        checkpoint: place of the newest checkpoint, of a command or of a training that did not end
+        checkpoint_clock: clock of that training's checkpoint
         outputs: where the outputs of a command are kept, by name
         outputs.*: place of this output
         work_left: share of the work that is left, if the budget ended the run
