@@ -43,6 +43,10 @@ class Unanswered(ProviderError):
     """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
 
 
+class NotSent(ProviderError):
+    """The call was not sent, because its run is to end."""
+
+
 class PartlyListed(ProviderError):
     """Some regions or clouds did not answer. `found` is what the others listed, and `parts` are the beginnings of the
     ids of what may be missing. It is an error, so that no caller mistakes a part for the whole."""

@@ -16,7 +16,7 @@ from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.machines.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.machines.capabilities import Invocation, MachineSupplies, RentingProvider
-from spotctl.machines.errors import ProviderError, Unanswered
+from spotctl.machines.errors import NotSent, ProviderError, Unanswered
 
 LEASE, RENEW_EVERY = 15 * MINUTE, MINUTE
 
@@ -68,12 +68,15 @@ class FencedProvider:
         return self._provider.prices(market, start, end)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought."""
+        """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought. NotSent: meanwhile
+        the run was asked to stop."""
         try:
             self._copy_log()
             self._guard.hold()
         except OSError as error:
             raise Unanswered(f"{request.market}: nothing is bought while the object store fails: {error}") from None
+        if self._stops():
+            raise NotSent("the run ends")
         return self._provider.create(request)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:

@@ -17,7 +17,7 @@ import stamina
 from spotctl.errors import BadRequest, SpotctlError
 from spotctl.machines.base import Machine, MachineRequest, MachineState, Resource
 from spotctl.machines.capabilities import Prepares
-from spotctl.machines.errors import NotFound, NotPermitted, PartlyListed, ProviderError, Throttled, Unanswered
+from spotctl.machines.errors import NotFound, NotPermitted, NotSent, PartlyListed, ProviderError, Throttled, Unanswered
 from spotctl.machines.link import with_status
 from spotctl.machines.requests import as_far_as_listed
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
@@ -302,6 +302,10 @@ class Executor:
 
         def call() -> tuple[Machine, ...]:
             nonlocal unanswered
+            # A request to stop may have arrived since the order was written to the log, or since the last attempt.
+            self._journal.catch_up()
+            if self._journal.state.stopping is not None:
+                raise (Unanswered if unanswered else NotSent)("the run ends")
             try:
                 return self._provider.create(request_of(intent, self._environment, self._workload))
             except Unanswered:

@@ -30,6 +30,10 @@ ABANDONED = "Abandoned"
 """Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
 if so, listing finds them."""
 
+NOT_SENT = "NotSent"
+"""Why an order is closed that never reached the provider, because the run was asked to stop: it says nothing about the
+market."""
+
 NO_QUOTA = "QuotaReached"
 """Why an order is refused that exceeds what the account may have."""
 
@@ -134,6 +138,8 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    if event.why == NOT_SENT:
+        return _closed(state, event.intent)
     order = state.orders[event.intent]
     market, spot = order.market, order.bid is not None
     state = _changed(state, refusal=event.message)

@@ -10,7 +10,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.machines.base import Machine, MachineRequest, MachineState
 from spotctl.machines.capabilities import RentingProvider
-from spotctl.machines.errors import Unanswered
+from spotctl.machines.errors import NotSent, Unanswered
 from spotctl.remote_runner.errors import Superseded
 from spotctl.remote_runner.fenced import LEASE, FencedProvider
 
@@ -96,6 +96,13 @@ def test_nothing_is_bought_while_the_object_store_fails() -> None:
     with pytest.raises(Unanswered, match="nothing is bought"):
         world.fenced.create(REQUEST)
     assert world.cloud.calls == ["copy"]
+
+
+def test_nothing_is_bought_once_the_run_is_asked_to_stop_while_its_log_is_copied() -> None:
+    world = World(stops=True)
+    with pytest.raises(NotSent):
+        world.fenced.create(REQUEST)
+    assert world.cloud.calls == ["copy", "hold"]
 
 
 def test_a_superseded_runner_changes_nothing() -> None:

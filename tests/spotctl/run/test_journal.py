@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from spotctl.run.execute import Journal
+import pytest
+
+from spotctl.machines.errors import Throttled
+from spotctl.machines.fake import Call, Fault, Refusal
+from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.runs import ON_REQUEST
 from spotctl.runlog import events as ev
+from spotctl.runlog.folding import NOT_SENT
 from spotctl.runlog.outcomes import DONE, STOPPED
 from spotctl.runlog.store import LogRow
 from tests.spotctl.run.kills import TAKEN
-from tests.spotctl.run.worlds import RUN, START, MemoryLog, life
+from tests.spotctl.run.worlds import RUN, START, Life, MemoryLog, life
 
 
 class ContestedLog(MemoryLog):
-    """Just before one of its rows is appended, another process asks the run to stop."""
+    """Just before or just after one of its rows is appended, another process asks the run to stop."""
 
-    def __init__(self, contested: int) -> None:
+    def __init__(self, contested: int, *, after: bool = False) -> None:
         super().__init__()
-        self._contested = contested
+        self._contested, self._after = contested, after
 
     def append(self, run: str, at: int, event: ev.Event) -> LogRow:
-        if len(self.rows) == self._contested:
+        contested = len(self.rows) == self._contested
+        if contested and not self._after:
             super().append(run, at, ON_REQUEST)
-        return super().append(run, at, event)
+        row = super().append(run, at, event)
+        if contested and self._after:
+            super().append(run, at, ON_REQUEST)
+        return row
 
 
 def test_a_request_to_stop_that_arrives_while_the_run_writes_is_heard() -> None:
@@ -35,21 +45,46 @@ def test_a_request_to_stop_that_arrives_while_the_run_writes_is_heard() -> None:
     assert journal.state == Journal(log, RUN, lambda: START).state
 
 
-def lived(folder: Path, log: MemoryLog) -> ev.RunEnded:
+def lived(folder: Path, log: MemoryLog, outcome: str) -> Life:
     """A run with two evictions, to its end."""
     one = life(folder, TAKEN)
     one.opened = lambda: log
-    ended = one.run()
+    assert one.run().outcome == outcome
     assert not one.world.running
-    return ended
+    return one
 
 
-def test_a_run_stops_whatever_it_was_writing(tmp_path: Path) -> None:
+def orders(rows: Sequence[LogRow]) -> int:
+    return sum(isinstance(row.event, ev.RentIntended) for row in rows)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_run_that_is_asked_to_stop_around_any_write_orders_nothing_more(tmp_path: Path, after: bool) -> None:
     undisturbed = MemoryLog()
-    assert lived(tmp_path, undisturbed).outcome == DONE
+    lived(tmp_path, undisturbed, DONE)
     kinds = [type(row.event) for row in undisturbed.rows]
-    for contested in range(1, kinds.index(ev.StopRequested) + 1):
-        log = ContestedLog(contested)
-        assert lived(tmp_path, log).outcome == STOPPED
-        # Except for what was being written, nothing is ordered any more.
-        assert not any(isinstance(row.event, ev.RentIntended) for row in log.rows[contested + 2 :])
+    for contested in range(1, kinds.index(ev.StopRequested) + (not after)):
+        log = ContestedLog(contested, after=after)
+        one = lived(tmp_path, log, STOPPED)
+        # An order that was being written is not sent.
+        assert len(one.world.calls("create")) == orders(log.rows[:contested])
+        assert orders(log.rows[contested + 2 :]) == 0
+        assert one.state().open == one.state().unclear == {}
+
+
+def test_an_order_is_not_sent_again_once_the_run_is_asked_to_stop(tmp_path: Path) -> None:
+    """A cloud that is too busy refuses it; before the next attempt, another process asks the run to stop."""
+    log, one = MemoryLog(), life(tmp_path)
+    one.opened, one.retries = lambda: log, RetryPolicy(attempts=3, first_pause=0.0, longest_pause=0.0)
+
+    def throttles(call: Call) -> Fault | None:
+        if call.name != "create":
+            return None
+        log.append(RUN, START, ON_REQUEST)
+        return Refusal(Throttled("too many calls"))
+
+    one.cloud.weather = throttles
+    assert one.run().outcome == STOPPED
+    assert len(one.world.calls("create")) == 1
+    (refused,) = (row.event for row in log.rows if isinstance(row.event, ev.RentRefused))
+    assert refused.why == NOT_SENT
