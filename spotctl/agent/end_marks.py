@@ -1,7 +1,7 @@
 """Marks of nodes whose program ended with status 0: their machines may be gone before anyone asks them.
 
-They are next to the job's checkpoints, or below its first output. A job without either keeps nothing of a machine that
-is gone, so it has to start again.
+They are next to the job's checkpoints, or below its first output. A job with neither has them in its run's folder if
+its machines are processes of this computer. Rented ones leave nothing when they are gone, so it has to start again.
 """
 
 from __future__ import annotations

@@ -253,11 +253,16 @@ class CommandWorkload:
 
     @property
     def _marks(self) -> str:
-        """Where nodes note that their program has ended: next to the checkpoints, or below an object store's output."""
+        """Where nodes note that their program has ended: next to the checkpoints, or below an object store's output.
+
+        Machines of this computer have the run's folder, which outlives them. Rented ones that are gone leave nothing.
+        """
         if self._command.checkpoint is not None:
             return self._command.checkpoint.path
         output = next((one for one in self._spec.outputs.values() if "://" in one), None)
-        return "" if output is None else f"{output.rstrip('/')}/{MARKS}"
+        if output is not None:
+            return f"{output.rstrip('/')}/{MARKS}"
+        return "" if self._environment.rented else str(self._environment.rendezvous)
 
     def _note_done(self) -> None:
         """Notes next to the checkpoints that the job is finished; marks elsewhere are of no more use."""

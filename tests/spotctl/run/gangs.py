@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class GangRun:
-    """A command on a fake cloud, with a checkpoint or, if it has outputs, without. `each_round` is called after each
-    round of the run."""
+    """A command on a fake cloud, perhaps without checkpoints. `each_round` is called after each round of the run."""
 
     cloud: FakeProvider
     folder: Path
@@ -46,6 +45,7 @@ class GangRun:
     log: MemoryLog = field(default_factory=MemoryLog)
     rounds: int = 0
     outputs: Mapping[str, str] = field(default_factory=dict)
+    saves: bool = True
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.log, RUN, self.cloud.now)
@@ -61,9 +61,10 @@ class GangRun:
         """A job file would say this."""
         limits = self.decider.limits
         nodes = Nodes(limits.least, limits.most)
+        checkpoint = Checkpoint(str(self.folder / "kept"), size=self.size) if self.saves else None
         return JobSpec(
             "job",
-            Command("work", nodes, None if self.outputs else Checkpoint(str(self.folder / "kept"), size=self.size)),
+            Command("work", nodes, checkpoint),
             Resources(("local",), Range(nodes.least, nodes.most), Reliable(0)),
             Path("/"),
             outputs=self.outputs,

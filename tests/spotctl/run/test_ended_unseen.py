@@ -41,7 +41,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 @pytest.mark.parametrize("warning", [None, 30.0])
 @pytest.mark.parametrize(("ended", "attempts"), [((0, 1), 1), ((1,), 2)])
-@pytest.mark.parametrize("kept", ["checkpoint", "outputs"])
+@pytest.mark.parametrize("kept", ["checkpoint", "outputs", "nothing"])
 def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
     tmp_path: Path,
     bucket: ObjectStore,
@@ -69,7 +69,7 @@ def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
                 cloud.finish(machine.id, 0)
 
     outputs = {"model": "gs://bucket/model/"} if kept == "outputs" else {}
-    run = GangRun(cloud, tmp_path, DECIDER, each_round, outputs=outputs)
+    run = GangRun(cloud, tmp_path, DECIDER, each_round, outputs=outputs, saves=kept == "checkpoint")
     assert run.run().outcome == "done"
     assert len(run.attempts) == attempts
     assert bucket.objects == {}
