@@ -291,16 +291,24 @@ class AzureProvider(WallClock):
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. A group is deleted with everything in it, if its tags are unchanged since it was listed.
 
-        ProviderError: something still exists after `patience_seconds`.
+        A call without an answer is repeated. ProviderError: something still exists after `patience_seconds`.
         """
-        with translated():
-            self.terminate([one.id for one in resources if MachineId.parse(one.id)])
-            removal = Removal(self._calls, resources)
-            give_up = time.monotonic() + self._waits.patience_seconds
-            while left := removal.advance():
+        machines = [one.id for one in resources if MachineId.parse(one.id)]
+        removal, give_up = Removal(self._calls, resources), time.monotonic() + self._waits.patience_seconds
+        while True:
+            try:
+                with translated():
+                    self.terminate(machines)
+                    machines, left = [], removal.advance()
+            except (Throttled, Unanswered):
+                if time.monotonic() >= give_up:
+                    raise
+            else:
+                if not left:
+                    return
                 if time.monotonic() >= give_up:
                     raise ProviderError(f"Azure is still deleting {', '.join(left)}; check again in a few minutes")
-                time.sleep(self._waits.poll_seconds)
+            time.sleep(self._waits.poll_seconds)
 
     # -- talking to machines ------------------------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
+from typing import Any
+
 import pytest
 
 from spotctl.machines.azure.provider import Waits
@@ -40,6 +43,21 @@ def test_removing_the_group_removes_all_and_nothing_of_another_installation(worl
     assert "spotctl-lookalike" in [one.id for one in world.server.resources()]
     provider.remove(provider.resources({}))
     assert [one.id for one in world.server.resources()] == ["spotctl-lookalike"]
+
+
+@pytest.mark.parametrize("fault", [{"lost": True}, {"reply": Reply(503)}], ids=["answer lost", "not carried out"])
+def test_a_removal_goes_on_whichever_call_gets_no_answer(world: World, fault: dict[str, Any]) -> None:
+    provider = world.provider()
+    for number in count():
+        provider.create(order(f"t{number}"))
+        found, failing = provider.resources(OURS), Fault("", skip=number, **fault)
+        world.server.server.faults[:] = [failing]
+        provider.remove(found)
+        world.server.server.faults.clear()
+        assert world.server.resources() == ()
+        if failing.times:
+            break
+    assert number > 3
 
 
 def test_each_thing_can_be_removed_by_itself(world: World) -> None:
