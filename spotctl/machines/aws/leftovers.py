@@ -31,17 +31,30 @@ def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapp
 
 
 def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]) -> None:
-    """Removes them: machines first, then what they used. Unanswered: something was in use all the time."""
-    wanted = list(resources)
+    """Removes them: machines first, then what they used. Unanswered: something was in use all the time.
+
+    What cannot be removed does not spare the others; the first failure is raised then.
+    """
+    wanted, failures = list(resources), list[SpotctlError]()
+
+    def stays(one: Resource) -> bool:
+        try:
+            return not _removed(calls, one)
+        except SpotctlError as error:
+            failures.append(error)
+            return False
+
     machines = [one.id for one in wanted if one.kind == MACHINES.name]
     if machines:
         terminate(machines)
     left = sorted((one for one in wanted if one.kind in _ORDER), key=lambda one: _ORDER[one.kind])
     for seconds in (*PAUSES, None):
-        left = [one for one in left if not _removed(calls, one)]
+        left = [one for one in left if stays(one)]
         if not left or seconds is None:
             break
         time.sleep(seconds)
+    if failures:
+        raise failures[0]
     if left:
         names = ", ".join(f"{one.kind} {one.id}" for one in left)
         raise Unanswered(f"{names}: still in use by machines that are ending; try again in a minute")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pricing_data.errors import RequestRejected, UnknownResource
+from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.machines.azure.calls import AzureCalls, Body, Operation
 from spotctl.machines.azure.names import GROUP_MARK, GROUP_TAG, MachineId, Order
 from spotctl.machines.base import Resource
@@ -56,9 +56,19 @@ class Removal:
         self._left = [*others, *groups.values()]
 
     def advance(self) -> list[str]:
-        """Asks for the deletion of what is left, and returns it."""
-        self._left = [one for one in self._left if not self._is_gone(one)]
-        return [one.id for one in self._left]
+        """Asks for the deletion of what is left, and returns it. A failure is raised once all have been asked for."""
+        left, failures = list[Resource](), list[CloudError]()
+        for one in self._left:
+            try:
+                gone = self._is_gone(one)
+            except CloudError as error:
+                gone, failures = False, [*failures, error]
+            if not gone:
+                left.append(one)
+        self._left = left
+        if failures:
+            raise failures[0]
+        return [one.id for one in left]
 
     def _is_gone(self, resource: Resource) -> bool:
         if resource.kind == GROUP_KIND:

@@ -54,6 +54,16 @@ def scatter(tags: dict[str, str]) -> None:
         )
 
 
+def test_what_cannot_be_removed_does_not_spare_the_others(ec2: Ec2) -> None:
+    scatter(OURS)
+    here = provider()
+    found = here.resources(OURS)
+    ec2.server.faults.append(AwsFault("/", ec2_error("Unavailable", status=503), action="DeleteVolume", times=99))
+    with pytest.raises(Unanswered, match="DeleteVolume"):
+        here.remove(found)
+    assert kinds(here, OURS) == ["disk"]
+
+
 def test_disks_and_interfaces_of_machines_are_not_listed_next_to_them(ec2: Ec2) -> None:
     here = provider()
     here.create(ORDER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
 from typing import Any
 
@@ -58,6 +59,21 @@ def test_a_removal_goes_on_whichever_call_gets_no_answer(world: World, fault: di
         if failing.times:
             break
     assert number > 3
+
+
+def test_what_cannot_be_removed_does_not_spare_the_others(world: World) -> None:
+    provider = world.provider()
+    provider.create(order())
+    found = [one for one in provider.resources(OURS) if one.kind != "resource group"]
+    disk = next(one.id.rpartition("/")[2] for one in found if one.kind == "disk")
+    refused = {"error": {"code": "ScopeLocked", "message": "delete the lock first"}}
+    provider.terminate([one.id for one in found if one.kind == "machine"])
+    eventually(lambda: not world.host.running())
+    world.server.server.faults.append(Fault(f"/disks/{disk}", Reply(409, json.dumps(refused).encode()), times=99))
+    with pytest.raises(ProviderError, match="delete the lock first"):
+        provider.remove(found)
+    world.server.server.faults.clear()
+    assert "network rules" not in kinds(provider.resources(OURS))
 
 
 def test_each_thing_can_be_removed_by_itself(world: World) -> None:
