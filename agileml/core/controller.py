@@ -204,7 +204,7 @@ class Controller(TrainingProgress):
                 self._send(event.node, Leave(f"this node was declared lost: {why}", lost=True))
         elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
             self._lost(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
-        elif self.settings.needs_all and not self.epoch:
+        elif self.settings.may_lack_nodes and not self.epoch:
             self._wait_for_nodes(now)
 
     def _wait_for_nodes(self, now: float) -> None:

@@ -113,8 +113,8 @@ class ControllerSettings:
     """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
 
     `loss_sample`: the number of items over which the loss is computed, as nodes do. With `needs_all`, training starts
-    with all nodes, even if some that had joined are lost meanwhile, and fails if they do not come within
-    `startup_timeout`; otherwise the job waits for each node only once, whether or not the fleet replaces it.
+    with all nodes, even if some that had joined are lost meanwhile; otherwise the job waits for each node only once,
+    whether or not the fleet replaces it. With `may_lack_nodes`, it fails if they do not come within `startup_timeout`.
     If `uneven` is not 0, half of the nodes get that fraction of the work, as an experiment.
     """
 
@@ -130,5 +130,6 @@ class ControllerSettings:
     startup_timeout: float = 300.0
     loss_sample: int = 0
     needs_all: bool = False
+    may_lack_nodes: bool = False
     stragglers: Stragglers = field(default_factory=Stragglers)
     uneven: float = 0.0

@@ -42,6 +42,8 @@ RELEASE_SECONDS = 15.0
 class AttachedFleet(LocalFleet):
     """Runs only the controller; what happens to the machines is reported by the caller who starts them."""
 
+    starts_nodes = False
+
     def __init__(self, plan: PreparedJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
         super().__init__(plan, processes, rendezvous)
         self._reported: list[FleetEvent] = []

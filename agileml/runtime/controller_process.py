@@ -219,7 +219,12 @@ class ControllerProcess:
         self._next_tick = time.monotonic()
         self._cleaning = CheckpointCleaner(self._checkpoints, self._memory.sync)
         settings = controller_settings(
-            role.job, role.code, self._stops, needs_all=role.needs_all, model_bytes=sum(role.partition_bytes)
+            role.job,
+            role.code,
+            self._stops,
+            needs_all=role.needs_all,
+            may_lack_nodes=role.may_lack_nodes,
+            model_bytes=sum(role.partition_bytes),
         )
         self._controller = self._create_controller(settings)
 

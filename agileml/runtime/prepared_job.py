@@ -19,11 +19,13 @@ class PreparedJob:
     job: TrainingJob
     shape: JobShape
 
-    def controller_role(self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False) -> ControllerRole:
+    def controller_role(
+        self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False, may_lack_nodes: bool = False
+    ) -> ControllerRole:
         """The controller's role; `memory` is the file from which a restarted controller resumes."""
         shape = self.shape
         sizes = shape.layout.partition_bytes()
-        return ControllerRole(rendezvous, memory, shape.plan, sizes, shape.code, self.job, needs_all)
+        return ControllerRole(rendezvous, memory, shape.plan, sizes, shape.code, self.job, needs_all, may_lack_nodes)
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
         """A node's role."""

@@ -40,7 +40,7 @@ class ControllerRole:
     """The job's controller. `memory` is the file from which a restarted controller resumes.
 
     `code` is the version of the trainer's code when the job began: its file may change while the job runs.
-    `needs_all`: see `ControllerSettings`.
+    `needs_all` and `may_lack_nodes`: see `ControllerSettings`.
     """
 
     rendezvous: Rendezvous
@@ -50,13 +50,20 @@ class ControllerRole:
     code: str
     job: TrainingJob
     needs_all: bool = False
+    may_lack_nodes: bool = False
 
 
 Role = NodeRole | ControllerRole
 
 
 def controller_settings(
-    job: TrainingJob, code: str, stop: Callable[[Iteration], bool], *, needs_all: bool = False, model_bytes: int = 0
+    job: TrainingJob,
+    code: str,
+    stop: Callable[[Iteration], bool],
+    *,
+    needs_all: bool = False,
+    may_lack_nodes: bool = False,
+    model_bytes: int = 0,
 ) -> ControllerSettings:
     """The controller's settings for a job; `stop` is asked after each clock whether to end.
 
@@ -76,6 +83,7 @@ def controller_settings(
         job.startup_timeout + moving,
         job.settings.loss_sample,
         needs_all,
+        may_lack_nodes,
         job.settings.stragglers,
         uneven_share(job.slowdowns),
     )

@@ -19,6 +19,8 @@ CONTROLLER_MEMORY = "controller.jsonl"
 class LocalFleet:
     """The controller and the nodes of a job as processes."""
 
+    starts_nodes = True
+
     def __init__(self, plan: PreparedJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
         self._plan = plan
         self._processes = processes
@@ -36,9 +38,15 @@ class LocalFleet:
     def start_controller(self) -> None:
         """Forks the controller."""
         memory = self._rendezvous.folder / CONTROLLER_MEMORY
-        # People start the nodes on other computers, and can start another one.
-        needs_all = self._rendezvous.listen is not None
-        self._start(CONTROLLER, self._plan.controller_role(self._rendezvous, memory, needs_all=needs_all))
+        elsewhere = self._rendezvous.listen is not None
+        role = self._plan.controller_role(
+            # People can start another node in place of one that was lost.
+            self._rendezvous,
+            memory,
+            needs_all=elsewhere and not self.starts_nodes,
+            may_lack_nodes=elsewhere,
+        )
+        self._start(CONTROLLER, role)
 
     def start_node(self, name: str, *, reliable: bool) -> None:
         """Forks a node."""

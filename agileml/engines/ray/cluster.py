@@ -111,6 +111,10 @@ class RayCluster:
         except self._ray.exceptions.RayError as error:
             del self._tasks[name]
             return self._failed(name, error)
+        except StopIteration:
+            # Ray may report a task that it was told to cancel as one that has yielded all it had.
+            del self._tasks[name]
+            return Gone(name)
         if isinstance(item, str):
             self._tasks[name] = replace(task, machine=item)
             return None

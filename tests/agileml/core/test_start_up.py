@@ -128,7 +128,7 @@ def test_a_job_that_needs_all_its_nodes_waits_for_others_in_place_of_those_that_
 
 
 def test_a_job_says_which_nodes_have_not_come() -> None:
-    control = controller(reliable=2, transient=2, needs_all=True, startup_timeout=60.0)
+    control = controller(reliable=2, transient=2, needs_all=True, may_lack_nodes=True, startup_timeout=60.0)
     join(control, "r", "t")
     handle(control, NodeLost("t", "killed"))
     for now in (100.0, 159.0):
@@ -143,8 +143,22 @@ def test_a_job_says_which_nodes_have_not_come() -> None:
     assert [type(one.message) for one in told if isinstance(one, Send)] == [Leave]
 
 
+def test_a_job_whose_fleet_may_lack_nodes_waits_once_for_each_but_not_for_ever() -> None:
+    control = controller(transient=2, may_lack_nodes=True, startup_timeout=60.0)
+    join(control, "r", "t")
+    for now in (0.0, 61.0):
+        for name in "rt":
+            control.members[name].last_heard = now
+        answer = handle(control, Tick(), now=now)
+    assert "of 1+2 nodes, 1+1 have joined (r, t); missing: 1 transient" in str(answer[0])
+    control = controller(transient=2, may_lack_nodes=True)
+    join(control, "r", "t")
+    sent = handle(control, NodeLost("u", "its machine is gone"))
+    assert [type(one.message) for one in sent if isinstance(one, Send)] == [Recover, Recover]
+
+
 def test_a_job_whose_nodes_are_loading_goes_on_waiting() -> None:
-    control = controller(needs_all=True, startup_timeout=60.0)
+    control = controller(needs_all=True, may_lack_nodes=True, startup_timeout=60.0)
     handle(control, Hello("r", True, ""), Hello("t", False, ""), Ready("t"))
     for now in (0.0, 100.0):
         for name in "rt":

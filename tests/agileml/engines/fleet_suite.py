@@ -165,6 +165,16 @@ class ReplacingFleetSuite(FleetSuite):
         _, _, recorder = run({4: [kill(slice(1), reliable)]}, job)
         assert sum(machine.reliable for machine in recorder.seen[-1]) == 2
 
+    def test_a_machine_that_is_gone_before_the_start_is_not_waited_for(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
+        def first_and_last(_: Sequence[RunningMachine]) -> Act:
+            return KillNodes(("r0", "t3"))
+
+        trained, _, recorder = run({0: [first_and_last]}, replace(JOB, stopping=Stopping(clocks=40)))
+        assert trained.failures == 2
+        assert [machine.name for machine in recorder.seen[-1]] == ["t1", "t2", "r4"]
+
     def test_all_machines_and_the_controller_are_lost_at_once(
         self, run: Callable[..., tuple[Trained, Log, Recorder]]
     ) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 import zipfile
 from io import BytesIO
+from types import SimpleNamespace
 
 import pytest
 
 import agileml
+from agileml.engines.base import Gone
+from agileml.engines.ray.cluster import RayCluster
 from agileml.engines.ray.placement import MARKET_LABEL, RayMachine, placed
 from agileml.engines.ray.shipped_code import zipped_package
 from tests.spotctl.cli import spotctl
@@ -71,3 +74,31 @@ def test_marks_of_machines_decide_where_nodes_go(
 def test_the_package_is_shipped_whole() -> None:
     names = zipfile.ZipFile(BytesIO(zipped_package())).namelist()
     assert {"agileml/__init__.py", "agileml/join.py", "agileml/engines/ray/role_task.py"} <= {*names}
+
+
+class EmptyRay:
+    """As much of Ray as starts tasks; each ends before it yields anything, and without an exception."""
+
+    cloudpickle = SimpleNamespace(register_pickle_by_value=lambda _: None)
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+    _private = SimpleNamespace(state=SimpleNamespace(state=SimpleNamespace(get_draining_nodes=dict)))
+
+    def nodes(self) -> list[object]:
+        return []
+
+    def remote(self, _: object) -> object:
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: iter(())))
+
+    def get(self, item: object) -> object:
+        return item
+
+    def wait(self, tasks: list[object], **_: object) -> tuple[list[object], list[object]]:
+        return tasks, []
+
+
+def test_a_task_that_ends_without_a_status_was_taken_away() -> None:
+    cluster = RayCluster(EmptyRay(), own=False)
+    cluster.start("t1", {})
+    assert cluster.ended() == [Gone("t1")]
+    assert cluster.ended() == []
+    cluster.close()
