@@ -12,6 +12,7 @@ import numpy as np
 from agileml.errors import BadTrainer, NotFinite, TrainerFailed
 from agileml.extras import torch_module
 from agileml.params.layout import Array, Params
+from agileml.torch.unchanged import Unchanged
 from agileml.user_code import beginning_of, described
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class TorchNetwork:
         self._trained = {name: one for name, one in module.named_parameters() if name in trained}
         self._forms = {name: _form(one) for name, one in self._trained.items()}
         self._averaged = dict(_running_statistics(module))
-        self._constant = {name: one for name, one in module.named_buffers() if name not in self._averaged}
+        self._kept = Unchanged(module, dict(_kept(module, {*self._averaged})))
         self.sparse = sparse_names(module)
 
     def arrays(self) -> Params:
@@ -47,7 +48,7 @@ class TorchNetwork:
         torch = torch_module()
         for name, tensor in [*self._trained.items(), *self._averaged.items()]:
             values = read(name)
-            if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.is_floating_point():
+            if tensor.device.type == "cpu" and tensor.is_contiguous() and str(tensor.dtype) in _FLOATS:
                 np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
             else:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
@@ -62,10 +63,10 @@ class TorchNetwork:
         """
         self.module.train()
         before = {name: one.detach().clone() for name, one in self._averaged.items()}
-        versions = {name: one._version for name, one in self._constant.items()}
+        self._kept.begin()
         loss = self._loss(objective, batch, where)
         self._check_parameters(where)
-        self._check_buffers(versions, where)
+        self._check_kept(where)
         gradients = self._differentiated(loss, objective, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
@@ -122,15 +123,19 @@ class TorchNetwork:
                     f" {beginning_of(self.module.forward)}"
                 )
 
-    def _check_buffers(self, versions: Mapping[str, int], where: str) -> None:
+    def _check_kept(self, where: str) -> None:
+        name = self._kept.changed()
+        if name is None:
+            return
         forward = beginning_of(self.module.forward)
-        buffers = dict(self.module.named_buffers())
-        for name, buffer in self._constant.items():
-            if buffers.get(name) is not buffer or buffer._version != versions[name]:
-                raise BadTrainer(
-                    f"{where}, buffer {name!r}: the module changed it; of what a step changes, only the running"
-                    f" statistics of normalization layers can be combined ({forward})"
-                )
+        if name in self._trained:
+            problem = "only its optimizer can, on the servers"
+        elif name in dict(self.module.named_parameters()):
+            problem = "the optimizer does not train it, so that other nodes do not learn of this"
+        else:
+            problem = "of what a step changes, only the running statistics of normalization layers can be combined"
+        kind = "buffer" if name in dict(self.module.named_buffers()) else "parameter"
+        raise BadTrainer(f"{where}, {kind} {name!r}: the module changed it; {problem} ({forward})")
 
     def _weighted(
         self, name: str, gradient: torch.Tensor, weight: float, where: str
@@ -162,6 +167,11 @@ def checked(module: torch.nn.Module) -> torch.nn.Module:
                 f"parameter {name!r} holds {parameter.dtype}; train in float32 or float64"
                 " (torch.autocast in the objective computes in less)"
             )
+        if getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise BadTrainer(
+                f"parameter {name!r} has a hook for its accumulated gradient, which is accumulated on the servers;"
+                " remove it"
+            )
     return module
 
 
@@ -182,13 +192,18 @@ def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Te
                 yield (f"{path}.{name}" if path else name), buffer
 
 
+def _kept(module: torch.nn.Module, averaged: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters()
+    yield from ((name, one) for name, one in module.named_buffers() if name not in averaged)
+
+
 def _form(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
 def _array(tensor: torch.Tensor) -> Array:
     detached = tensor.detach().cpu()
-    values = (detached if detached.is_floating_point() else detached.double()).numpy().copy()
+    values = (detached if str(detached.dtype) in _FLOATS else detached.double()).numpy().copy()
     return values.reshape(values.shape or 1)
 
 
@@ -200,8 +215,9 @@ def _moved(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what th
         return {key: _moved(value, device) for key, value in batch.items()}
     if isinstance(batch, list):
         return [_moved(value, device) for value in batch]
-    if type(batch) is tuple:
-        return tuple(_moved(value, device) for value in batch)
+    if isinstance(batch, tuple):
+        moved = [_moved(value, device) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
     return batch
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 Hyperparameters = dict[str, Any]
+Group = tuple[int, int]
+"""The number of an optimizer and of one of its groups, whose options and therefore state may differ from others."""
 
 _PROBE = (4, 3)
 """Shape of the parameter on which an optimizer is tried: more than one row and more than one column."""
@@ -49,16 +51,11 @@ class RowOptimizers:
         sparse: frozenset[str],
     ) -> None:
         self._sparse = sparse
-        self._groups: dict[str, tuple[int, int]] = {}
-        names = {parameter: name for name, parameter in module.named_parameters()}
-        for number, optimizer in enumerate(optimizers):
-            for group, content in enumerate(optimizer.param_groups):
-                for parameter in content["params"]:
-                    if parameter.requires_grad and parameter in names:
-                        self._groups[names[parameter]] = number, group
+        self._groups = dict(_grouped(module, optimizers))
+        # Before schedulers replace the originals' `step` by one that counts calls.
         self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
-        self._names = [self._probed(number, optimizer) for number, optimizer in enumerate(self._optimizers)]
         self._schedule = _Schedule(optimizers, schedule)
+        self._names = {group: self._probed(group) for group in sorted(set(self._groups.values()))}
 
     @property
     def trained(self) -> frozenset[str]:
@@ -68,14 +65,14 @@ class RowOptimizers:
     @property
     def slots(self) -> int:
         """State arrays that a parameter needs."""
-        return max((len(names.arrays) for names in self._names), default=0)
+        return max((len(names.arrays) for names in self._names.values()), default=0)
 
     @property
     def row_slots(self) -> int:
         """State numbers that a parameter needs; the first counts the steps."""
-        if not any(names.arrays or names.numbers for names in self._names):
+        if not any(names.arrays or names.numbers for names in self._names.values()):
             return 0
-        return 1 + max(len(names.numbers) for names in self._names)
+        return 1 + max(len(names.numbers) for names in self._names.values())
 
     def step(self, name: str, values: Array, gradient: Array, slots: Sequence[Array], clock: int) -> None:
         """Updates rows of a parameter and their state in place. Without a gradient they stay as they are."""
@@ -86,11 +83,16 @@ class RowOptimizers:
         number, group = self._groups[name]
         parameter = torch.from_numpy(values)
         parameter.grad = _sparse(gradient, touched) if name in self._sparse else torch.from_numpy(gradient.copy())
-        names = self._names[number]
+        names = self._names[number, group]
         arrays, numbers = slots[: len(names.arrays)], slots[self.slots :]
         hyperparameters = self._schedule.at(clock)[number][group]
         state = self._restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
         after = _stepped(self._optimizers[number], parameter, hyperparameters, state)
+        if new := after.keys() - {*names.arrays, *names.numbers}:
+            kind = type(self._optimizers[number]).__name__
+            raise BadTrainer(
+                f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use another one"
+            )
         if numbers:
             numbers[0][:] += 1
         for slot, key in zip(arrays, names.arrays, strict=True):
@@ -107,37 +109,70 @@ class RowOptimizers:
             for key, slot in zip(names.numbers, numbers[1:], strict=False)
         }
 
-    def _probed(self, number: int, optimizer: Optimizer) -> StateNames:
-        """Tries an optimizer on a small parameter, whole and in two parts, which must give the same.
+    def _probed(self, group: Group) -> StateNames:
+        """Tries an optimizer on small parameters like those of a group; BadTrainer if a server cannot run it."""
+        optimizer, hyperparameters = self._optimizers[group[0]], self._schedule.at(1)[group[0]][group[1]]
+        if not hyperparameters.get("lr", 1):
+            # A schedule that begins at 0. Nothing would change, whatever a row depends on.
+            hyperparameters = {**hyperparameters, "lr": 0.1}
+        kinds = {name in self._sparse for name, one in self._groups.items() if one == group}
+        found = [_probed(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
+        return max(found, key=lambda names: len(names.arrays + names.numbers))
 
-        BadTrainer if it needs more than some rows of a parameter.
-        """
-        torch = torch_module()
+
+def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Group]]:
+    """The trained parameters with their groups. BadTrainer if an optimizer concerns itself with anything else."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    for number, optimizer in enumerate(optimizers):
         kind = type(optimizer).__name__
-        named = {name for name, (one, _) in self._groups.items() if one == number}
-        sparse = bool(named) and named <= self._sparse
-        hyperparameters = _hyperparameters(optimizer.param_groups[0])
-        values, *gradients = (_waves(phase) for phase in range(3))
-        results = []
-        for rows in (slice(None), slice(0, 1), slice(1, None)):
-            parameter, state = torch.from_numpy(values[rows].copy()), dict[str, Any]()
-            for gradient in gradients:
-                dense = torch.from_numpy(gradient[rows].copy())
-                parameter.grad = dense.to_sparse(1) if sparse else dense
-                try:
-                    state = _stepped(optimizer, parameter, hyperparameters, state)
-                except Exception as error:
-                    raise BadTrainer(
-                        f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}"
-                    ) from error
-            results.append((parameter, state))
-        whole, state = results[0]
-        if not torch.equal(whole, torch.cat([results[1][0], results[2][0]])):
+        if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
             raise BadTrainer(
-                f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
-                " parameter; use one such as SGD, Adam or AdamW"
+                f"optimizer {kind} has a hook for its steps, which would not see the gradients: each server has those"
+                " of some rows; remove it"
             )
-        return _state_names(kind, state)
+        for group, content in enumerate(optimizer.param_groups):
+            for parameter in content["params"]:
+                if parameter.requires_grad and parameter not in names:
+                    raise BadTrainer(
+                        f"optimizer {kind}: a parameter of shape {tuple(parameter.shape)} in its group {group} does not"
+                        " belong to the module; make it one of the module's"
+                    )
+                if parameter.requires_grad:
+                    yield names[parameter], (number, group)
+
+
+def _probed(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool) -> StateNames:
+    """Tries an optimizer on a small parameter, whole and in two parts, which must give the same.
+
+    The second gradient is large, so that an optimizer that cuts off what is above a limit does so.
+    """
+    torch = torch_module()
+    kind = type(optimizer).__name__
+    values, *gradients = (_waves(phase) for phase in range(3))
+    gradients[1] *= 1e6
+    steps, states = [], []
+    for rows in (slice(None), slice(0, 1), slice(1, None)):
+        parameter, state = torch.from_numpy(values[rows].copy()), dict[str, Any]()
+        reached = []
+        for gradient in gradients:
+            dense = torch.from_numpy(gradient[rows].copy())
+            parameter.grad = dense.to_sparse(1) if sparse else dense
+            try:
+                state = _stepped(optimizer, parameter, hyperparameters, state)
+            except Exception as error:
+                raise BadTrainer(
+                    f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}"
+                ) from error
+            reached.append(parameter.clone())
+        steps.append(reached)
+        states.append(state)
+    whole, upper, lower = (torch.cat(reached, dim=1) for reached in steps)
+    if not torch.equal(whole, torch.cat([upper, lower])):
+        raise BadTrainer(
+            f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
+            " parameter; use one such as SGD, Adam or AdamW"
+        )
+    return _state_names(kind, states[0])
 
 
 class _Schedule:
@@ -147,7 +182,12 @@ class _Schedule:
         self._optimizers = optimizers
         self._schedulers = [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
         for scheduler in self._schedulers:
-            if type(scheduler).__name__ == "ReduceLROnPlateau":
+            kind = type(scheduler).__name__
+            if not callable(getattr(scheduler, "step", None)):
+                raise BadTrainer(
+                    f"schedule made {kind}; it must make one of torch.optim.lr_scheduler from an optimizer"
+                )
+            if kind == "ReduceLROnPlateau":
                 raise BadTrainer(
                     "schedule ReduceLROnPlateau depends on losses, which servers do not know;"
                     " use one that depends on the number of steps alone"
@@ -162,9 +202,17 @@ class _Schedule:
             for optimizer, scheduler in zip(self._optimizers, self._schedulers, strict=True):
                 # No parameter has a gradient: this changes nothing, but schedulers insist on it.
                 optimizer.step()
-                scheduler.step()
+                self._advance(scheduler)
             self._by_clock.append(self._now())
         return self._by_clock[clock - 1]
+
+    def _advance(self, scheduler: LRScheduler) -> None:
+        try:
+            scheduler.step()
+        except Exception as error:
+            raise BadTrainer(
+                f"schedule {type(scheduler).__name__} has no rate for clock {len(self._by_clock) + 1}: {error}"
+            ) from error
 
     def _now(self) -> list[list[Hyperparameters]]:
         return [[_hyperparameters(group) for group in optimizer.param_groups] for optimizer in self._optimizers]
@@ -187,6 +235,11 @@ def _stepped(
 
 
 def _state_names(kind: str, state: dict[str, Any]) -> StateNames:
+    if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
+        raise BadTrainer(
+            f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with sparse=True; use"
+            " SparseAdam, Adagrad, or SGD without momentum"
+        )
     arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
     numbers = tuple(key for key, value in state.items() if key not in arrays and _is_number(value))
     if other := [key for key in state if key not in arrays + numbers]:

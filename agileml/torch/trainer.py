@@ -197,7 +197,7 @@ class TorchModule:
         torch = torch_module()
         with surroundings(seed, self.threads):
             if isinstance(self.module, torch.nn.Module):
-                made = copy.deepcopy(self.module)
+                made = self._copied(self.module)
             else:
                 made = call(f"{self.name}: module", self.module)
         if not isinstance(made, torch.nn.Module):
@@ -205,6 +205,15 @@ class TorchModule:
         if self.state is not None:
             self._load_state(made)
         return call(self.name, lambda: checked(made))
+
+    def _copied(self, module: torch.nn.Module) -> torch.nn.Module:
+        try:
+            return copy.deepcopy(module)
+        except Exception as error:
+            raise BadTrainer(
+                f"{self.name}: module {type(module).__name__} cannot be copied ({' '.join(str(error).split())}); pass a"
+                " function that makes it"
+            ) from error
 
     def _load_state(self, module: torch.nn.Module) -> None:
         torch = torch_module()
@@ -236,9 +245,10 @@ class TorchModule:
     def _samples(self) -> Any:  # noqa: ANN401 - what the user's dataset is
         torch = torch_module()
         dataset = self.dataset
-        if isclass(dataset) or not hasattr(dataset, "__getitem__"):
+        if isclass(dataset) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
             dataset = dataset if isinstance(dataset, torch.utils.data.IterableDataset) else self._made_dataset()
-        if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
+        by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+        if isinstance(dataset, torch.utils.data.IterableDataset) or not (by_number and hasattr(dataset, "__len__")):
             raise BadTrainer(
                 f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
                 " to continue on another node; use a map-style dataset, with __len__ and __getitem__"
@@ -260,16 +270,36 @@ class TorchModule:
 
     def _fetched(self, numbers: Numbers, where: str) -> object:
         """The batch of these samples."""
-        samples, collate = [], self.collate or torch_module().utils.data.default_collate
-        for number in numbers.tolist():
-            try:
-                samples.append(self._samples[number])
-            except Exception as error:
-                text = " ".join(described(error).split())
-                raise TrainerFailed(f"{where}: sample {number} of the dataset: {text}") from error
+        collate = self.collate or torch_module().utils.data.default_collate
+        samples = list(self._fetched_samples(numbers.tolist(), where))
         try:
             return collate(samples)
         except Exception as error:
             text = " ".join(described(error).split())
             first, last = numbers[0], numbers[-1]
             raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
+
+    def _fetched_samples(self, numbers: list[int], where: str) -> Sequence[Any]:
+        """As a DataLoader fetches them: all at once from a dataset that offers it."""
+        together = getattr(self._samples, "__getitems__", None)
+        try:
+            if together is not None:
+                return cast("Sequence[Any]", together(numbers))
+        except Exception as error:
+            if len(numbers) == 1:
+                raise _unreadable(numbers[0], where, error) from error
+            for number in numbers:
+                self._fetched_samples([number], where)
+            text = " ".join(described(error).split())
+            raise TrainerFailed(f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}") from error
+        samples = []
+        for number in numbers:
+            try:
+                samples.append(self._samples[number])
+            except Exception as error:
+                raise _unreadable(number, where, error) from error
+        return samples
+
+
+def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
+    return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")
