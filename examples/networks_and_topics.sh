@@ -1,18 +1,35 @@
 #!/usr/bin/env bash
 # Trainings of one's own on machines that are evicted: an image classifier, a language model, and topics of documents.
 # Each draws its loss and its machines over time; --engine local (the default) does the same with real processes.
+# Needs: pip install '.[torch]' scikit-learn
+# The plots stay if you name a folder for them: examples/networks_and_topics.sh plots
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
+[ $# -gt 0 ] || trap 'rm -rf "$folder"' EXIT
 
 step() { printf '\n$ %s\n' "$*"; "$@"; }
 
 # Machines two hundred times as slow: these trainings are small, and would be over before the new nodes had started.
-chaos="at clock 6 kill 1; at clock 8 join 2; at clock 18 evict half warn 5s; slow worker 100% by 19900%"
+chaos="at clock 6 kill 1; at clock 8 join 2; at clock 18 evict half warn 5s; at clock 30 join 2; slow worker 100% by 19900%"
 elastic=(--engine sim --nodes 1+3 --deterministic --chaos "$chaos")
 
-step spotctl train examples/trainers/digits.py --clocks 20 "${elastic[@]}" --plot "$folder/digits.png"
-step spotctl train examples/trainers/language_model.py --clocks 20 "${elastic[@]}" --plot "$folder/text.png"
+step spotctl train examples/trainers/digits.py --clocks 60 "${elastic[@]}" --plot "$folder/digits.png" \
+  --out "$folder/digits.npz"
+python3 - "$folder" <<'PYTHON'
+import sys
+
+import numpy as np
+
+sys.path.append("examples/trainers")
+from digits import TRAINED, Classifier, digits, trainer
+
+net = Classifier()
+net.load_state_dict(trainer().state_dict(np.load(f"{sys.argv[1]}/digits.npz")))
+images, labels = digits(slice(TRAINED, None)).tensors
+print(f"\nOf images that it has not seen, the network recognizes {(net(images).argmax(1) == labels).float().mean():.0%}.")
+PYTHON
+step spotctl train examples/trainers/language_model.py --arg steps=40 --clocks 40 "${elastic[@]}" --plot "$folder/text.png"
 
 # The documents are the longer paragraphs of Python's own documentation.
 python3 - "$folder/paragraphs.txt" <<'PYTHON'

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Training through evictions: half of the machines are evicted with a warning, one is killed without, two join.
+# The plot stays if you name a folder for it: examples/train_through_evictions.sh plots
 set -euo pipefail
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
+[ $# -gt 0 ] || trap 'rm -rf "$folder"' EXIT
 
 step() { printf '\n$ %s\n' "$*"; "$@"; }
 
