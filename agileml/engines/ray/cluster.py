@@ -106,13 +106,17 @@ class RayCluster:
     def _next(self, name: str) -> Gone | None:
         """What a node's task has yielded: its machine, or how it ended."""
         task = self._tasks[name]
+        if name in self._stopped:
+            # What it has yielded no longer matters, and Ray may never say: if it was cancelled before it had a worker.
+            del self._tasks[name]
+            return Gone(name)
         try:
             item = self._ray.get(next(task.items))
         except self._ray.exceptions.RayError as error:
             del self._tasks[name]
             return self._failed(name, error)
         except StopIteration:
-            # Ray may report a task that it was told to cancel as one that has yielded all it had.
+            # It ended without an exception before it said how.
             del self._tasks[name]
             return Gone(name)
         if isinstance(item, str):
@@ -120,17 +124,13 @@ class RayCluster:
             return None
         del self._tasks[name]
         status, log = item
-        if name in self._stopped:
-            return Gone(name)
         return Gone(name, status, end_of(log) if status else "")
 
     def _failed(self, name: str, error: Exception) -> Gone:
-        """The task was cancelled, or its machine or worker process is gone; anything else is a failure of its own."""
+        """Its machine or worker process is gone; anything else is a failure of its own."""
         exceptions = self._ray.exceptions
         own = isinstance(error, exceptions.RayTaskError | exceptions.OutOfMemoryError)
-        if own and name not in self._stopped:
-            return Gone(name, 1, end_of(str(error)))
-        return Gone(name)
+        return Gone(name, 1, end_of(str(error))) if own else Gone(name)
 
 
 @contextmanager

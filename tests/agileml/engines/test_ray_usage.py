@@ -83,11 +83,17 @@ class EmptyRay:
     exceptions = SimpleNamespace(RayError=RuntimeError)
     _private = SimpleNamespace(state=SimpleNamespace(state=SimpleNamespace(get_draining_nodes=dict)))
 
+    def __init__(self) -> None:
+        self.tasks: object = iter(())
+
+    def cancel(self, task: object, *, force: bool) -> None:
+        assert (task, force) == (self.tasks, True)
+
     def nodes(self) -> list[object]:
         return []
 
     def remote(self, _: object) -> object:
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: iter(())))
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: self.tasks))
 
     def get(self, item: object) -> object:
         return item
@@ -101,4 +107,20 @@ def test_a_task_that_ends_without_a_status_was_taken_away() -> None:
     cluster.start("t1", {})
     assert cluster.ended() == [Gone("t1")]
     assert cluster.ended() == []
+    cluster.close()
+
+
+def test_a_task_that_was_stopped_is_not_asked_again() -> None:
+    """Ray 2.60 waits for ever for the next item of some tasks that were cancelled before they had a worker."""
+
+    class Endless:
+        def __next__(self) -> object:
+            raise AssertionError("this may take for ever")
+
+    ray = EmptyRay()
+    ray.tasks = Endless()
+    cluster = RayCluster(ray, own=False)
+    cluster.start("t1", {})
+    cluster.stop("t1")
+    assert cluster.ended() == [Gone("t1")]
     cluster.close()
