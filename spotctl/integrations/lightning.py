@@ -13,7 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise ImportError(
+        f"spotctl.integrations.lightning needs Lightning: pip install 'spotctl[lightning]' ({error})"
+    ) from error
 
 from spotctl.agent.checkpoints import TrainingPosition
 from spotctl.agent.job_lease import JobLease

@@ -12,7 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError as error:
+    raise ImportError(
+        f"spotctl.integrations.transformers needs Transformers: pip install 'spotctl[transformers]' ({error})"
+    ) from error
 
 from spotctl.agent.checkpoints import TrainingPosition
 from spotctl.agent.job_lease import JobLease

@@ -10,6 +10,7 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
@@ -34,6 +35,7 @@ class RayFaults(FaultSchedule):
         self._left = sorted(
             (chance.randint(1, CLOCKS - 2), chance.choice(MACHINES)) for _ in range(chance.randint(1, 3))
         )
+        self._killed: list[Any] = []
         self.done: list[str] = []
 
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
@@ -45,12 +47,14 @@ class RayFaults(FaultSchedule):
 
     def _happens(self, what: str) -> Sequence[Act]:
         self.done.append(what)
-        if what == "add" or not self._cluster.added:
+        alive = [machine for machine in self._cluster.added if machine not in self._killed]
+        if what == "add" or not alive:
             self._cluster.add()
             return [Join(1)]
-        machine = self._chance.choice(self._cluster.added)
+        machine = self._chance.choice(alive)
         if what == "kill":
             self._cluster.kill(machine)
+            self._killed.append(machine)
         else:
             self._cluster.drain(machine)
         return ()

@@ -93,10 +93,11 @@ def trained(
 
 @dataclass(frozen=True)
 class Trial:
-    """Seconds per iteration of one mix of nodes in each stage, and the log of a job that learned."""
+    """Seconds per iteration of one mix of nodes in each stage; a job in the best of them, and one that learned."""
 
     nodes: tuple[int, int]
     seconds: dict[int, float]
+    alone: float
     log: list[Iteration]
 
     @classmethod
@@ -108,7 +109,8 @@ class Trial:
             )
             for stage in (1, 2, 3)
         }
-        return cls(nodes, steady, trained(LearnedStage(), nodes, clocks, model_bytes))
+        best = trained(FixedStage(min(steady, key=steady.__getitem__)), nodes, clocks, model_bytes)
+        return cls(nodes, steady, _seconds(best), trained(LearnedStage(), nodes, clocks, model_bytes))
 
     @property
     def best(self) -> int:
@@ -118,7 +120,12 @@ class Trial:
     @property
     def behind(self) -> float:
         """By which share the job that learns took longer than one that knew the best stage."""
-        return sum(one.seconds for one in self.log) / (len(self.log) * self.seconds[self.best]) - 1
+        return self.learning / self.alone - 1
+
+    @property
+    def learning(self) -> float:
+        """Seconds of the job that learned."""
+        return _seconds(self.log)
 
     @property
     def final(self) -> int:
@@ -141,6 +148,10 @@ class Trial:
         ]
 
 
+def _seconds(log: list[Iteration]) -> float:
+    return sum(one.seconds for one in log)
+
+
 CLOCKS = 200
 
 
@@ -154,8 +165,7 @@ def main(clocks: int = CLOCKS, megabytes: float = MODEL_BYTES / 1e6) -> int:
         trials.append(trial := Trial.of(nodes, clocks, megabytes * 1e6))
         times = "".join(f"{trial.seconds[stage]:9.2f} s" for stage in (1, 2, 3))
         label = f"{trial.nodes[0]} + {trial.nodes[1]}"
-        alone, learning = clocks * trial.seconds[trial.best], sum(one.seconds for one in trial.log)
-        totals = f"{trial.best:7}{alone:11.0f} s{learning:8.0f} s"
+        totals = f"{trial.best:7}{trial.alone:11.0f} s{trial.learning:8.0f} s"
         _print(f"{label:<19}{times}{totals}{trial.behind:10.1%}{trial.final:7}{trial.tried:7}")
     for trial in trials:
         _print(f"\n{trial.nodes[0]} + {trial.nodes[1]}")
