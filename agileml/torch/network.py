@@ -110,8 +110,12 @@ class TorchNetwork:
     def _differentiated(self, loss: torch.Tensor, objective: Objective, where: str) -> dict[str, torch.Tensor | None]:
         if not loss.requires_grad:
             raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
-        found = torch_module().autograd.grad(loss, list(self._trained.values()), allow_unused=True)
-        return dict(zip(self._trained, found, strict=True))
+        self.module.zero_grad(set_to_none=True)
+        # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no gradient.
+        torch_module().autograd.backward(loss)
+        found = {name: parameter.grad for name, parameter in self._trained.items()}
+        self.module.zero_grad(set_to_none=True)
+        return found
 
     def _check_parameters(self, where: str) -> None:
         now = dict(self.module.named_parameters())

@@ -271,7 +271,7 @@ class TorchModule:
     def _fetched(self, numbers: Numbers, where: str) -> object:
         """The batch of these samples."""
         collate = self.collate or torch_module().utils.data.default_collate
-        samples = list(self._fetched_samples(numbers.tolist(), where))
+        samples = self._fetched_samples(numbers.tolist(), where)
         try:
             return collate(samples)
         except Exception as error:
@@ -279,12 +279,12 @@ class TorchModule:
             first, last = numbers[0], numbers[-1]
             raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
 
-    def _fetched_samples(self, numbers: list[int], where: str) -> Sequence[Any]:
-        """As a DataLoader fetches them: all at once from a dataset that offers it."""
+    def _fetched_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
+        """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
         together = getattr(self._samples, "__getitems__", None)
         try:
             if together is not None:
-                return cast("Sequence[Any]", together(numbers))
+                return together(numbers)
         except Exception as error:
             if len(numbers) == 1:
                 raise _unreadable(numbers[0], where, error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -109,10 +110,17 @@ def test_evictions_change_no_bit_and_lose_no_state() -> None:
     assert model_digest(other.model) != model_digest(undisturbed.model)
 
 
+def unhurried(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    """Leaves time to inject the faults, also where the loop that does so waits for a processor."""
+    time.sleep(0.1 if net.training else 0.0)
+    return objective(net, batch)
+
+
 def test_processes_that_are_killed_change_no_bit() -> None:
     given = trainer(partial(Normalized, dropout=0.3), adamw)
     undisturbed = agileml.train(given, engine="sim", clocks=CLOCKS, deterministic=True, partitions=4)
-    disturbed = agileml.train(given, engine="local", clocks=CLOCKS, deterministic=True, partitions=4, chaos=FAULTS)
+    slow = replace(given, objective=unhurried)
+    disturbed = agileml.train(slow, engine="local", clocks=CLOCKS, deterministic=True, partitions=4, chaos=FAULTS)
     assert (disturbed.evictions, disturbed.failures) == (1, 1)
     assert model_digest(disturbed.model) == model_digest(undisturbed.model)
 

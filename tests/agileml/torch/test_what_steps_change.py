@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
+from torch.utils.checkpoint import checkpoint
 
 from agileml import reference
 from agileml.errors import AgileMLError
 from agileml.torch.network import TorchNetwork
 from agileml.torch.trainer import SEED
 from agileml.torch.unchanged import Unchanged
-from tests.agileml.torch.nets import SAMPLES, Normalized, Shared, data, momentum, trainer
+from tests.agileml.torch.nets import SAMPLES, Normalized, Shared, data, momentum, objective, trainer
 from tests.agileml.torch.test_torch_module import CLOCKS, plain
 
 
@@ -61,6 +62,19 @@ def test_each_group_has_the_state_that_its_options_need(case: str) -> None:
     expected, found = plain(given, int(model[SEED][0, 0])).state_dict(), given.state_dict(model)
     for name, values in expected.items():
         assert torch.allclose(found[name], values, rtol=1e-5, atol=1e-5), name
+
+
+class Recomputed(Shared):
+    """Keeps no activations, and computes them again for its gradients."""
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = checkpoint(super().forward, numbers.requires_grad_(), words, use_reentrant=True)
+        return scores
+
+
+def test_layers_whose_activations_are_recomputed_are_trained() -> None:
+    found, expected = (reference.run(trainer(module, momentum), 3, seed=1) for module in (Recomputed, Shared))
+    assert reference.model_digest(found) == reference.model_digest(expected)
 
 
 class Limited(torch.optim.SGD):
@@ -279,6 +293,22 @@ def test_samples_are_fetched_together() -> None:
     ]
     assert models[0] == models[1]
     assert max(dataset.asked) == 6
+
+
+def test_samples_may_come_as_a_batch() -> None:
+    class Batches(Together):
+        def __getitems__(self, numbers: list[int]) -> Any:  # noqa: ANN401
+            return dict(zip(("numbers", "words", "targets"), data()[numbers], strict=True))
+
+    def by_name(net: nn.Module, batch: Any) -> torch.Tensor:  # noqa: ANN401
+        return objective(net, [batch["numbers"], batch["words"], batch["targets"]])
+
+    def unchanged(batch: Any) -> Any:  # noqa: ANN401
+        return batch
+
+    given = trainer(Shared, momentum, Batches(), by_name, collate=unchanged)
+    found = reference.run(given, 3, seed=1)
+    assert reference.model_digest(found) == reference.model_digest(reference.run(trainer(Shared, momentum), 3, seed=1))
 
 
 def test_a_sample_that_cannot_be_read_is_named() -> None:
