@@ -107,7 +107,7 @@ def run() -> str:
         "AgileML: rows that are read instead of whole partitions",
         "Matrix factorization of {users:,} users and {items:,} items, rank {rank}, {ratings:,} ratings, each of {parts}"
         " shards with the ratings of its own users".format(**ARGUMENTS)
-        + f"; in {PARTITIONS} partitions. Beside it the"
+        + f"; in {PARTITIONS} partitions. Next to it is the"
         f" same trainer that looks at every row, which is sent whole partitions. Iterations from the {STEADY}th on, of"
         f" which the quickest counts; {REPETITIONS} repetitions, in turns; the ratio of times is the median of those"
         " within a repetition.",

@@ -80,7 +80,7 @@ def run() -> str:
         "A push and a pull after each other, both counted, in GB/s; the best of"
         f" {ROUNDS} rounds in which all take turns, forwards and backwards. The ratio is the median of those within a"
         " round, in brackets that of the best rounds: other load on the machine slows down whichever runs at that time."
-        " Beside it a bare blocking socket that copies the same bytes into"
+        " Next to it is a bare blocking socket that copies the same bytes into"
         " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server adds what was pushed"
         f" to what is pulled.{' Not installed here: ' + ', '.join(absent) + '.' if absent else ''}",
         [*_rows(times), _small_messages()],
