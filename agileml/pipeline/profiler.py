@@ -53,7 +53,7 @@ def profiled(
     check_whole("together", together, 1)
     for size in sizes:
         check_whole("microbatch", size, 1)
-    work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock))
+    work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock, together))
     before = {key: os.environ.get(key) for key in NODE_ENVIRONMENT}
     os.environ.update(NODE_ENVIRONMENT)
     try:
@@ -70,9 +70,9 @@ def profiled(
 
 
 def _measured(work: bytes) -> tuple[ModelProfile, ...]:
-    name, make, sizes, repeats, clock = cloudpickle.loads(work)
+    name, make, sizes, repeats, clock, together = cloudpickle.loads(work)
     with loopback() as ends:
-        measuring = _Measuring(repeats, clock, ends)
+        measuring = _Measuring(repeats, clock, ends, together)
         with users_code(name):
             return tuple(_profile(name, make(size), size, measuring) for size in sizes)
 
@@ -109,6 +109,7 @@ class _Measuring:
     repeats: int
     clock: Clock
     ends: Loopback
+    together: int
 
     def seconds(self, work: Callable[[], object]) -> float:
         """The median of some runs, after one to warm up."""
@@ -144,7 +145,8 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
     costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
     costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
-    whole = as_a_whole(model, costs[::-1], min(measuring.repeats, _WHOLE_REPEATS), measuring.clock)
+    few = replace(measuring, repeats=min(measuring.repeats, _WHOLE_REPEATS))
+    whole = as_a_whole(model, costs[::-1], few.seconds, measuring.together)
     return ModelProfile(name, size, tuple(whole), float(input_bytes))
 
 

@@ -77,7 +77,7 @@ class StageState:
                     with users_code(f"layer {layer}, backward pass of microbatch {microbatch}"):
                         own[layer], found = self.model.layers[layer].backward(weights, stashes[layer], gradient)
                         _check_gradients(weights, found)
-                        self._add(layer, microbatch, found)
+                    self._add(layer, microbatch, found)
             gradient = yield from self._joined(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
 
@@ -108,8 +108,7 @@ class StageState:
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
         """Adds a version, and drops those before `oldest` that no later pass needs."""
         state = self.layers[layer]
-        with users_code(f"layer {layer}, update {state.updates + 1}"):
-            weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
+        weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
         kept = {version: one for version, one in state.versions.items() if version >= oldest}
         self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from statistics import median
 
 from agileml.errors import JobFailed
 from agileml.pipeline.costs import OPTIMIZER_STATE
@@ -29,15 +28,18 @@ _RULE = Optimizer("sgd", 1e-12)
 _COPIES = 5
 """Of the weights, at most: two versions, gradients, their sum and their mean."""
 
-Clock = Callable[[], float]
 
+def as_a_whole(
+    model: PipelineModel, costs: list[LayerCost], seconds: Callable[[Callable[[], object]], float], together: int = 1
+) -> list[LayerCost]:
+    """The costs of layers, scaled to what all take together; unscaled if memory does not hold the whole model.
 
-def as_a_whole(model: PipelineModel, costs: list[LayerCost], repeats: int, clock: Clock) -> list[LayerCost]:
-    """The costs of layers, scaled to what all take together; unscaled if memory does not hold the whole model."""
+    `seconds` measures a piece of work. As many processes measure `together`, and share the memory.
+    """
     needed = sum(_COPIES * one.weight_bytes + one.stash_bytes for one in costs)
-    if needed > _free_memory():
+    if needed * together > _free_memory():
         return costs
-    few, many = (median(_seconds(model, number, repeats, clock)) for number in (FEW, MANY))
+    few, many = (seconds(_training(model, number)) for number in (FEW, MANY))
     passes = (many - few) / (MANY - FEW)
     updates = few - FEW * passes
     alone, alone_updates = (sum(one.seconds for one in costs), sum(one.update_seconds[_RULE.kind] for one in costs))
@@ -56,18 +58,6 @@ def _scaled(cost: LayerCost, passes: float, updates: float) -> LayerCost:
         backward_seconds=cost.backward_seconds * passes,
         update_seconds={kind: cost.update_seconds[kind] * updates for kind in OPTIMIZER_STATE},
     )
-
-
-def _seconds(model: PipelineModel, microbatches: int, repeats: int, clock: Clock) -> list[float]:
-    """What batches take on one node, after one to warm up."""
-    train = _training(model, microbatches)
-    train()
-    found = []
-    for _ in range(repeats):
-        begun = clock()
-        train()
-        found.append(clock() - begun)
-    return found
 
 
 def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,8 +21,10 @@ class Watch:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self) -> float:
-        return self.now
+    def seconds(self, work: Callable[[], object]) -> float:
+        begun = self.now
+        work()
+        return self.now - begun
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ ALONE = [cost(3.0, 6.0), cost(1.0, 2.0)]
 
 def test_layers_share_what_a_node_takes_for_all_of_them() -> None:
     watch = Watch()
-    found = as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, 3, watch)
+    found = as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds)
     # A microbatch takes 12 in its layers, and as long in the loss.
     assert [(one.forward_seconds, one.backward_seconds) for one in found] == [(6.0, 12.0), (2.0, 4.0)]
     # By this clock an update takes no time: the figure of the single layers stays.
@@ -80,10 +83,14 @@ def test_layers_share_what_a_node_takes_for_all_of_them() -> None:
 def test_a_model_that_memory_does_not_hold_keeps_the_times_of_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     monkeypatch.setattr(whole_model, "_free_memory", lambda: 2 * (5 * 16.0 + 32.0) - 1)
-    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, 3, watch) == ALONE
+    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) == ALONE
+    monkeypatch.setattr(whole_model, "_free_memory", lambda: 3 * (5 * 16.0 + 32.0))
+    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) != ALONE
+    # Two processes need it twice.
+    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds, 2) == ALONE
 
 
 def test_a_model_that_cannot_be_trained_is_refused_with_its_reason() -> None:
     watch = Watch()
     with pytest.raises(JobFailed, match="microbatch 0: the loss is nan: use a smaller rate or check the data"):
-        as_a_whole(timed(watch, no_loss), ALONE, 1, watch)
+        as_a_whole(timed(watch, no_loss), ALONE, watch.seconds)
