@@ -151,7 +151,11 @@ def meet_fate(act: Act, at: int, kind: str) -> bool:
         act.before()
         pid = os.fork()
         if pid == 0:
-            os._exit(_ended(act, Fate(at, kind)))
+            code = BROKEN
+            try:
+                code = _ended(act, Fate(at, kind))
+            finally:
+                os._exit(code)
         status = os.waitpid(pid, 0)[1]
         expected = (-signal.SIGKILL,) if kind.startswith("killed") else (DONE, REFUSED)
         ended = os.waitstatus_to_exitcode(status)
@@ -167,7 +171,7 @@ def _ended(act: Act, fate: Fate) -> int:
             act.act()
     except ProviderError:
         return REFUSED
-    except BaseException:  # noqa: BLE001 - in a fork, nobody else prints it
+    except Exception:  # noqa: BLE001 - in a fork, nobody else prints it
         traceback.print_exc()
         return BROKEN
     return DONE if fate.met else SPARED
