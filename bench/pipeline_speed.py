@@ -54,7 +54,7 @@ WARM = 2
 """Updates before times count."""
 
 ROUNDS = 3
-"""Runs of each row of `speed`, of which the median counts."""
+"""How often each row of `speed` is run; the median counts."""
 
 SGD = Optimizer("sgd", 0.001)
 

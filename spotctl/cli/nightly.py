@@ -167,7 +167,7 @@ def run(
     settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
     runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
     place, markets = metrics or nightly.metrics, RunMarkets(settings)
-    # A night that nobody watches is worth more than its metrics.
+    # The night runs without metrics rather than not at all.
     with published(place, markets, session.remark, needed=bool(metrics)) as runner.publish:
         report = runner.run()
     if json_:

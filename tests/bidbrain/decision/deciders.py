@@ -24,7 +24,7 @@ LAST = NOW + HOUR + 14 * MINUTE + 30 * SECOND
 
 @dataclass
 class Wants:
-    """A strategy that wants what it is told to."""
+    """A strategy that always wants the same actions."""
 
     actions: tuple[Rent | Return, ...]
     name: str = "told"

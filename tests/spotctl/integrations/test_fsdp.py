@@ -72,7 +72,7 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 
 def stored(home: Path) -> set[int]:
-    """The steps of the saves of which a machine has all parts."""
+    """The steps whose saves are complete on a machine."""
     files = [path.relative_to(home / "gang" / "store").as_posix() for path in (home / "gang").rglob("saves/*/*")]
     parts = {name.step: found for name, found in grouped(files).items()}
     return {step for step, found in parts.items() if METADATA in found and len(found) == 1 + len(HOSTS)}
