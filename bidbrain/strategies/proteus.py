@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from math import inf, isfinite, prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 
 DECIDE_EVERY = 2 * MINUTE
 RENEW_BEFORE = 120 * SECOND
+
+# One term of a footprint, or of as many footprints as there are possible purchases.
+_Term = TypeVar("_Term", float, Floats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +37,34 @@ class JobCosts:
 
 @dataclass(frozen=True, slots=True)
 class AllocationTerms:
-    """One allocation's terms in Eq. 4.1 to 4.3, or those of many candidates in arrays: expected dollars, probability of
-    surviving the hour, expected useful hours times work per hour, and work per hour."""
+    """One allocation's terms in Eq. 4.1 to 4.3: expected dollars, probability of surviving the hour, expected useful
+    hours times work per hour, and work per hour."""
 
-    cost: float | Floats
-    survival: float | Floats
-    useful: float | Floats
-    nu: float | Floats
+    cost: float
+    survival: float
+    useful: float
+    nu: float
 
 
 @dataclass(frozen=True, slots=True)
 class BidGrid:
-    """Possible purchases: `terms` has a row for each offer and a column for each bid delta."""
+    """Possible purchases and their terms, with a row for each offer and a column for each bid delta; what does not fit
+    into the room costs infinitely much."""
 
     machines: Floats
-    terms: AllocationTerms
+    cost: Floats
+    survival: Floats
+    useful: Floats
+    nu: Floats
+
+    def at(self, row: int, column: int) -> AllocationTerms:
+        """The terms of one purchase."""
+        return AllocationTerms(
+            float(self.cost[row, column]),
+            float(self.survival[row, column]),
+            float(self.useful[row, column]),
+            float(self.nu[row, 0]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +81,7 @@ class Proteus:
     request_nu: float = REQUEST_VCPUS
     deltas: tuple[int, ...] = bid_deltas(10)
     name: str = "proteus"
-    _beta: Floats = field(init=False, repr=False)
+    _survival: Floats = field(init=False, repr=False)
     _useful_share: Floats = field(init=False, repr=False)
     _nu: Floats = field(init=False, repr=False)
 
@@ -71,7 +89,7 @@ class Proteus:
         read = [[self.odds[offer.market].at(delta) for delta in self.deltas] for offer in self.offers]
         table = np.array(read, dtype=float).reshape(len(self.offers), len(self.deltas), 2)
         beta, median = table[..., 0], table[..., 1]
-        object.__setattr__(self, "_beta", beta)
+        object.__setattr__(self, "_survival", 1 - beta)
         # A new machine starts up first; the rest of its hour is useful.
         useful = 1 - beta + beta * median - self.application.startup_hours
         object.__setattr__(self, "_useful_share", np.maximum(useful, 0.0))
@@ -80,83 +98,94 @@ class Proteus:
     def decide(self, situation: Situation) -> Decision:
         """Decides renewals that are due first, then buys while that lowers the cost per work."""
         now = situation.now
+        prices = [situation.price(offer) for offer in self.offers]
+        # Allocations that are renewed together mostly leave the same room.
+        candidates = cache(partial(self._candidates, np.array(prices, dtype=float)))
+        kept, terms, returns = self._renew(situation, candidates)
+        total = _total(terms)
+        before = self._cost_per_work(total, changes=False)
+        # An allocation that leaves at the end of its hour occupies its room until then.
+        room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
+        bought, room, after = self._buy(total, before, room, candidates, prices)
+        return Decision((*returns, *bought), self._next_look(now, kept, bought, room), _reason(bought, before, after))
+
+    def _renew(
+        self, situation: Situation, candidates: Callable[[float], BidGrid]
+    ) -> tuple[list[Holding], list[AllocationTerms], list[Return]]:
+        """The allocations that stay, with their terms, and the returns of those whose paid hour ends and that are not
+        worth another one."""
+        now = situation.now
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
-        prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
+        occupied = sum(holding.nu for holding in staying)
         terms = {holding.allocation: self._held(holding, situation, _hours_left(holding, now)) for holding in staying}
-        actions: list[Rent | Return] = []
+        returns: list[Return] = []
         for holding in staying:
             if _hours_left(holding, now) * HOUR <= RENEW_BEFORE + SECOND:
                 renewed = self._held(holding, situation, 1.0)
-                others = [term for number, term in terms.items() if number != holding.allocation]
-                if self._keeps(holding, renewed, others, situation, prices, staying):
+                rest = _total([term for number, term in terms.items() if number != holding.allocation])
+                if self._keeps(renewed, rest, candidates, situation.most_nu - (occupied - holding.nu)):
                     terms[holding.allocation] = renewed
                 else:
                     del terms[holding.allocation]
-                    actions.append(Return(holding.allocation, _hour_end(holding, now)))
-        leaving = {action.allocation for action in actions if isinstance(action, Return)}
-        kept = [holding for holding in staying if holding.allocation not in leaving]
-        before = self._cost_per_work(_total(list(terms.values())), changes=False)
-        bought, room, after = self._buy(list(terms.values()), float(before), situation, prices)
-        reason = _reason(bought, float(before), after)
-        return Decision((*actions, *bought), self._next_look(now, kept, bought, room), reason)
+                    returns.append(Return(holding.allocation, _hour_end(holding, now)))
+        kept = [holding for holding in staying if holding.allocation in terms]
+        return kept, list(terms.values()), returns
 
     def _keeps(
-        self,
-        holding: Holding,
-        renewed: AllocationTerms,
-        others: list[AllocationTerms],
-        situation: Situation,
-        prices: Floats,
-        staying: list[Holding],
+        self, renewed: AllocationTerms, rest: AllocationTerms, candidates: Callable[[float], BidGrid], room: float
     ) -> bool:
         """Whether another hour of an allocation beats returning it, and replacing it with the best purchase."""
-        rest = _total(others)
         keep = self._cost_per_work(_with(rest, renewed), changes=False)
-        let_go = self._cost_per_work(rest, changes=True)
-        room = situation.most_nu - sum(other.nu for other in staying if other is not holding)
-        swap, _ = self._best(rest, self._candidates(room, prices))
-        return bool(keep <= min(let_go, swap))
+        if keep > self._cost_per_work(rest, changes=True):
+            return False
+        swap, _ = self._best(rest, candidates(room))
+        return keep <= swap
 
     def _buy(
-        self, held: list[AllocationTerms], current: float, situation: Situation, prices: Floats
+        self,
+        total: AllocationTerms,
+        current: float,
+        room: float,
+        candidates: Callable[[float], BidGrid],
+        prices: list[int],
     ) -> tuple[list[Rent], float, float]:
         """Purchases, the best one each time, until none lowers the cost per work or no room remains.
 
-        Also returns the remaining room and the resulting cost per work. An allocation that leaves at the end of its
-        hour occupies its room until then.
+        Also returns the remaining room and the resulting cost per work.
         """
-        total = _total(held)
-        room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         bought: list[Rent] = []
         while True:
-            candidates = self._candidates(room, prices)
-            cost_per_work, at = self._best(total, candidates)
+            grid = candidates(room)
+            cost_per_work, at = self._best(total, grid)
             if at is None or not cost_per_work < current:
                 return bought, room, current
-            offer, machines = self.offers[at[0]], int(candidates.machines[at[0]])
-            bought.append(Rent(offer, machines, int(prices[at[0]]) + self.deltas[at[1]]))
-            total = _with(total, _at(candidates.terms, at))
-            current = float(self._cost_per_work(total, changes=True))
+            row, column = at
+            offer, machines = self.offers[row], int(grid.machines[row])
+            bought.append(Rent(offer, machines, prices[row] + self.deltas[column]))
+            total = _with(total, grid.at(row, column))
+            current = self._cost_per_work(total, changes=True)
             room -= machines * offer.nu
 
-    def _candidates(self, room: float, prices: Floats) -> BidGrid:
+    def _candidates(self, prices: Floats, room: float) -> BidGrid:
         """As many machines as one request asks for, or as fit into the room."""
         whole = np.ceil(self.request_nu / self._nu)
         machines = np.minimum(whole, np.floor(room / self._nu))
-        nu = np.maximum(machines, 0) * self._nu
-        dollars = machines * prices / NANOS_PER_DOLLAR
-        survival = 1 - self._beta
-        terms = AllocationTerms(survival * dollars[:, None], survival, self._useful_share * nu[:, None], nu[:, None])
-        return BidGrid(machines, terms)
+        nu = (np.maximum(machines, 0) * self._nu)[:, None]
+        dollars = (machines * prices / NANOS_PER_DOLLAR)[:, None]
+        cost = np.where(machines[:, None] > 0, self._survival * dollars, inf)
+        return BidGrid(machines, cost, self._survival, self._useful_share * nu, nu)
 
-    def _best(self, total: AllocationTerms, candidates: BidGrid) -> tuple[float, tuple[int, int] | None]:
+    def _best(self, total: AllocationTerms, grid: BidGrid) -> tuple[float, tuple[int, int] | None]:
         """The candidate that gives the footprint the lowest cost per work."""
-        costs = self._cost_per_work(_with(total, candidates.terms), changes=True)
-        costs = np.where((candidates.machines > 0)[:, None], costs, inf)
-        if not costs.size or not np.isfinite(costs).any():
+        if not grid.cost.size:
             return inf, None
-        row, column = divmod(int(np.argmin(costs)), costs.shape[1])
-        return float(costs[row, column]), (row, column)
+        nu = total.nu + grid.nu
+        work = self._work(total.survival * grid.survival, total.useful + grid.useful, nu, changes=True)
+        dollars = total.cost + grid.cost + self.application.reliable_usd_per_hour
+        costs = np.divide(dollars, work, out=np.full(work.shape, inf), where=work > 0)
+        at = int(costs.argmin())
+        best = costs.item(at)
+        return (best, divmod(at, costs.shape[1])) if isfinite(best) else (inf, None)
 
     def _held(self, holding: Holding, situation: Situation, hours: float) -> AllocationTerms:
         """The terms of an allocation for the rest of its paid hour, at its current distance from the bid."""
@@ -169,12 +198,15 @@ class Proteus:
             survival * rent.machines * price / NANOS_PER_DOLLAR * hours, survival, useful * holding.nu, holding.nu
         )
 
-    def _cost_per_work(self, total: AllocationTerms, *, changes: bool) -> Floats | float:
+    def _cost_per_work(self, total: AllocationTerms, *, changes: bool) -> float:
         """Eq. 4.4; infinite without any expected work."""
+        work = self._work(total.survival, total.useful, total.nu, changes=changes)
+        return (total.cost + self.application.reliable_usd_per_hour) / work if work > 0 else inf
+
+    def _work(self, survival: _Term, useful: _Term, nu: _Term, *, changes: bool) -> _Term:
+        """The expected work of a footprint in an hour, less what pauses for evictions and changes cost."""
         app = self.application
-        lost = (1 - total.survival) * app.eviction_hours + (app.resize_hours if changes else 0.0)
-        work = np.asarray(total.useful - lost * total.nu)
-        return np.where(work > 0, (total.cost + app.reliable_usd_per_hour) / np.where(work > 0, work, 1), inf)
+        return useful - ((1 - survival) * app.eviction_hours + (app.resize_hours if changes else 0.0)) * nu
 
     def _next_look(self, now: int, kept: list[Holding], bought: list[Rent], room: float) -> int:
         """Every two minutes while there is room; else before the next paid hour ends."""
@@ -205,15 +237,6 @@ def _total(terms: list[AllocationTerms]) -> AllocationTerms:
 def _with(total: AllocationTerms, more: AllocationTerms) -> AllocationTerms:
     return AllocationTerms(
         total.cost + more.cost, total.survival * more.survival, total.useful + more.useful, total.nu + more.nu
-    )
-
-
-def _at(terms: AllocationTerms, at: tuple[int, int]) -> AllocationTerms:
-    return AllocationTerms(
-        *(
-            float(np.broadcast_to(part, np.shape(terms.cost))[at])
-            for part in (terms.cost, terms.survival, terms.useful, terms.nu)
-        )
     )
 
 
