@@ -10,7 +10,7 @@ from bidbrain.cost import Dependence
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.fixed_bid import fixed_bid
 from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA, Odds, bid_deltas
-from bidbrain.strategies.proteus import AllocationTerms, JobCosts, Proteus, _total
+from bidbrain.strategies.proteus import AllocationTerms, JobCosts, Proteus, _total, _with
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 from tests.bidbrain.backtest.worlds import BASELINE, offer, restless
@@ -58,6 +58,30 @@ def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, floa
     stalls = cost.Application(1.0, sigma=HOUR // 120, lambda_=HOUR // 60)
     expected = cost.evaluate([*allocations, reliable], stalls, Dependence.INDEPENDENT)
     assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(expected.usd_per_work, rel=1e-6)
+
+
+@given(
+    st.floats(0.0, 900.0),
+    st.lists(st.tuples(st.floats(0.01, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 200.0)), max_size=4),
+    st.lists(st.integers(10**6, 10**9), min_size=len(OFFERS), max_size=len(OFFERS)),
+)
+def test_the_best_purchase_is_the_best_of_all_that_fit_counted_one_by_one(
+    room: float, owned: list[tuple[float, float, float]], prices: list[int]
+) -> None:
+    """Among them are bids that are certain to be evicted, and offers that do not fit."""
+    certain = {market: Odds((3 * LOWEST_DELTA,), (1.0,), (0.0,)) for market in ODDS} if room < 100 else ODDS
+    proteus = Proteus(OFFERS, certain, APPLICATION)
+    total = _total([AllocationTerms(usd, survival, nu / 2, nu) for usd, survival, nu in owned])
+    grid = proteus._candidates(np.array(prices, dtype=float), room)
+    found, at = proteus._best(total, grid)
+    costs = {
+        (row, column): proteus._cost_per_work(_with(total, grid.at(row, column)), changes=True)
+        for row in range(len(OFFERS))
+        for column in range(len(proteus.deltas))
+        if grid.machines[row] >= 1
+    }
+    assert found == pytest.approx(min(costs.values(), default=np.inf))
+    assert at is None if found == np.inf else costs[at or (0, 0)] == pytest.approx(found)
 
 
 def test_the_room_is_filled_in_requests_of_128_and_the_last_takes_the_rest() -> None:
