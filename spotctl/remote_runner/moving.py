@@ -60,7 +60,6 @@ class Launch:
     on_turn: Callable[[RunState], None]
     stopped: Callable[[], bool]
     note: Callable[[str], None]
-    max_cost: int | None = None
     fresh: bool = False
 
     @property
@@ -120,9 +119,7 @@ def launch(given: Launch) -> Moved | Ending:
             resume_state.forget(paths.kept(spec.name))
         settings = homes.new_home(spec.name, given.settings)
         with JobLock(Paths(settings.home).locks, spec.name), EventLog(Paths(settings.home).log) as log:
-            journal, environment = runs.begun(
-                spec, settings, log, given.max_cost, plan=given.plan, expected=given.expected
-            )
+            journal, environment = runs.begun(spec, settings, log, plan=given.plan, expected=given.expected)
             move = _Move(given, settings, log, journal, environment)
             if (machine := move.carried_out()) is not None:
                 return Moved(move.place, machine)

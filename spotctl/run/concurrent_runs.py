@@ -43,25 +43,18 @@ def launch(
     plans: Sequence[JobPlan],
     settings: Settings,
     observer: RunObserver,
-    max_cost: int | None = None,
     *,
     fresh: bool = False,
 ) -> list[Launched]:
-    """Runs planned jobs, each to its end, even if others fail.
-
-    `max_cost` limits all together, in proportion to their planned costs.
-    """
+    """Runs planned jobs, each to its end, even if others fail."""
     if plans[0].job.spec.is_local:
         begin_market(plans[0].job.spec, settings)
-    total = sum(plan.forecast.usd.median for plan in plans)
     jobs = [Launched(plan.job.spec) for plan in plans]
 
     def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
-        limit = None if max_cost is None else int(max_cost * plan.forecast.usd.median / total)
-
         def run() -> None:
             try:
-                job.ending = runs.launch(job.spec, settings, observer, limit, fresh=fresh, plan=plan)
+                job.ending = runs.launch(job.spec, settings, observer, fresh=fresh, plan=plan)
             except Exception as error:  # noqa: BLE001 - reported when all have ended: one job's failure ends no other
                 job.error = error
 
