@@ -32,7 +32,7 @@ from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.execute import Journal
 from spotctl.run.fresh_prices import fresh_prices
 from spotctl.run.live_strategy import rules_of
-from spotctl.run.local_market import begin_market
+from spotctl.run.local_market import begin_market, continue_market
 from spotctl.run.quota_watch import QuotaWatch
 from spotctl.run.service import Runner
 from spotctl.run.workloads import check_clouds, check_paths, prepare_checkpoints, workload_of
@@ -159,6 +159,8 @@ def resume(
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
             secrets_of(spec)
+            if spec.is_local:
+                continue_market(state, spec, settings)
         provider = around(provider_of(settings, spec))
         environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
         journal = Journal(log, state.run, environment.clock)
