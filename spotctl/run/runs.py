@@ -35,7 +35,7 @@ from spotctl.run.live_strategy import rules_of
 from spotctl.run.local_market import begin_market, continue_market
 from spotctl.run.quota_watch import QuotaWatch
 from spotctl.run.service import Runner
-from spotctl.run.workloads import check_clouds, check_paths, prepare_checkpoints, workload_of
+from spotctl.run.workloads import check_checkpoint_is_free, check_clouds, check_paths, prepare_checkpoints, workload_of
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import (
     FINISH,
@@ -101,6 +101,7 @@ def launch(
                 f"run {before.run} of job {spec.name} was interrupted: 'spotctl resume {spec.name}' resumes it,"
                 f" 'spotctl down {spec.name}' returns its machines"
             )
+        check_checkpoint_is_free(spec, log)
         prepare_checkpoints(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))

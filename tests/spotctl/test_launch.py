@@ -17,8 +17,9 @@ import pytest
 import spotctl as python
 from agileml.core.events import Iteration
 from agileml.reference import model_digest
+from spotctl.files.job.reader import load, written
 from spotctl.run.training_workload import TrainingWorkload
-from spotctl.runlog.events import StopRequested
+from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
 from spotctl.runlog.folding import fold
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
@@ -131,6 +132,26 @@ def test_an_amount_that_is_none_is_refused_as_max_cost(tmp_path: Path, amount: s
     refused = spotctl("launch", command(tmp_path, "true"), "--yes", "--max-cost", amount)
     assert refused.code == 2
     assert refused.error == f"spotctl: --max-cost '{amount}' {why}\n"
+
+
+def test_two_jobs_do_not_share_a_checkpoint(tmp_path: Path, home: Path) -> None:
+    paths = []
+    for name in ("one", "two"):
+        path = command(tmp_path, "true").rename(tmp_path / f"{name}.yaml")
+        path.write_text(path.read_text().replace("small", name) + "checkpoint: {path: saved}\n")
+        paths.append(path)
+    together = spotctl("launch", *paths, "--yes")
+    assert together.code == 2
+    assert f"one and two both keep their checkpoint at {tmp_path / 'saved'}" in together.error
+    assert not (home / "log.sqlite").exists()
+    with EventLog(home / "log.sqlite") as log:
+        log.append("one-1", 0, RunBegan("one", "local", written(load(paths[0])), "", 0))
+    alone = spotctl("launch", paths[1], "--yes")
+    assert alone.code == 2
+    assert "where run one-1 of job one, which has not ended, keeps its checkpoint" in alone.err
+    with EventLog(home / "log.sqlite") as log:
+        log.append("one-1", 0, RunEnded("stopped", "", 0, {}))
+    assert spotctl("launch", paths[1], "--yes").code == 0
 
 
 def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
