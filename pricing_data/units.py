@@ -21,6 +21,8 @@ NANOS_PER_DOLLAR = 1_000_000_000
 
 # The most expensive machine on any price list costs a few hundred dollars an hour; a far higher price is an error.
 ABSURD_USD_PER_HOUR = 10_000
+# The largest amount of a job file: nine digits.
+MOST_USD = 999_999_999
 # Spot markets opened in 2009; an earlier date was parsed wrongly, and one far in the future was never observed.
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
 LATEST = 4_102_444_800 * SECOND  # 2100-01-01
@@ -107,14 +109,27 @@ def parse_usd(text: str, what: str = "price") -> int:
     >>> parse_usd("0.0162")
     16200000
     """
+    return _nanos(text, what, ABSURD_USD_PER_HOUR, " per hour")
+
+
+def parse_amount(text: str, what: str) -> int:
+    """Nano-dollars of an amount of money, as `parse_usd` reads a price.
+
+    >>> parse_amount("25000.5", "--max-cost")
+    25000500000000
+    """
+    return _nanos(text, what, MOST_USD, "")
+
+
+def _nanos(text: str, what: str, most: int, unit: str) -> int:
     if not _DECIMAL.fullmatch(text.strip()):
-        raise BadInput(f"{what} {text!r} is not a decimal number of US dollars per hour")
+        raise BadInput(f"{what} {text!r} is not a decimal number of US dollars{unit}")
     dollars = Decimal(text.strip())
-    if not dollars.is_finite() or not 0 < dollars <= ABSURD_USD_PER_HOUR:
-        raise BadInput(f"{what} {text!r} is not above 0 and at most {ABSURD_USD_PER_HOUR} US dollars per hour")
+    if not dollars.is_finite() or not 0 < dollars <= most:
+        raise BadInput(f"{what} {text!r} is not above 0 and at most {most} US dollars{unit}")
     nanos = int((dollars * NANOS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN))
     if nanos == 0:
-        raise BadInput(f"{what} {text!r} is below a nano-dollar per hour")
+        raise BadInput(f"{what} {text!r} is below a nano-dollar{unit}")
     return nanos
 
 

@@ -177,10 +177,10 @@ class CostPerWork:
 
     def explain(self) -> str:
         """The terms, one per line."""
+        cost = f"${self.cost_usd:.4g} for an expected work of {self.work:.4g}, at {self.phi:.1%} scaling efficiency"
         return "\n".join(
             (
-                f"${self.usd_per_work:.4g} per unit of work: ${self.cost_usd:.4g} for an expected work of"
-                f" {self.work:.4g}, at {self.phi:.1%} scaling efficiency",
+                f"${self.usd_per_work:.4g} per unit of work: {cost}" if self.work > 0 else cost,
                 f"each machine loses {self.stall_hours * 3600:.1f} s to evictions (probability of any"
                 f" {self.eviction:.1%}), {self.resize_hours * 3600:.1f} s to the change of machines",
                 *map(str, self.shares),

@@ -130,9 +130,7 @@ def attach(
         session.remark(f"attached to run {known.run}: see spotctl status {known.job}")
 
 
-def launch(
-    session: Session, plan: JobPlan, limit: int | None, publish: Callable[[RunState], None], *, fresh: bool
-) -> Ending | None:
+def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> Ending | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.launching import live_view
     from spotctl.remote_runner import moving
@@ -148,7 +146,6 @@ def launch(
                 view.on_turn,
                 stopped.is_set,
                 session.remark,
-                limit,
                 fresh,
             )
         )

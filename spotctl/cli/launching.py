@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Jobs that can be launched: their plans, the limit on their costs, and whether the runner moves to a machine.
+    """Jobs that can be launched: their plans, and whether the runner moves to a machine.
 
     A job `on_ray` rents nothing, has no plan, and is alone.
     """
 
     plans: Sequence[JobPlan]
-    limit: int | None
     moves: bool
     on_ray: JobSpec | None = None
 
@@ -43,14 +42,14 @@ def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attac
 
     for spec in specs:
         runs.check_launchable(spec)
+    limit = runs.parse_max_cost(max_cost)
     if len(specs) == 1 and specs[0].on_ray:
-        return Prepared((), runs.parse_max_cost(max_cost), moves=False, on_ray=specs[0])
+        return Prepared((), moves=False, on_ray=specs[0])
     concurrent_runs.check_together(specs)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and elsewhere.moves(specs, session)
-    limit = runs.parse_max_cost(max_cost)
-    return Prepared(plans_to_launch(specs, session.settings).plans, limit, moves)
+    return Prepared(plans_to_launch(specs, session.settings, limit).plans, moves)
 
 
 def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> list[Launched]:
@@ -71,18 +70,18 @@ def _run(session: Session, jobs: Prepared, publish: Callable[[RunState], None], 
     from spotctl.run.concurrent_runs import Launched
     from spotctl.run.live_strategy import expectation
 
-    limit, spec = jobs.limit, jobs.on_ray
+    spec = jobs.on_ray
     if spec is not None:
         with live_view(session, publish=publish) as callbacks:
-            return [Launched(spec, runs.launch(spec, session.settings, callbacks, limit, fresh=fresh))]
+            return [Launched(spec, runs.launch(spec, session.settings, callbacks, fresh=fresh))]
     plan = jobs.plans[0]
     if jobs.moves:
-        return [Launched(plan.job.spec, elsewhere.launch(session, plan, limit, publish, fresh=fresh))]
+        return [Launched(plan.job.spec, elsewhere.launch(session, plan, publish, fresh=fresh))]
     with live_view(session, publish=publish) as callbacks:
         if len(jobs.plans) > 1:
-            return concurrent_runs.launch(jobs.plans, session.settings, callbacks, limit, fresh=fresh)
+            return concurrent_runs.launch(jobs.plans, session.settings, callbacks, fresh=fresh)
         spec, expected = plan.job.spec, expectation(plan)
-        return [Launched(spec, runs.launch(spec, session.settings, callbacks, limit, fresh=fresh, expected=expected))]
+        return [Launched(spec, runs.launch(spec, session.settings, callbacks, fresh=fresh, expected=expected))]
 
 
 @contextmanager

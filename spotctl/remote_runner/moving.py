@@ -32,7 +32,7 @@ from spotctl.run.live_strategy import rules_of
 from spotctl.run.runs import Ending, RunObserver
 from spotctl.run.service import Runner
 from spotctl.run.workload import Workload, WorkReport
-from spotctl.run.workloads import prepare_checkpoints, workload_of
+from spotctl.run.workloads import check_checkpoint_is_free, prepare_checkpoints, workload_of
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import Planned, RentIntended, StopRequested
 from spotctl.runlog.outcomes import FAILED
@@ -60,7 +60,6 @@ class Launch:
     on_turn: Callable[[RunState], None]
     stopped: Callable[[], bool]
     note: Callable[[str], None]
-    max_cost: int | None = None
     fresh: bool = False
 
     @property
@@ -114,15 +113,13 @@ def launch(given: Launch) -> Moved | Ending:
     """Returns where the run is once its runner lives there; or the end of the run, if it ended before that."""
     spec, paths = given.spec, Paths(given.settings.home)
     with JobLock(paths.locks, spec.name):
-        _check_not_running(spec.name, paths)
+        _check_not_running(spec, paths)
         prepare_checkpoints(spec, fresh=given.fresh)
         if given.fresh:
             resume_state.forget(paths.kept(spec.name))
         settings = homes.new_home(spec.name, given.settings)
         with JobLock(Paths(settings.home).locks, spec.name), EventLog(Paths(settings.home).log) as log:
-            journal, environment = runs.begun(
-                spec, settings, log, given.max_cost, plan=given.plan, expected=given.expected
-            )
+            journal, environment = runs.begun(spec, settings, log, plan=given.plan, expected=given.expected)
             move = _Move(given, settings, log, journal, environment)
             if (machine := move.carried_out()) is not None:
                 return Moved(move.place, machine)
@@ -214,8 +211,10 @@ class _Move:
         target.start(RunnerStart(spec.name, run, self.place.location, machine, secrets_of(spec)))
 
 
-def _check_not_running(job: str, paths: Paths) -> None:
+def _check_not_running(spec: JobSpec, paths: Paths) -> None:
+    job = spec.name
     with EventLog(paths.log) as log:
+        check_checkpoint_is_free(spec, log)
         before = latest_run(log, job)
     if before is not None and before.ended is None:
         raise AlreadyRunning(

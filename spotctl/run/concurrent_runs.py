@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from spotctl.files.job.spec import check_names, check_rents
 from spotctl.run import runs
 from spotctl.run.local_market import begin_market
 from spotctl.run.runs import Ending, RunObserver
+from spotctl.run.workloads import checkpoint_place
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
@@ -32,6 +34,12 @@ def check_together(specs: Sequence[JobSpec]) -> None:
     """Refuses jobs that cannot be planned and run at the same time."""
     check_names(specs)
     check_rents(specs)
+    for one, other in combinations(specs, 2):
+        if (place := checkpoint_place(one)) is not None and place == checkpoint_place(other):
+            raise BadRequest(
+                f"{one.name} and {other.name} both keep their checkpoint at {place}, and would resume from"
+                " each other's; give each its own checkpoint.path"
+            )
     if len({spec.is_local for spec in specs}) > 1:
         names = ", ".join(spec.name for spec in specs)
         raise BadRequest(
@@ -43,25 +51,18 @@ def launch(
     plans: Sequence[JobPlan],
     settings: Settings,
     observer: RunObserver,
-    max_cost: int | None = None,
     *,
     fresh: bool = False,
 ) -> list[Launched]:
-    """Runs planned jobs, each to its end, even if others fail.
-
-    `max_cost` limits all together, in proportion to their planned costs.
-    """
+    """Runs planned jobs, each to its end, even if others fail."""
     if plans[0].job.spec.is_local:
         begin_market(plans[0].job.spec, settings)
-    total = sum(plan.forecast.usd.median for plan in plans)
     jobs = [Launched(plan.job.spec) for plan in plans]
 
     def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
-        limit = None if max_cost is None else int(max_cost * plan.forecast.usd.median / total)
-
         def run() -> None:
             try:
-                job.ending = runs.launch(job.spec, settings, observer, limit, fresh=fresh, plan=plan)
+                job.ending = runs.launch(job.spec, settings, observer, fresh=fresh, plan=plan)
             except Exception as error:  # noqa: BLE001 - reported when all have ended: one job's failure ends no other
                 job.error = error
 

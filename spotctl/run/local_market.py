@@ -1,4 +1,4 @@
-"""The clock of the local market: the first launch starts it, and later launches join while machines run."""
+"""The clock of the local market: the first launch starts it, and later launches join while others run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pricing_data.units import format_time
+from pricing_data.units import HOUR, format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import JobSpec
+from spotctl.paths import Paths
+from spotctl.runlog import store
+from spotctl.runlog.events import RunBegan
+from spotctl.runlog.store import EventLog, is_running
+from spotctl.wall_clock import wall_us
 from spotctl.wiring import library, local_provider
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
+    from spotctl.machines.local import LocalProvider
+    from spotctl.runlog.state import RunState
 
 
 def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:
@@ -35,28 +42,71 @@ def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, .
 
 def begin_market(spec: JobSpec, settings: Settings) -> None:
     """Sets the market's clock, unless other jobs run on it."""
-    from spotctl.machines.local import MarketBusy
     from spotctl.planning.planner import local_market_start
 
     provider, start = local_provider(settings, spec), spec.local.start
     moment = local_market_start(library(settings)) if start is None else start
+    if not _begun(provider, moment, spec, settings) and provider.speed != spec.local.speed:
+        raise BadRequest(
+            f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at {provider.speed:g}"
+            f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
+        )
+
+
+def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:
+    """Lets the market go on where a run was interrupted, if it was started again since then, for another job."""
+    assert state.began is not None
+    provider = local_provider(settings, spec)
+    now, waited = provider.now(), wall_us() - state.began.wall_us
+    if state.at <= now <= state.started + round(waited * spec.local.speed) + HOUR:
+        return
+    # Its last machines have ended with their leases at the latest.
+    moment = max([state.at, *(held.lease_until for held in state.alive)])
+    if not _begun(provider, moment, spec, settings) and now < state.at:
+        raise BadRequest(
+            f"run {state.run} was interrupted at {format_time(state.at)}, but the local market was started again for"
+            f" other jobs (its time is {format_time(now)}); resume it once they have ended (spotctl status)"
+        )
+
+
+def _begun(provider: LocalProvider, moment: int, spec: JobSpec, settings: Settings) -> bool:
+    """Starts the market at a moment; False if other jobs run on it."""
+    from spotctl.machines.local import MarketBusy
+
+    if _is_used(settings, spec.name):
+        return False
     try:
         provider.begin(moment, spec.local.speed)
     except MarketBusy:
-        if provider.speed != spec.local.speed:
-            raise BadRequest(
-                f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at {provider.speed:g}"
-                f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
-            ) from None
+        return False
+    return True
+
+
+def _is_used(settings: Settings, job: str = "") -> bool:
+    """Whether processes attend to runs on the local market, other than of a `job`. A run may hold no machine now."""
+    from spotctl.machines.local import LocalProvider
+
+    paths = Paths(settings.home)
+    if not store.exists(paths.log):
+        return False
+    with EventLog(paths.log) as log:
+        ended = log.ended()
+        newest = {row.event.job: row for row in log.beginnings() if isinstance(row.event, RunBegan)}
+        return any(
+            name != job and is_running(paths.locks, name) and row.run not in ended
+            for name, row in newest.items()
+            if isinstance(row.event, RunBegan) and row.event.provider == LocalProvider.name
+        )
 
 
 def market_now(specs: Sequence[JobSpec], settings: Settings) -> int | None:
-    """The local market's time while machines run on it; None if the next launch starts the market again."""
+    """The local market's time while jobs run on it; None if the next launch starts the market again."""
     from spotctl.machines.base import MachineState
 
     if not all(spec.is_local for spec in specs):
         return None
     provider = local_provider(settings, specs[0])
-    if provider.has_begun and any(machine.state is not MachineState.GONE for machine in provider.list({})):
-        return provider.now()
-    return None
+    if not provider.has_begun:
+        return None
+    held = any(machine.state is not MachineState.GONE for machine in provider.list({}))
+    return provider.now() if held or _is_used(settings) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,28 @@ def planned_jobs(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
     return plan_jobs(specs, settings, library(settings), when)
 
 
-def plans_to_launch(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
-    """Plans jobs within what their clouds say now that the account may have."""
+def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None) -> JobPlans:
+    """Plans jobs within what their clouds say now that the account may have.
+
+    `max_cost` limits all of them together, in proportion to what they cost without it.
+    """
+    if max_cost is None:
+        return _within_account(specs, settings)
+    shares = [max_cost] if len(specs) == 1 else _shares(max_cost, _within_account(specs, settings))
+    return _within_account([_limited(spec, share) for spec, share in zip(specs, shares, strict=True)], settings)
+
+
+def _shares(max_cost: int, plans: JobPlans) -> list[int]:
+    costs = [plan.forecast.usd.median for plan in plans.plans]
+    return [int(max_cost * cost / sum(costs)) for cost in costs]
+
+
+def _limited(spec: JobSpec, most: int) -> JobSpec:
+    """A job whose budget is at most this many nano-dollars."""
+    return replace(spec, budget=most if spec.budget is None else min(spec.budget, most))
+
+
+def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
     asked: set[Market] = set()
     while True:
         plans = planned_jobs(specs, settings)

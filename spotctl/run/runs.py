@@ -18,23 +18,24 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pricing_data.units import parse_usd
+from pricing_data.units import parse_amount
 from spotctl.errors import BadRequest, SpotctlError
 from spotctl.files.job.forms import RAY
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.machines.capabilities import Closes
 from spotctl.paths import Paths
+from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run import ray_training, rendezvous, resume_state
 from spotctl.run.containers import check_podman
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.execute import Journal
 from spotctl.run.fresh_prices import fresh_prices
 from spotctl.run.live_strategy import rules_of
-from spotctl.run.local_market import begin_market
+from spotctl.run.local_market import begin_market, continue_market
 from spotctl.run.quota_watch import QuotaWatch
 from spotctl.run.service import Runner
-from spotctl.run.workloads import check_clouds, check_paths, prepare_checkpoints, workload_of
+from spotctl.run.workloads import check_checkpoint_is_free, check_clouds, check_paths, prepare_checkpoints, workload_of
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import (
     FINISH,
@@ -82,7 +83,6 @@ def launch(
     spec: JobSpec,
     settings: Settings,
     observer: RunObserver,
-    max_cost: int | None = None,
     *,
     fresh: bool = False,
     plan: JobPlan | None = None,
@@ -101,12 +101,13 @@ def launch(
                 f"run {before.run} of job {spec.name} was interrupted: 'spotctl resume {spec.name}' resumes it,"
                 f" 'spotctl down {spec.name}' returns its machines"
             )
+        check_checkpoint_is_free(spec, log)
         prepare_checkpoints(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))
         if plan is None and spec.is_local:
             begin_market(spec, settings)
-        journal, environment = begun(spec, settings, log, max_cost, plan=plan, expected=expected)
+        journal, environment = begun(spec, settings, log, plan=plan, expected=expected)
         return _conduct(journal, environment, settings, observer, plan)
 
 
@@ -114,7 +115,6 @@ def begun(
     spec: JobSpec,
     settings: Settings,
     log: EventLog,
-    max_cost: int | None = None,
     *,
     plan: JobPlan | None = None,
     expected: Planned | None = None,
@@ -124,13 +124,11 @@ def begun(
     run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
     environment = environment_of(spec, run, folder, provider, paths)
     journal = Journal(log, run, environment.clock)
-    budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
-    stored = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
     deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
     quotas = _quotas_left(settings) if plan is None else _parts(plan)
     quota_text = ", ".join(map(str, quotas))
     rented_from = RAY if spec.on_ray else provider.name
-    journal.write(RunBegan(spec.name, rented_from, stored, str(folder), wall_us(), deadline, quota_text))
+    journal.write(RunBegan(spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text))
     if expected is not None:
         journal.write(expected)
     return journal, environment
@@ -162,6 +160,8 @@ def resume(
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
             secrets_of(spec)
+            if spec.is_local:
+                continue_market(state, spec, settings)
         provider = around(provider_of(settings, spec))
         environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
         journal = Journal(log, state.run, environment.clock)
@@ -206,7 +206,7 @@ def check_launchable(spec: JobSpec) -> None:
 
 def parse_max_cost(text: str) -> int | None:
     """Nano-dollars of `--max-cost`; None if it was not given."""
-    return parse_usd(text, "--max-cost") if text else None
+    return parse_amount(text, "--max-cost") if text else None
 
 
 def plan_of_run(
@@ -300,7 +300,12 @@ def _fresh_prices(
     """Fetches the prices of a plan's markets while the block lasts, if these are real clouds."""
     if not environment.rented or environment.ending:
         return nullcontext()
-    return fresh_prices([offer.market for offer in plan().decider.offers], settings)
+    try:
+        offers = plan().decider.offers
+    except (NotInTime, OverBudget):
+        # The first decision finds the same, and ends the run.
+        return nullcontext()
+    return fresh_prices([offer.market for offer in offers], settings)
 
 
 def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Callable[[], JobPlan]:
@@ -347,9 +352,3 @@ def _deadline_of(spec: JobSpec, moment: int) -> int | None:
     from spotctl.planning.planner import computer_zone
 
     return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())
-
-
-def _dollars(nanos: int) -> str:
-    from spotctl.files.job.conversions import money_text
-
-    return money_text(nanos)

@@ -14,6 +14,7 @@ from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
 from spotctl.machines.base import Machine
 from spotctl.machines.errors import NotPermitted, ProviderError
+from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run import observe, reconcile
 from spotctl.run.budget_check import BudgetCheck, described
 from spotctl.run.ending import EndOfRun, orders_open
@@ -26,7 +27,7 @@ from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import BrokenLog, LogFailed
-from spotctl.runlog.outcomes import FAILED, NOT_PERMITTED
+from spotctl.runlog.outcomes import BUDGET, FAILED, NOT_IN_TIME, NOT_PERMITTED
 from spotctl.runlog.state import RunState
 
 if TYPE_CHECKING:
@@ -156,6 +157,9 @@ class Runner:
         except BadRequest as error:
             # An unknown image, network or account: repeating the call does not help.
             self._stop(FAILED, str(error))
+        except (NotInTime, OverBudget) as error:
+            # The plan is refused. It is that of the run's start, so resuming the run would not help.
+            self._stop(BUDGET if isinstance(error, OverBudget) else NOT_IN_TIME, str(error))
         except ProviderError as error:
             # Prices that are missing now may be there in the next turn; without them no money is spent.
             self._stalled(error)

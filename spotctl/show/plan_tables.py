@@ -80,7 +80,7 @@ def _cells(one: Choice, wide: bool) -> Iterator[str]:
     yield chance(one.beta.probability)
     if wide:
         yield _interval(one.beta)
-    yield f"{one.usd_per_work:.4g}"
+    yield f"{one.usd_per_work:.4g}" if isfinite(one.usd_per_work) else "no work"
 
 
 def _bid(rent: Rent) -> str:
@@ -229,10 +229,11 @@ def _terms(plan: JobPlan) -> Group:
     for term in plan.forecast.terms:
         table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
     table.add_row("total", "", f"{plan.forecast.usd.median:.4f}", style="bold")
+    later = plan.estimate.later.usd_per_work
     return Group(
         Text("first hour", style="bold"),
         Text(plan.worded(plan.estimate.first.explain())),
-        Text(f"each later hour: ${plan.estimate.later.usd_per_work:.4g} per {plan.unit}"),
+        Text(f"each later hour: {f'${later:.4g} per {plan.unit}' if isfinite(later) else 'no work is expected'}"),
         *(() if plan.work.assumed else (Text(), table)),
     )
 

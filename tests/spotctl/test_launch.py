@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -16,8 +17,9 @@ import pytest
 import spotctl as python
 from agileml.core.events import Iteration
 from agileml.reference import model_digest
+from spotctl.files.job.reader import load, written
 from spotctl.run.training_workload import TrainingWorkload
-from spotctl.runlog.events import StopRequested
+from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
 from spotctl.runlog.folding import fold
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
@@ -95,6 +97,61 @@ def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -
     answer = spotctl("report", "cost", "--job", "small", "--json").json
     # The forecast of the month depends on the moment of the question.
     assert {**report.json(), "month": None} == {**answer, "month": None}
+
+
+def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path) -> None:
+    path = command(tmp_path, "true")
+    path.write_text(path.read_text() + "hours: 30m\nstrategy: proteus\n")
+    assert "$25,000.00: sufficient" in spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
+    refused = spotctl("launch", path, "--yes", "--max-cost", "0.01")
+    assert refused.code == 4
+    assert "a budget of $0.01" in refused.error
+    assert not (home / "log.sqlite").exists()
+
+
+def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Path) -> None:
+    paths = []
+    for name, hours in (("short", "30m"), ("long", "2h")):
+        path = command(tmp_path, "true").rename(tmp_path / f"{name}.yaml")
+        path.write_text(path.read_text().replace("small", name) + f"hours: {hours}\nstrategy: on-demand\n")
+        paths.append(path)
+    refused = spotctl("launch", *paths, "--yes", "--max-cost", "0.1")
+    assert refused.code == 4
+    assert "a budget of $0.0" in refused.error
+    shown = spotctl("launch", *paths, "--dry-run", "--max-cost", "12").out
+    budgets = [float(amount) for amount in re.findall(r"budget +\$([0-9.]+):", shown)]
+    assert sum(budgets) == pytest.approx(12, abs=0.02)
+    assert 2 < budgets[1] / budgets[0] < 5
+
+
+@pytest.mark.parametrize(
+    ("amount", "why"),
+    [("0", "is not above 0 and at most 999999999 US dollars"), ("free", "is not a decimal number of US dollars")],
+)
+def test_an_amount_that_is_none_is_refused_as_max_cost(tmp_path: Path, amount: str, why: str) -> None:
+    refused = spotctl("launch", command(tmp_path, "true"), "--yes", "--max-cost", amount)
+    assert refused.code == 2
+    assert refused.error == f"spotctl: --max-cost '{amount}' {why}\n"
+
+
+def test_two_jobs_do_not_share_a_checkpoint(tmp_path: Path, home: Path) -> None:
+    paths = []
+    for name in ("one", "two"):
+        path = command(tmp_path, "true").rename(tmp_path / f"{name}.yaml")
+        path.write_text(path.read_text().replace("small", name) + "checkpoint: {path: saved}\n")
+        paths.append(path)
+    together = spotctl("launch", *paths, "--yes")
+    assert together.code == 2
+    assert f"one and two both keep their checkpoint at {tmp_path / 'saved'}" in together.error
+    assert not (home / "log.sqlite").exists()
+    with EventLog(home / "log.sqlite") as log:
+        log.append("one-1", 0, RunBegan("one", "local", written(load(paths[0])), "", 0))
+    alone = spotctl("launch", paths[1], "--yes")
+    assert alone.code == 2
+    assert "where run one-1 of job one, which has not ended, keeps its checkpoint" in alone.err
+    with EventLog(home / "log.sqlite") as log:
+        log.append("one-1", 0, RunEnded("stopped", "", 0, {}))
+    assert spotctl("launch", paths[1], "--yes").code == 0
 
 
 def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG001

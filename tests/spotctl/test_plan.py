@@ -204,3 +204,15 @@ def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     )
     assert "stated in hours on one type" in spotctl("plan", hours, "--at", AT, "--explain").out
     assert "mixtures of machine types" not in spotctl("plan", job(tmp_path), "--at", AT, "--explain").out
+
+
+def test_no_figure_is_infinite_where_the_first_hour_does_no_work(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "{name: a, kind: command, run: 'true', hours: 20m, strategy: 'lookahead:0',"
+        " resources: {clouds: [local], types: [c4.2xlarge]}, local: {start: '2026-01-15T00:10:00Z'}}"
+    )
+    shown = spotctl("plan", path, "--explain", COLUMNS="120").out
+    assert "no work" in shown
+    assert "for an expected work of 0," in shown
+    assert "inf" not in shown.replace("infor", "")

@@ -317,3 +317,17 @@ def test_without_capacity_it_is_tried_again(
     (sent,) = webhook.got
     assert sent["facts"]["cost_usd"] == len(waited) + 1
     assert f"({len(waited) + 1} attempts)" in json.dumps(sent)
+
+
+def test_a_night_whose_budget_is_too_low_leaves_no_run_to_resume(home: Path, webhook: Hook) -> None:
+    state_dir = installed(home, "true", webhook, "hours: 30m\nbudget: 0.01 USD\nstrategy: proteus\n")
+    refused = spotctl("nightly", "run", "small")
+    assert (refused.code, webhook.got[0]["facts"]["outcome"]) == (4, "budget reached"), refused.out
+    assert "raise it to" in refused.out
+    assert spotctl("status", "--json").json["jobs"][0]["state"] == "budget reached"
+    # What the message advises.
+    assert state_dir.installed is not None
+    path = state_dir.installed.file
+    path.write_text(path.read_text().replace("0.01 USD", "5 USD"))
+    again = spotctl("nightly", "run", "small")
+    assert (again.code, webhook.got[1]["facts"]["outcome"]) == (0, "done"), again.out

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from pricing_data.units import parse_time
-from spotctl.files.job.reader import from_fields
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import HOUR, parse_time
+from spotctl.config import load
+from spotctl.errors import BadRequest
+from spotctl.files.job.reader import from_fields, written
 from spotctl.files.job.spec import JobSpec
-from spotctl.run.local_market import on_one_market
+from spotctl.paths import Paths
+from spotctl.run.local_market import begin_market, continue_market, market_now, on_one_market
+from spotctl.runlog.events import RunBegan
+from spotctl.runlog.folding import fold
+from spotctl.runlog.state import RunState
+from spotctl.runlog.store import EventLog, JobLock
+from spotctl.wall_clock import wall_us
+from spotctl.wiring import local_provider
 
 
 def job(name: str, clouds: tuple[str, ...] = ("local",), **local: object) -> JobSpec:
@@ -32,3 +45,55 @@ def test_jobs_that_agree_or_that_are_alone_stay_as_they_are() -> None:
         [job("a", ("aws",)), job("b")],
     ):
         assert on_one_market(asked) == (asked, ())
+
+
+def begun(home: Path, spec: JobSpec) -> RunState:
+    """A run that has just begun, in the log."""
+    settings = load({}, home)
+    begin_market(spec, settings)
+    now = local_provider(settings, spec).now()
+    with EventLog(home / "log.sqlite") as log:
+        log.append(f"{spec.name}-1", now, RunBegan(spec.name, "local", written(spec), "", wall_us()))
+        return fold(log.of_run(f"{spec.name}-1"))
+
+
+def test_a_market_on_which_a_run_waits_without_machines_is_joined(tmp_path: Path) -> None:
+    settings = load({}, tmp_path)
+    waiting, other = job("a", start="2026-01-20T00:00:00Z"), job("b", start="2026-01-15T00:00:00Z")
+    state = begun(tmp_path, waiting)
+    with JobLock(Paths(tmp_path).locks, "a"):
+        begin_market(other, settings)
+        assert local_provider(settings, other).now() >= state.at
+        planned_for = market_now([other], settings)
+        assert planned_for is not None
+        assert planned_for >= state.at
+        with pytest.raises(BadRequest, match="wait for them, or set the same speed"):
+            begin_market(job("c", speed=60), settings)
+    begin_market(other, settings)
+    assert local_provider(settings, other).now() < state.at
+
+
+@pytest.mark.parametrize("since", ["2026-01-15T00:00:00Z", "2026-01-25T00:00:00Z"])
+def test_an_interrupted_run_goes_on_at_its_own_time_if_the_market_was_started_again(tmp_path: Path, since: str) -> None:
+    settings = load({}, tmp_path)
+    interrupted, other = job("a", start="2026-01-20T00:00:00Z"), job("b", start=since)
+    state = begun(tmp_path, interrupted)
+    begun(tmp_path, other)
+    continue_market(state, interrupted, settings)
+    assert state.at <= local_provider(settings, interrupted).now() < state.at + HOUR
+
+
+def test_a_run_is_not_resumed_while_the_market_is_at_an_earlier_time_for_others(tmp_path: Path) -> None:
+    interrupted, other = job("a", start="2026-01-20T00:00:00Z"), job("b", start="2026-01-15T00:00:00Z")
+    state = begun(tmp_path, interrupted)
+    begun(tmp_path, other)
+    with JobLock(Paths(tmp_path).locks, "b"), pytest.raises(BadRequest, match="resume it once they have ended"):
+        continue_market(state, interrupted, load({}, tmp_path))
+
+
+def test_a_market_that_went_on_is_left_alone(tmp_path: Path) -> None:
+    spec = job("a", start="2026-01-20T00:00:00Z", speed=1000)
+    state = begun(tmp_path, spec)
+    before = (tmp_path / "local" / "clock.json").read_text()
+    continue_market(state, spec, load({}, tmp_path))
+    assert (tmp_path / "local" / "clock.json").read_text() == before
