@@ -7,29 +7,16 @@ bound that changes its layout at any moment and at no cost.
 
 from __future__ import annotations
 
-import csv
-import heapq
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.pipeline.elastic import ElasticController, ElasticSettings
-from agileml.pipeline.elastic_messages import (
-    BatchesDone,
-    Instruction,
-    LeavePipeline,
-    NodeGone,
-    NodeJoined,
-    NodeReady,
-    NodeWarned,
-    PipelineEvent,
-    RunBatches,
-    TakeSeat,
-)
+from agileml.pipeline.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
 from agileml.pipeline.layouts import LayoutRules, layouts
 from agileml.pipeline.seats import PipelineLayout
+from spotctl.files.fleet_trace import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6
 """A transformer of 1.5 billion parameters: seconds per sample and layer on a V100, weights and Adam's state."""
@@ -38,23 +25,14 @@ MICROBATCHES, SAMPLES, LEAST_STAGES, MOST_NODES = 64, 4, 4, 32
 BATCH = MICROBATCHES * SAMPLES
 LONGEST = 7200.0
 """Of longer traces, the first two hours are played."""
-BANDWIDTH, SETTLE = 1.25e9, 1.0
-"""Bytes per second into a node, and seconds that an epoch takes to begin."""
+BANDWIDTH = 1.25e9
+"""Bytes per second into a node."""
 WARNING = 120.0
 RESTART = 60.0
 """Seconds to start all processes again."""
 INTERVALS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds between checkpoints; writing one costs nothing."""
 SAMPLE_SECONDS = LAYERS * LAYER_SECONDS
-
-
-@dataclass(frozen=True)
-class Change:
-    """Machines that come or go."""
-
-    at: float
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -66,18 +44,6 @@ class Outcome:
     curve: tuple[tuple[float, float], ...]
 
 
-def read_trace(path: Path) -> list[Change]:
-    """The changes of a trace, of both formats, whose times are seconds or milliseconds."""
-    rows = [row for row in csv.reader(path.read_text().splitlines()) if row[0] != "time_s"]
-    scale = 1.0 if "|" in path.read_text() else 1e3
-    by_time: dict[float, tuple[list[str], list[str]]] = {}
-    for at, kind, names, *_ in rows:
-        moment = by_time.setdefault(float(at) / scale, ([], []))
-        if kind in ("add", "remove"):
-            moment[kind == "remove"].extend(names.split("|"))
-    return [Change(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())]
-
-
 def batch_seconds(layout: PipelineLayout) -> float:
     """Of one update, forward and backward, filling and draining."""
     stages = zip(layout.pipelines, layout.shares, strict=True)
@@ -87,81 +53,15 @@ def batch_seconds(layout: PipelineLayout) -> float:
     )
 
 
-@dataclass
-class ElasticReplay:
-    """The controller with nodes that take as long as their work would."""
-
-    controller: ElasticController
-    queue: list[tuple[float, int, PipelineEvent]] = field(default_factory=list)
-    aborted: float = 0.0
-    curve: list[tuple[float, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._order = count()
-        self._running: tuple[int, float, float] | None = None
-        """Batches, start and end of what the nodes are working on."""
-
-    def put(self, at: float, event: PipelineEvent) -> None:
-        """An event at a moment."""
-        heapq.heappush(self.queue, (at, next(self._order), event))
-
-    def run(self, until: float) -> Outcome:
-        """Plays all events up to a moment."""
-        while self.queue and self.queue[0][0] <= until:
-            now, _, event = heapq.heappop(self.queue)
-            epoch = self.controller.epoch
-            instructions = self.controller.handle(event, now)
-            if self.controller.epoch != epoch:
-                self._abort(now)
-            for node, instruction in instructions:
-                self._follow(node, instruction, now)
-            if not self.curve or self.controller.batch * BATCH != self.curve[-1][1]:
-                self.curve.append((now, self.controller.batch * BATCH))
-        redone = self.controller.redone * BATCH + self.aborted
-        return Outcome(self.controller.batch * BATCH, redone, tuple(self.curve))
-
-    def _abort(self, now: float) -> None:
-        if self._running is not None and self._running[2] > now:
-            batches, began, end = self._running
-            self.aborted += batches * BATCH * (now - began) / (end - began)
-        self._running = None
-
-    def _follow(self, node: str, instruction: Instruction, now: float) -> None:
-        match instruction:
-            case TakeSeat(epoch=epoch, layers=layers, sources=sources):
-                if layers:
-                    moved = sum(LAYER_BYTES for source in sources.values() if source != "initial")
-                    self.put(now + SETTLE + moved / BANDWIDTH, NodeReady(node, epoch))
-            case RunBatches(epoch=epoch, first=first, last=last):
-                length = (last - first) * batch_seconds(self.controller.history[-1].layout)
-                self._running = last - first, now, now + length
-                self.put(now + length, BatchesDone(node, epoch, {}))
-            case LeavePipeline():
-                pass
-
-
-def elastic(trace: Sequence[Change], found: Mapping[int, PipelineLayout], until: float, *, warned: bool) -> Outcome:
-    """The elastic pipeline."""
-    settings = ElasticSettings("flush", 10**9, found, [LAYER_BYTES] * LAYERS)
-    replay = ElasticReplay(ElasticController(settings))
-    for change in trace:
-        for node in change.removed:
-            if warned:
-                replay.put(max(change.at - WARNING, 0.0), NodeWarned(node))
-            replay.put(change.at, NodeGone(node))
-        for node in change.added:
-            replay.put(change.at, NodeJoined(node))
-    return replay.run(until)
-
-
-def fleet_sizes(trace: Sequence[Change], until: float) -> list[tuple[float, float, int, bool]]:
-    """Spans with a constant number of machines, and whether each began with a loss."""
-    size, spans = 0, []
-    ends = [change.at for change in trace[1:]] + [until]
-    for change, end in zip(trace, ends, strict=True):
-        size += len(change.added) - len(change.removed)
-        spans.append((change.at, min(end, until), size, bool(change.removed)))
-    return [span for span in spans if span[1] > span[0]]
+def elastic(fleet: Sequence[FleetChange], found: Mapping[int, PipelineLayout], until: float, warning: float) -> Outcome:
+    """The elastic pipeline, with machines that are warned this many seconds before they go, or not."""
+    sizes = [LAYER_BYTES] * LAYERS
+    costs = FleetCosts(lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH)
+    replay = FleetReplay(ElasticController(ElasticSettings("flush", 10**9, found, sizes)), costs)
+    put_fleet(replay, fleet, warning)
+    played = replay.run(until)
+    curve = tuple((at, float(batches * BATCH)) for at, batches in played.curve)
+    return Outcome(played.batches * BATCH, played.redone * BATCH, curve)
 
 
 def speed(found: Mapping[int, PipelineLayout], nodes: int) -> float:
@@ -200,7 +100,7 @@ def restarting(
 
 def outcomes(path: Path) -> tuple[dict[str, Outcome], float]:
     """What each way of training reaches on a trace, and the machine-seconds that were there."""
-    trace = [change for change in read_trace(path) if change.at < LONGEST]
+    trace = [change for change in read_fleet(path) if change.at < LONGEST]
     until = trace[-1].at + 60.0
     names = [name for change in trace for name in change.added]
     rules = LayoutRules("flush", MICROBATCHES, least_stages=LEAST_STAGES)
@@ -208,8 +108,8 @@ def outcomes(path: Path) -> tuple[dict[str, Outcome], float]:
     spans = fleet_sizes(trace, until)
     best = max((restarting(spans, found, every) for every in INTERVALS), key=lambda one: one.trained)
     played = {
-        "elastic, warned": elastic(trace, found, until, warned=True),
-        "elastic, unwarned": elastic(trace, found, until, warned=False),
+        "elastic, warned": elastic(trace, found, until, WARNING),
+        "elastic, unwarned": elastic(trace, found, until, 0.0),
         "restart": best,
         "bound": clairvoyant(spans, found),
     }

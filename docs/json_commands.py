@@ -66,7 +66,7 @@ JSON_COMMANDS = {
     " --starts 1": "spotctl.show.gavel_prices_tables:answer",
     "parallel profile mlp --microbatch 8,16": "agileml.pipeline.profiler:profiles_to_json",
     "parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.show.parallel_tables:answer",
-    "parallel simulate plan.json --batches 2": "spotctl.show.parallel_tables:played_answer",
+    "parallel simulate plan.json --batches 2 --trace trace.json": "spotctl.show.parallel_tables:played_answer",
     "parallel train mlp --engine sim --batches 3": "spotctl.show.parallel_tables:trained_answer",
     "parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
     " --devices 32": "spotctl.cli.parallel_transformer:transformer",

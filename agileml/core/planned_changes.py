@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agileml.core.controller_state import ControllerState, Mode
 from agileml.core.members import IN_EPOCH, NodePhase
 from agileml.core.placement import Footprint, may_serve, target_table
-from agileml.policies.flexrr import Reassignment, help_groups
+from agileml.policies.flexrr import help_groups
 from agileml.protocol.messages import Adopted, Drain, Enter, HelpGroup, Route, Table, Taken
 
 
@@ -31,18 +31,18 @@ class PlannedChanges(ControllerState):
         routes = self.assignment.take_new_routes()
         if routes is not None:
             self._broadcast(Route(self.epoch, routes), IN_EPOCH)
-        if self.settings.stragglers.reassign:
-            self._form_groups()
+        if (reassignment := self.settings.stragglers.reassignment) is not None:
+            self._form_groups(reassignment.helpers)
         for node in self.members.names(NodePhase.LEAVING):
             if self.assignment.is_free(node, self.members):
                 self.members.set_phase(node, NodePhase.DRAINING)
                 self._drain(node)
 
-    def _form_groups(self) -> None:
+    def _form_groups(self, helpers: int) -> None:
         """Says which workers may help which, where that has changed."""
         working = set(self.table.workers)
         workers = [name for name in self.members.names(NodePhase.ACTIVE) if name in working]
-        for name, others in help_groups(workers, Reassignment().helpers).items():
+        for name, others in help_groups(workers, helpers).items():
             if self._groups.get(name) != others:
                 self._groups[name] = others
                 self._send(name, HelpGroup(self.epoch, others))

@@ -11,6 +11,7 @@ import numpy as np
 from agileml.errors import BadArgument
 from agileml.pipeline.balance import Spans, balanced
 from agileml.pipeline.costs import SpanTables
+from agileml.pipeline.plan import ParallelPlan
 from agileml.pipeline.profile import LayerCost, ModelProfile, tensor_degrees
 from agileml.pipeline.schemes import STASHING
 from agileml.pipeline.seats import ALL_LANES, PipelineLayout
@@ -40,6 +41,14 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
         if options:
             found[nodes] = min(options, key=lambda one: one[0])
     return {nodes: layout for nodes, (_, layout) in found.items()}
+
+
+def planned_layout(plan: ParallelPlan) -> PipelineLayout:
+    """The layout of a plan on all of its devices."""
+    spans, replicas = tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
+    if plan.scheme in STASHING:
+        return PipelineLayout((spans,), (1,), replicas=replicas if max(replicas) > 1 else ())
+    return PipelineLayout((spans,) * replicas[0], (plan.microbatches,) * replicas[0], plan.chunks)
 
 
 def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) -> PipelineLayout:

@@ -89,6 +89,8 @@ class ParallelPlan:
     """Plans that are slower or do not fit."""
     tensor: int = 1
     """Devices of each replica of a stage, which share its split layers."""
+    every: int = 1
+    """Updates between copies of all layers, to which a training returns that loses the only node with a layer."""
 
     @property
     def devices(self) -> int:
@@ -117,6 +119,8 @@ def plan_from_json(content: object) -> ParallelPlan:
         found = ParallelPlan(**fields)
         if found.tensor < 1:
             raise ValueError(f"tensor is {found.tensor}")
+        if not isinstance(found.every, int) or found.every < 1:
+            raise ValueError(f"every is {found.every}")
         if not 0 < found.chunks <= len(found.stages) or len(found.stages) % found.chunks:
             raise ValueError(f"{len(found.stages)} stages in {found.chunks} chunks")
     except (TypeError, KeyError, AttributeError, ValueError) as error:

@@ -11,7 +11,7 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic import ElasticController, ElasticSettings, EpochRecord
-from agileml.pipeline.layouts import LayoutRules, check_cuts, layouts_of_pieces, over_layers
+from agileml.pipeline.layouts import LayoutRules, check_cuts, layouts_of_pieces, over_layers, planned_layout
 from agileml.pipeline.local import HANG_SECONDS, AfterBatch, LocalPipeline
 from agileml.pipeline.model import PipelineModel, Weights
 from agileml.pipeline.node import PipelineTask
@@ -108,7 +108,7 @@ def _controller_on(nodes: int, model: PipelineModel, plan: PipelinePlan) -> Elas
     return controller
 
 
-def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int = 1) -> PipelinePlan:
+def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int | None = None) -> PipelinePlan:
     """Trains a model as `plan` splits it; with other numbers of nodes, by the weights of its layers."""
     cuts = pieces_for(model, plan.tensor)
     covered = [layer for stage in plan.stages for layer in range(stage.layers[0], stage.layers[1] + 1)]
@@ -117,11 +117,7 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
             f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has {len(cuts)}:"
             " profile this model, and plan again"
         )
-    spans, replicas = tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
-    if plan.scheme in STASHING:
-        layout = PipelineLayout((spans,), (1,), replicas=replicas if max(replicas) > 1 else ())
-    else:
-        layout = PipelineLayout((spans,) * replicas[0], (plan.microbatches,) * replicas[0], plan.chunks)
+    layout = planned_layout(plan)
     rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth)
     others = _layouts_by_weight(model, cuts, rules, plan.devices, plan.tensor)
     return PipelinePlan(
@@ -130,7 +126,7 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
         plan.scheme,
         plan.chunks,
         plan.recompute,
-        every,
+        plan.every if every is None else every,
         plan.depth,
         plan.devices,
         {**others, plan.devices: over_layers(layout, cuts, plan.tensor)},

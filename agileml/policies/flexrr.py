@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
+from agileml.checks import check_number, check_whole
+
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
@@ -26,6 +28,12 @@ class Reassignment:
     first: float = 0.025
     follow_up: float = 2.0
     checks: int = 100
+
+    def __post_init__(self) -> None:
+        for name, most in (("report_at", 1.0), ("trigger", inf), ("first", 1.0), ("follow_up", inf)):
+            check_number(f"stragglers: reassign: {name}", getattr(self, name), 0.0, most)
+        for name in ("helpers", "checks"):
+            check_whole(f"stragglers: reassign: {name}", getattr(self, name), 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from agileml.checks import check_flag
 from agileml.errors import BadArgument
 from agileml.policies.dbw import DBW, FixedWait, WaitPolicy
+from agileml.policies.flexrr import Reassignment
 
 WORDS = {"reassign": "reassign", "backup-workers": "backup_workers", "balance": "balance_servers"}
 """What a command line calls the settings."""
@@ -16,14 +17,14 @@ WORDS = {"reassign": "reassign", "backup-workers": "backup_workers", "balance": 
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """`reassign`: workers that fall behind lend work to faster ones (FlexRR).
+    """`reassign`: workers that fall behind lend work to faster ones (FlexRR); `Reassignment` has its settings.
 
     `backup_workers`: clocks end without the slowest workers (DBW). Their number is chosen for each clock, with `auto`
     only while that clearly pays; a number fixes it.
     `balance_servers`: partitions move away from servers that are slow (PSLD).
     """
 
-    reassign: bool = False
+    reassign: bool | Reassignment = False
     balance_servers: bool = False
     backup_workers: bool | int | Literal["auto"] | WaitPolicy = False
 
@@ -34,8 +35,16 @@ class Stragglers:
             raise BadArgument(
                 f"stragglers: backup_workers is {given!r}; choose true, false, auto or a number of workers"
             )
-        check_flag("stragglers: reassign", self.reassign)
+        if not isinstance(self.reassign, Reassignment):
+            check_flag("stragglers: reassign", self.reassign)
         check_flag("stragglers: balance_servers", self.balance_servers)
+
+    @property
+    def reassignment(self) -> Reassignment | None:
+        """The settings of the work that workers lend; None if they lend none."""
+        if isinstance(self.reassign, Reassignment):
+            return self.reassign
+        return Reassignment() if self.reassign else None
 
     @property
     def wait_policy(self) -> WaitPolicy | None:
@@ -55,11 +64,12 @@ class Stragglers:
         """Settings from a text (see `parse`), or from their names and values."""
         if isinstance(given, str):
             return cls.parse(given)
-        for name in given:
-            if name not in WORDS.values():
-                known = ", ".join(WORDS.values())
-                raise BadArgument(f"stragglers: unknown setting {name!r}; choose from {known}")
-        return cls(**given)
+        _check_names("stragglers", given, WORDS.values())
+        reassign = given.get("reassign", False)
+        if isinstance(reassign, Mapping):
+            _check_names("stragglers: reassign", reassign, [field.name for field in fields(Reassignment)])
+            reassign = Reassignment(**reassign)
+        return cls(**{**given, "reassign": reassign})
 
     @classmethod
     def parse(cls, text: str) -> Stragglers:
@@ -73,3 +83,9 @@ class Stragglers:
                 raise BadArgument(f"stragglers is {text!r}: {name} takes no value")
             settings[WORDS[name]] = (int(value) if value.isdecimal() else value) if has_value else True
         return cls(**settings)
+
+
+def _check_names(where: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise BadArgument(f"{where}: unknown setting {name!r}; choose from {', '.join(known)}")

@@ -15,6 +15,7 @@ from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
 from agileml.params.wire import wire_of
 from agileml.params.wire_names import WIRES
+from agileml.policies.flexrr import FlexRR
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
@@ -143,8 +144,9 @@ class Node:
             name, CountedWork(plan, awaits), self.chunk_runner, settings.slack, settings.keeps, self._out
         )
         self.worker.frame_bytes = settings.frame_bytes
-        if settings.stragglers.reassign:
-            self.worker.helping = Helping(name, self.worker.work, self.worker.shards, self._out, timer)
+        if (reassignment := settings.stragglers.reassignment) is not None:
+            policy = FlexRR(reassignment)
+            self.worker.helping = Helping(name, self.worker.work, self.worker.shards, self._out, timer, policy)
         if settings.stragglers.balance_servers:
             self.worker.times = ServerTimes(name, self._out, timer)
         self.server = Server(

@@ -18,6 +18,13 @@ def simulate(
         Path | None,
         typer.Option(help="Write a timeline: FILE.html for a browser, FILE.json for chrome://tracing or Perfetto."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Also play the plan on a recorded fleet: CSV with `time,add,NAMES` and `time,remove,NAMES`."),
+    ] = None,
+    warning: Annotated[
+        str, typer.Option(help="With --trace: how long before they go machines are warned; 0 for no warning.")
+    ] = "2m",
     json_: JsonOption = False,
 ) -> None:
     """Simulate a plan operation by operation: devices, links, and what each stage holds.
@@ -27,12 +34,20 @@ def simulate(
     busy.
 
     Example: spotctl parallel simulate plan.json --timeline timeline.html
+
+    With --trace, machines come and go as recorded. The trace may also be JSON with the number of machines at each tick,
+    as `spotctl backtest deadline` reads it.
+
+    Example: spotctl parallel simulate plan.json --trace fleet.csv --warning 30s
     """
     from agileml.checks import check_whole
     from agileml.pipeline.planner import summary
+    from agileml.pipeline.simulate_fleet import simulate_fleet
     from agileml.pipeline.simulate_plan import simulate as play
     from agileml.pipeline.timeline import timeline_page, trace_json
+    from pricing_data.units import SECOND, parse_duration
     from spotctl.errors import BadRequest
+    from spotctl.files.fleet_trace import read_fleet
     from spotctl.files.parallel_files import load_plan
     from spotctl.show import parallel_tables
 
@@ -41,11 +56,12 @@ def simulate(
     if timeline and timeline.suffix not in (".html", ".json"):
         raise BadRequest(f"--timeline {timeline}: the name must end in .html or .json")
     given = load_plan(str(plan))
+    fleet = simulate_fleet(given, read_fleet(trace), parse_duration(warning, zero=True) / SECOND) if trace else None
     played = play(given, batches)
     if timeline:
         page = timeline_page(played.run, f"{given.model}: {summary(given)}")
         timeline.write_text(page if timeline.suffix == ".html" else trace_json(played.run))
     if json_:
-        session.answer_json(parallel_tables.played_answer(given, played))
+        session.answer_json(parallel_tables.played_answer(given, played, fleet))
     else:
-        session.out.print(parallel_tables.played_table(given, played))
+        session.out.print(parallel_tables.played_table(given, played, fleet))

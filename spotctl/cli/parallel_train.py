@@ -36,7 +36,10 @@ def train(
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
-    every: Annotated[int, typer.Option(help="Updates between backups of all layers.")] = 1,
+    every: Annotated[
+        int | None,
+        typer.Option(help="Updates between backups of all layers.", show_default="the plan's, or 1"),
+    ] = None,
     faults: Annotated[
         str, typer.Option("--faults", help="Faults by update: 'kill 5, warn 9, join 12'. Nodes are chosen by seat.")
     ] = "",
@@ -74,7 +77,8 @@ def train(
     for file in (out, checkpoint):
         check_folder(file)
     most = max(nodes, 8)
-    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, every, stages, most, tensor=tensor)
+    often = 1 if every is None else every
+    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, often, stages, most, tensor=tensor)
     script, rule = parse_faults(faults), Optimizer(optimizer, rate)
     if plan:
         _check_one_machine(os.environ)

@@ -16,7 +16,7 @@ from agileml.pipeline.topology import Topology
 from pricing_data.catalog import InstanceType
 from spotctl.errors import BadRequest
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
-from spotctl.files.job.programs import Parallel
+from spotctl.files.job.programs import Elastic, Parallel
 from spotctl.planning.work import Measured
 
 _MICROBATCHES = 8
@@ -42,12 +42,16 @@ def split_speeds(
     profile = _profile(parallel, profiles)
     batch = parallel.batch or _MICROBATCHES * profile.microbatch
     found: dict[str, Measured] = {}
+    too_small: list[str] = []
     plans: dict[tuple[str, Topology], ParallelPlan | BadInput] = {}
     for machine in types:
         device = machine.accelerator or CPU
         if not _comparable(parallel.device, device):
             continue
-        shape = device, _topology(machine, nodes)
+        shape = device, _topology(machine, nodes, parallel.elastic)
+        if parallel.elastic.nodes is not None and shape[1].devices < parallel.elastic.nodes.least:
+            too_small.append(machine.name)
+            continue
         if shape not in plans:
             plans[shape] = _planned(parallel, profile, batch, *shape)
         one = plans[shape]
@@ -56,7 +60,11 @@ def split_speeds(
     if not found:
         refused = next((one for one in plans.values() if isinstance(one, BadInput)), None)
         none = f"no machine type that the job may use has the device of the profile, {parallel.device}"
-        raise BadRequest(f"parallel: {refused or f'{none}; widen types, or set parallel.device'}")
+        cure = "widen types, or set parallel.device"
+        if too_small:
+            none = f"elastic.nodes is {parallel.elastic.nodes}, and {', '.join(too_small)} have fewer devices"
+            cure = "widen types or nodes"
+        raise BadRequest(f"parallel: {refused or f'{none}; {cure}'}")
     return found
 
 
@@ -64,9 +72,11 @@ def _comparable(profiled: str, device: str) -> bool:
     return profiled == device or (CPU not in (profiled, device) and device in ACCELERATOR_SPEEDS)
 
 
-def _topology(machine: InstanceType, nodes: int) -> Topology:
+def _topology(machine: InstanceType, nodes: int, elastic: Elastic) -> Topology:
     # Two vCPUs share a core.
     devices = min(machine.accelerators or max(machine.vcpus // 2, 1), _MOST_DEVICES)
+    if elastic.nodes is not None:
+        devices = min(devices, max(elastic.nodes.most // nodes, 1))
     between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
     return Topology((devices, nodes), (_WITHIN_SERVER, min(between, _WITHIN_SERVER)))
 
@@ -85,13 +95,15 @@ def _planned(
             batch,
             rules,
             parallel.scheme,
+            parallel.allow_delay,
             stages=parallel.stages,
             pipelines=parallel.replicas,
             chunks=parallel.chunks,
             recompute=parallel.recompute,
             tensor=parallel.tensor,
         )
-        return plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
+        found = plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
+        return replace(found, every=parallel.elastic.every)
     except BadInput as error:
         return error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from agileml.pipeline.plan import ParallelPlan
     from agileml.pipeline.profile import ModelProfile
+    from agileml.pipeline.simulate_fleet import FleetResult
     from agileml.pipeline.simulate_plan import PlayedPlan
     from agileml.pipeline.training import PipelinePlan, TrainedPipeline
 
@@ -80,7 +82,7 @@ def remarks(plan: ParallelPlan, kind: str) -> list[str]:
     return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl parallel simulate"]
 
 
-def played_answer(plan: ParallelPlan, played: PlayedPlan) -> dict[str, Any]:
+def played_answer(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> dict[str, Any]:
     """The JSON of `spotctl parallel simulate --json`.
 
     Fields:
@@ -93,6 +95,8 @@ def played_answer(plan: ParallelPlan, played: PlayedPlan) -> dict[str, Any]:
         stages: the pipeline stages in order
         stages[].peak_in_flight: most inputs in flight at a time
         stages[].peak_versions: most versions of the weights kept at a time
+        fleet: with --trace, what the plan reaches on the recorded fleet
+        fleet -> agileml.pipeline.simulate_fleet:FleetResult
     """
     return {
         "seconds": played.run.seconds,
@@ -105,10 +109,11 @@ def played_answer(plan: ParallelPlan, played: PlayedPlan) -> dict[str, Any]:
             {"peak_in_flight": flying, "peak_versions": versions}
             for flying, versions in zip(played.peak_in_flight, played.peak_versions, strict=True)
         ],
+        **({"fleet": asdict(fleet)} if fleet else {}),
     }
 
 
-def played_table(plan: ParallelPlan, played: PlayedPlan) -> Group:
+def played_table(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> Group:
     """Peaks of each stage, then the speed."""
     rows = plain_table("stage", "in flight", "weight versions")
     for i, (flying, versions) in enumerate(zip(played.peak_in_flight, played.peak_versions, strict=True), 1):
@@ -120,7 +125,22 @@ def played_table(plan: ParallelPlan, played: PlayedPlan) -> Group:
     ]
     if played.extra:
         figures.append(("extra inputs", f"{played.extra} more in flight, because replicas are unequal"))
-    return Group(rows, "", pairs_table(figures))
+    shown = Group(rows, "", pairs_table(figures))
+    return Group(shown, "", _fleet_table(fleet)) if fleet else shown
+
+
+def _fleet_table(fleet: FleetResult) -> Table:
+    bound = f"{fleet.samples / fleet.bound_samples:.1%}" if fleet.bound_samples else "none"
+    return pairs_table(
+        [
+            ("fleet", f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h"),
+            ("updates", f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time"),
+            ("of the bound", f"{bound} of the samples without pauses and repetitions"),
+            ("redone", f"{_speed(fleet.redone_samples)} samples"),
+            ("layouts", f"{fleet.layouts:,} times laid out over the machines"),
+            ("idle", f"{fleet.idle:.1%} of machine time"),
+        ]
+    )
 
 
 def transformer_table(figures: dict[str, Any]) -> Table:

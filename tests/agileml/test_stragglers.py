@@ -196,3 +196,38 @@ def test_partitions_leave_a_slow_server_and_the_model_stays() -> None:
     assert static > 3 * balanced
     assert straggler_fields(logs["balance"])["moved_bytes"] > 0
     assert any("partitions move to other servers" in event for one in logs["balance"] for event in one.events)
+
+
+@pytest.mark.parametrize("setting", [{"helpers": 1}, {"trigger": 50.0}, {"follow_up": 8.0}, {"report_at": 0.99}])
+def test_the_settings_of_lending_change_what_is_lent_and_not_the_model(setting: dict[str, float]) -> None:
+    def lent(settings: object) -> tuple[str, float]:
+        log: list[Iteration] = []
+        done = train(
+            "mlr",
+            "2+4",
+            "sim",
+            clocks=6,
+            chaos="slow worker 5% by 300%",
+            deterministic=True,
+            stragglers={"reassign": settings},
+            listener=log.append,
+        )
+        return model_digest(done.model), sum(one.seconds for one in log)
+
+    usual, given = lent(True), lent(setting)
+    assert lent({}) == usual
+    assert given[0] == usual[0]
+    assert given[1] != usual[1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"triger": 1}, "stragglers: reassign: unknown setting 'triger'; choose from helpers, report_at, trigger"),
+        ({"helpers": 0}, "stragglers: reassign: helpers is 0"),
+        ({"report_at": 2}, "stragglers: reassign: report_at is 2"),
+    ],
+)
+def test_settings_of_lending_that_make_no_sense_are_refused(setting: dict[str, float], message: str) -> None:
+    with pytest.raises(BadArgument, match=message):
+        train("mlr", engine="sim", stragglers={"reassign": setting})

@@ -126,6 +126,45 @@ def test_a_timeline_is_written(tmp_path: Path) -> None:
     assert (refused.code, "must end in .html or .json" in refused.error) == (2, True)
 
 
+def test_a_plan_is_played_on_a_recorded_fleet(tmp_path: Path) -> None:
+    path, fleet, counts = tmp_path / "plan.json", tmp_path / "fleet.csv", tmp_path / "counts.json"
+    path.write_text(plan(tmp_path, "--stages", "2", "--json").out)
+    names = "|".join(f"n{i}" for i in range(16))
+    fleet.write_text(
+        f"time_s,event,nodes,n_delta\n0,add,{names},16\n60,migration,,0\n300,remove,n0|n3,2\n600,no-op,,0\n"
+    )
+    warned, unwarned = (
+        spotctl("parallel", "simulate", path, "--trace", fleet, "--warning", warning, "--json").json["fleet"]
+        for warning in ("2m", "0")
+    )
+    assert (warned["seconds"], warned["machine_seconds"]) == (600, 16 * 300 + 14 * 300)
+    assert 0 < warned["samples"] < warned["bound_samples"]
+    assert warned["redone_samples"] == 0 < unwarned["redone_samples"]
+    assert "of the bound" in spotctl("parallel", "simulate", path, "--trace", fleet).out
+    # The same as counts of machines.
+    counts.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [16, 14, 14]}))
+    counted = spotctl("parallel", "simulate", path, "--trace", counts, "--json").json["fleet"]
+    assert counted["machine_seconds"] == warned["machine_seconds"]
+    assert counted["samples"] == pytest.approx(warned["samples"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("time_s,event\n0,add,a\n5,remove,b\n", "b is removed at 5 s, and was not there"),
+        ("time_s,event\n0,add,a\n", "needs changes at two times"),
+        ("0,add,a\nsoon,remove,a\n", "'soon,remove,a' is no change of a fleet"),
+        ("0,add,a\n1000,vanish,a\n", "'1000,vanish,a' is no change of a fleet"),
+    ],
+)
+def test_a_fleet_that_cannot_be_is_refused(tmp_path: Path, lines: str, message: str) -> None:
+    path, fleet = tmp_path / "plan.json", tmp_path / "fleet.csv"
+    path.write_text(plan(tmp_path, "--json").out)
+    fleet.write_text(lines)
+    refused = spotctl("parallel", "simulate", path, "--trace", fleet)
+    assert (refused.code, message in refused.error) == (2, True), refused.error
+
+
 @pytest.mark.parametrize(("text", "message"), [("{}", "is not a plan"), ("[", "is not JSON")])
 def test_not_a_plan(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "plan.json"

@@ -224,6 +224,7 @@ EVERY = _text(
 )
 WORD_AUTO = _choice((AUTO,))
 AUTO_OR_COUNT = _auto_or(_whole(1, conversions.MOST))
+DELAY = _whole(0, 1000)
 AUTO_OR_TENSOR = _auto_or(_whole(1, 64))
 AUTO_OR_FLAG = _auto_or(FLAG)
 SCHEME = _choice((AUTO, *SCHEMES))

@@ -103,6 +103,27 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Elastic:
+    """How a split training meets the loss of nodes."""
+
+    nodes: Nodes | None = key(
+        forms.NODES,
+        "Devices that train the model, from the fewest to the most: machines with fewer are left out, and no more than"
+        " the most are used.",
+        "2..8",
+        4,
+    )
+    backup: str = key(
+        forms.WORD_AUTO,
+        "Where copies of the layers are kept in case that no node holds them: auto, with the process that starts the"
+        " nodes.",
+        AUTO,
+        default=AUTO,
+    )
+    every: int = key(forms.CLOCKS, "Updates between two of these copies; 1 if left out.", 5, default=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Parallel:
     """How a command's model is split over the devices of its machines."""
 
@@ -139,6 +160,18 @@ class Parallel:
     )
     recompute: bool | None = key(
         forms.AUTO_OR_FLAG, "Whether activations are computed again in the backward pass.", "auto", True
+    )
+    allow_delay: int = key(
+        forms.DELAY,
+        "With scheme: auto: updates that a gradient may miss; 0 if left out, which keeps the usual semantics.",
+        1,
+        default=0,
+    )
+    elastic: Elastic = key(
+        Elastic,
+        "On how many devices the model may be trained, and how it gets over the loss of some.",
+        {"nodes": "2..8", "every": 5},
+        default=Elastic(),
     )
     optimizer: str = key(
         forms.OPTIMIZER, "The optimizer, whose state takes memory; adam if left out.", "adam", default="adam"

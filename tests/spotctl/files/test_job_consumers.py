@@ -15,7 +15,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.config import Settings
 from spotctl.errors import BadRequest
-from spotctl.files.job.programs import Command, Parallel
+from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import JobSpec
@@ -279,7 +279,8 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/machines/remote/test_container.py pulls an image with a login.
     elsewhere += ["image.login"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
-    elsewhere += [f"parallel.{field.name}" for field in fields(Parallel)]
+    elsewhere += [f"parallel.{field.name}" for field in fields(Parallel) if field.name != "elastic"]
+    elsewhere += [f"parallel.elastic.{field.name}" for field in fields(Elastic)]
     consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]
     assert len(consumed) == len(set(consumed))
     found = schema()

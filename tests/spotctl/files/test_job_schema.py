@@ -26,7 +26,7 @@ def test_the_schema_is_one_and_explains_every_key() -> None:
     jsonschema.Draft202012Validator.check_schema(found)
     assert found == schema()
     parts = [found, *found["$defs"].values()]
-    assert len(parts) == 11
+    assert len(parts) == 12
     for part in parts:
         assert part["description"]
         assert part["additionalProperties"] is False

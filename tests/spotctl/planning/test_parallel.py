@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from agileml.pipeline.plan import plan_from_json
 from agileml.pipeline.profile import LayerCost, ModelProfile
+from agileml.pipeline.training import planned_training
+from agileml.pipeline.user_model import model_factory
 from pricing_data.catalog import InstanceType
 from spotctl.errors import BadRequest
-from spotctl.files.job.programs import Command, Parallel
+from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
@@ -88,6 +91,44 @@ def test_a_gang_of_machines_shares_the_work() -> None:
 )
 def test_a_setting_of_parallel_changes_the_plan(setting: str, value: object) -> None:
     assert speeds(**{setting: value}) != speeds()
+
+
+def test_a_delay_is_allowed_only_if_the_job_says_so() -> None:
+    def schemes(allow_delay: int) -> set[str]:
+        found = speeds(stages=4, allow_delay=allow_delay).values()
+        return {one.split.scheme for one in found if one.split is not None}
+
+    assert schemes(0).isdisjoint({"2bw", "pipedream"})
+    assert schemes(1) & {"2bw", "pipedream"}
+
+
+def test_elastic_jobs_use_a_range_of_devices_and_copy_layers_as_often_as_they_say(tmp_path: Path) -> None:
+    spec = job(tmp_path, "parallel: {allow_delay: 0, elastic: {nodes: 2..3, backup: auto, every: 5}}")
+    assert restored(written(spec), tmp_path) == spec
+    assert isinstance(spec.program, Command)
+    assert spec.program.parallel is not None
+    given = replace(spec.program.parallel, device="V100")
+    found = split_speeds(given, PROFILES, 1, [ONE, FOUR])
+    assert found.keys() == {"p3.8xlarge"}
+    split = found["p3.8xlarge"].split
+    assert split is not None
+    assert split.devices <= 3
+    assert split.every == 5
+    assert plan_from_json(json.loads(json.dumps(split.to_json()))) == split
+    with pytest.raises(BadRequest, match=r"elastic.nodes is 2\.\.3, and p3.2xlarge have fewer devices; widen types or"):
+        split_speeds(given, PROFILES, 1, [ONE])
+
+
+def test_a_training_copies_layers_as_often_as_its_plan_says() -> None:
+    model = model_factory("mlp")(4)
+    layers = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(len(model.layers)))
+    given = split_speeds(
+        Parallel(device="V100", elastic=Elastic(every=5)), [ModelProfile("mlp", 4, layers, 1e5)], 1, [FOUR]
+    )
+    split = given["p3.8xlarge"].split
+    assert split is not None
+    assert planned_training(split, model, 20).every == 5
+    assert planned_training(split, model, 20, every=2).every == 2
 
 
 def test_chunks_and_the_optimizer_change_the_plan() -> None:
