@@ -155,7 +155,7 @@ def launch(
     if isinstance(moved, tuple):
         return moved
     session.remark(
-        f"the runner lives on {moved.machine} now: this computer may sleep or leave",
+        f"the runner lives on {moved.machine} now: you may switch this computer off",
         f"from another computer: spotctl attach {moved.place.location}",
     )
     return followed(session, moved.place, publish)
