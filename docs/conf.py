@@ -10,8 +10,8 @@ PAGES = {
     "Start": "tutorial glossary",
     "How to": "nightly budget-and-deadline several-jobs training trainers own-strategy reports prices aws google-cloud"
     " azure between-machines parallel",
-    "Reference": "generated/commands generated/job-file generated/json generated/metrics commands focus python-api"
-    " benchmarks",
+    "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
+    " python-api benchmarks",
     "Explanation": "planning forecast guarantees papers stragglers machines remote-runner architecture test-clouds"
     " decisions/index",
 }

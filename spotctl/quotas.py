@@ -87,7 +87,7 @@ def _quota(name: str, amount: object) -> Quota:
     place = name.removesuffix(_ON_DEMAND)
     parts = place.split("/")
     if not 1 <= len(parts) <= 3 or not all(parts) or _ANY in (parts[0], *parts[2:]):
-        raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), and {name!r} is none")
+        raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), not by {name!r}")
     matched = _AMOUNT.fullmatch(str(amount).strip())
     if matched is None or isinstance(amount, bool | float):
         raise ValueError(f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}')

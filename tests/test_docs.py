@@ -13,6 +13,7 @@ import runpy
 import shlex
 import shutil
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ import torch
 from typer.main import get_command
 
 from bench.readme_picture import PICTURE, Way, drawn
+from bidbrain.strategies.names import NAMES, REGIONS
 from spotctl.cli.app import app
+from spotctl.config import Settings
 from tests.documented import assert_explained, reference
 from tests.spotctl.cli import spotctl
 
@@ -156,6 +159,18 @@ def test_the_reference_has_every_command_and_every_key() -> None:
     assert "| `spotctl_evictions_total` | counter | " in "\n".join(pages["metrics"]())
     keys = "\n".join(pages["job_file"]())
     assert all(f"| `{key}` | " in keys for key in ("name", "budget", "unwarned", "accelerators", "every"))
+
+
+def test_every_setting_and_every_strategy_is_explained() -> None:
+    settings, planning = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("settings.md", "planning.md"))
+    assert {one.name for one in fields(Settings)} - {"home"} <= names_in_first_column(settings)
+    assert {*NAMES, REGIONS} <= names_in_first_column(planning)
+
+
+def names_in_first_column(page: str) -> set[str]:
+    """What stands as code in the first cells of a page's tables, up to a colon."""
+    cells = re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`:]+)", cell)}
 
 
 def test_what_every_command_prints_as_json_has_a_table() -> None:

@@ -70,7 +70,7 @@ def read_corpus(file: str, held_out: int) -> Corpus:
         lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "it is not a text file in UTF-8"
-        raise BadArgument(f"{file}: {problem}; name a text file with a document in each line") from None
+        raise BadArgument(f"{file}: {problem}; name a text file with one document per line") from None
     documents = [_WORD.findall(line.lower()) for line in lines]
     total: dict[str, int] = {}
     spread: dict[str, int] = {}

@@ -55,7 +55,7 @@ class TopicModel:
     smoothing: float = number(0.05, "how evenly topics mix words (beta)")
     held_out: int = whole(10, "hold out one of every N words of a document", least=2)
     seed: int = whole(0, "seed of the generated documents", least=0)
-    file: str = text("", "text file with a document in each line, instead of generated documents")
+    file: str = text("", "text file with one document per line, instead of generated documents")
 
     name = "lda"
     chunk = 64

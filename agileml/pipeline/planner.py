@@ -70,8 +70,8 @@ def _with_tensor(
 def _no_plan(model: str, refused: Sequence[ParallelPlan], request: SplitRequest) -> str:
     if not refused:
         return (
-            f"no plan for {model}: batch {request.batch} is no multiple of any microbatch size times pipelines, or the"
-            " scheme needs more microbatches than stages: use another batch size, scheme or number of stages"
+            f"no plan for {model}: batch {request.batch} is not a multiple of any microbatch size times pipelines, or"
+            " the scheme needs more microbatches than stages: use another batch size, scheme or number of stages"
         )
     least = min(refused, key=lambda one: one.memory_bytes)
     return (

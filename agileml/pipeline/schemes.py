@@ -50,7 +50,7 @@ def check_scheme(scheme: str, stages: int, microbatches: int, chunks: int = 1) -
         raise BadArgument(f"chunks is {chunks}: only the interleaved scheme runs several; set chunks to 1")
     if scheme == "interleaved" and microbatches % stages:
         raise BadArgument(
-            f"microbatches is {microbatches}, no multiple of {stages} stages: the interleaved scheme needs one"
+            f"microbatches is {microbatches}, not a multiple of {stages} stages: the interleaved scheme needs one"
         )
     if scheme == "2bw" and microbatches < stages:
         raise BadArgument(

@@ -48,7 +48,7 @@ class Executions:
     def start(self, connection: int, command: tuple[str, ...], payload: Payload | None) -> int:
         """Starts a command in the folder and the environment of the payload; the number to read it by."""
         if sum(one.code is None for one in self._all.values()) >= MOST_RUNNING:
-            raise BrokenProtocol(f"{MOST_RUNNING} commands run already; wait for one of them to end")
+            raise BrokenProtocol(f"{MOST_RUNNING} commands are already running; wait for one of them to end")
         if not command:
             raise BrokenProtocol("exec needs a command")
         around = surroundings(self._machine, os.getpid(), "" if payload is None else payload.folder)

@@ -54,14 +54,14 @@ def admit(
         rules = provider.admit_ssh(tags, ranges)
     if not rules:
         raise BadRequest(
-            f"job {job}: spotctl has made no rule for ssh to its machines; correct those of the network that the"
+            f"job {job}: spotctl made no ssh rule for its machines; change the rules of the network that the"
             " settings name (security_groups in [aws], network_tags or network in [gcp], subnet or security_group in"
             " [azure])"
         )
     if json_:
         session.answer_json({"job": job, "ssh_from": ranges, "rules": rules})
     else:
-        session.remark(*(f"{rule} admits ssh from {', '.join(ranges)} alone" for rule in rules))
+        session.remark(*(f"{rule} admits ssh from {', '.join(ranges)} only" for rule in rules))
 
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:

@@ -168,7 +168,7 @@ def _global_options(
         ),
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Log to stderr and show tracebacks; may stand anywhere.")
+        bool, typer.Option("--debug", help="Log to stderr and show tracebacks; may be anywhere in the command.")
     ] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)

@@ -152,7 +152,7 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
     if isinstance(moved, tuple):
         return moved
     session.remark(
-        f"the runner lives on {moved.machine} now: this computer may sleep or leave",
+        f"the runner lives on {moved.machine} now: you may switch this computer off",
         f"from another computer: spotctl attach {moved.place.location}",
     )
     return followed(session, moved.place, publish)

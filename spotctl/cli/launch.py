@@ -328,7 +328,7 @@ def confirmed(session: Session) -> bool:
     from spotctl.errors import BadRequest
 
     if not sys.stdin.isatty():
-        raise BadRequest("No terminal to confirm on: pass --yes, or --dry-run to preview.")
+        raise BadRequest("no terminal to ask for confirmation on: pass --yes, or --dry-run to see the plan only")
     session.out.print("")
     return typer.confirm("Rent these machines?")
 

@@ -33,7 +33,7 @@ LostOption = Annotated[
 MaxAgeOption = Annotated[
     str,
     typer.Option(
-        help="Only prices that were seen within this time: 36h.", show_default="7d, or estimates by shipped lists"
+        help="Only prices that were seen within this time: 36h.", show_default="7d, or estimates from shipped lists"
     ),
 ]
 
@@ -58,7 +58,7 @@ def best(
 ) -> None:
     """Rank the cheapest machines that fit, over all clouds, regions and zones.
 
-    The price per useful hour counts what evictions destroy. A price marked as estimated is the on-demand price less the
+    The price per useful hour includes what evictions cost. A price marked as estimated is the on-demand price less the
     saving that the cloud publishes; for Google Cloud, until its prices are fetched, both are those of shipped lists.
 
     Example: spotctl prices best --gpu A100:8

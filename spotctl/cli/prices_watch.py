@@ -47,8 +47,8 @@ def watch(
 ) -> int:
     """Wait until the price of a machine is below a limit; then print the offers, post to a webhook, and end.
 
-    Offers are ranked as by `prices best`. The exit code is 3 if there was none in the time of --for. With --keep, a
-    message is sent each time that offers appear after a check without any.
+    Offers are ranked as by `prices best`. The exit code is 3 if none appeared within the time of --for. With
+    --keep, a message is sent each time that offers appear after a check without any.
 
     Example: spotctl prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """

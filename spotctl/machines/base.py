@@ -93,7 +93,7 @@ class MachineRequest:
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):
             raise BadRequest(
-                f"request of {self.count} machines of {self.market} with a bid of {self.bid}: both must be above 0"
+                f"request for {self.count} machines of {self.market} with a bid of {self.bid}: both must be above 0"
             )
 
 

@@ -66,6 +66,6 @@ class PriceBook:
                 if series is not None:
                     # The store cannot be read now, and the last known price holds.
                     return series
-                raise NotFound(f"{market}: no price of it is stored; fetch it (spotctl prices fetch)") from error
+                raise NotFound(f"{market}: no price is stored; fetch one (spotctl prices fetch)") from error
             self._known[market] = now, series
         return series

@@ -69,7 +69,7 @@ class SeveralClouds(WallClock):
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         cloud = self._of(machine)
         if not isinstance(cloud, TakesCommands):
-            raise NotFound(f"{machine}: its cloud runs no commands with a terminal", (machine,))
+            raise NotFound(f"{machine}: its cloud cannot run commands with a terminal", (machine,))
         return cloud.invocation(machine, command)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:

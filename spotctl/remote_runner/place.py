@@ -134,7 +134,7 @@ def check_movable(spec: JobSpec, settings: Settings) -> None:
     if identity_of(spec, settings, cloud) is None:
         raise BadRequest(
             f"{spec.name}: the runner rents with the identity of its machine, and none is named: write identity:"
-            f" {{{cloud}: NAME}} (spotctl doctor --policy prints what it must be allowed){or_else}"
+            f" {{{cloud}: NAME}} (spotctl doctor --policy prints the permissions that it needs){or_else}"
         )
     if _base(spec) is None:
         raise BadRequest(

@@ -65,7 +65,7 @@ class Patience:
             self.blocked_since = None
             return None
         if replace(reach, silent=()).blocks(state, terms):
-            message = f"the account can have none of the machines that the job needs: {state.refusal}"
+            message = f"the account may rent none of the machines that the job needs: {state.refusal}"
             return StopRequested(NO_CAPACITY, message)
         since = self.blocked_since = _earliest(self.blocked_since, now)
         if now - since <= (self.limits.without_machines if state.machines else SILENCE):

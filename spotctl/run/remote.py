@@ -38,7 +38,7 @@ class Target:
     def invocation(self, command: Sequence[str]) -> Invocation:
         """A command of this computer that runs another on the machine, with this process's terminal."""
         if not isinstance(self.provider, TakesCommands):
-            raise BadRequest(f"{self.machine}: machines of {self.provider.name} run no commands with a terminal")
+            raise BadRequest(f"{self.machine}: machines of {self.provider.name} cannot run commands with a terminal")
         return self.provider.invocation(self.machine, command)
 
 

@@ -62,7 +62,7 @@ def smallest_type(cloud: str, regions: Sequence[str], known: Library) -> str:
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
         raise BadRequest(
-            f"no price of a machine on {cloud} is stored; fetch some first: spotctl prices fetch --cloud {cloud}{where}"
+            f"no price of any machine on {cloud} is stored; first run: spotctl prices fetch --cloud {cloud}{where}"
         )
     return min(fitting, key=lambda one: (one.vcpus, one.memory_gib, one.name)).name
 

@@ -69,7 +69,7 @@ def check_clouds(spec: JobSpec) -> None:
         return
     if isinstance(spec.program, Training) and spec.data:
         raise BadRequest(
-            f"{spec.name}: data: of a training is not copied to rented machines yet; put the data into the job's folder"
+            f"{spec.name}: a training's data: is not copied to rented machines yet; put the data into the job's folder"
         )
     if isinstance(spec.program, Training) and len(resources.regions) != 1:
         raise BadRequest(

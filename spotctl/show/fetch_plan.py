@@ -39,7 +39,7 @@ def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) 
 
 def needs(sources: Sequence[SourceNeeds]) -> Table:
     """A row per source."""
-    table = plain_table("cloud", "brings", "needs", "remark", names=4)
+    table = plain_table("cloud", "provides", "needs", "remark", names=4)
     for one in sources:
         table.add_row(one.cloud, one.what, one.needs or "no account", one.note)
     return table

@@ -63,8 +63,8 @@ def test_quotas_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
         ('[quotas]\n"aws/us-east-1/p3" = true', "aws/us-east-1/p3 is True"),
         ('[quotas]\n"aws/us-east-1/p3" = 1.5', "aws/us-east-1/p3 is 1.5"),
         ('[quotas]\n"aws/us-east-1/p3" = "4 cores"', "aws/us-east-1/p3 is '4 cores'"),
-        ('[quotas]\n"aws/us-east-1/p3/x" = 4', "CLOUD/REGION/FAMILY .* 'aws/us-east-1/p3/x' is none"),
-        ('[quotas]\n"*" = 4', "'\\*' is none"),
+        ('[quotas]\n"aws/us-east-1/p3/x" = 4', "CLOUD/REGION/FAMILY .* not by 'aws/us-east-1/p3/x'"),
+        ('[quotas]\n"*" = 4', "not by '\\*'"),
     ],
 )
 def test_an_invalid_quota_says_what_is_wrong(tmp_path: Path, content: str, message: str) -> None:

@@ -57,7 +57,7 @@ def read_failure(written: object) -> str:
     """YAML reads the status as a number."""
     text = str(written)
     if isinstance(written, bool) or not re.fullmatch(FAILURE_PATTERN, text):
-        raise ValueError("is no such failure")
+        raise ValueError("is neither an exit status from 1 to 255 nor setup")
     return text
 
 
@@ -240,7 +240,7 @@ def read_backup_workers(written: object) -> bool | int | str:
 def read_nodes(written: object) -> Nodes:
     if isinstance(written, str) and ".." in written:
         if not re.fullmatch(NODES_PATTERN, written):
-            raise ValueError("is no range from 1 on with two ends")
+            raise ValueError("is not a range with two ends, from 1 up")
         least, most = map(int, written.split(".."))
         if most < least:
             raise ValueError("ends below its beginning")

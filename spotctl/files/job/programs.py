@@ -140,7 +140,7 @@ class Parallel:
         "V100",
         default=CPU,
     )
-    updates: int | None = key(forms.CLOCKS, "How many updates the job makes, to tell its length.", 5000)
+    updates: int | None = key(forms.CLOCKS, "How many updates the job makes, from which its length follows.", 5000)
     batch: int | None = key(forms.AUTO_OR_COUNT, "Samples per update; 8 microbatches if left out.", 512, "auto")
     microbatch: int | None = key(
         forms.AUTO_OR_COUNT, "Samples per microbatch: a profiled size; the largest if left out.", "auto", 4

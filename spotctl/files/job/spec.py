@@ -137,7 +137,7 @@ class JobSpec:
     )
     hours: int | None = key(
         forms.SPAN,
-        "How long the job keeps all its machines busy without evictions, if throughputs and stop do not tell.",
+        "How long the job keeps all its machines busy without evictions, if throughputs and stop do not say.",
         "8h",
     )
     budget: int | None = key(forms.MONEY, "Spending stops before it exceeds this.", "25 USD")

@@ -68,7 +68,7 @@ class MachineImage:
             return max(self.least_gib, LEAST_DISK_GIB)
         if wanted < self.least_gib:
             raise BadRequest(
-                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; ask for that much or more"
+                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least that much"
             )
         return wanted
 

@@ -230,7 +230,7 @@ class LocalProvider:
         room = self._settings.most_machines - len(alive)
         if room < 1:
             raise QuotaReached(
-                f"{len(alive)} local machines run, and at most {self._settings.most_machines} may; end some first"
+                f"{len(alive)} local machines are running, of at most {self._settings.most_machines}; end some first"
             )
         now = self._clock.now()
         held = [

@@ -76,7 +76,7 @@ def headline(agreement: Agreement) -> str:
     if foreign := sum(one.kind is DifferenceKind.OTHER_CURRENCY for one in agreement.differences):
         rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
     text = f"{text}, the rest is {', '.join(rest)}" if rest else text
-    more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not measured"
+    more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
     return f"{text}{more}" if agreement.unmeasured else text
 
 
@@ -128,8 +128,8 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
         yield f"{adjusted.kind.value}, not compared: {_dollars(adjusted.own)}{others}"
     if agreement.unmeasured:
         yield (
-            f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger has the moves of"
-            " checkpoints between regions only: machines do not measure what they send"
+            f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger has only the"
+            " moves of checkpoints between regions"
         )
     if agreement.converted:
         yield f"converted from {', '.join(agreement.converted)} at the rates in the bill"

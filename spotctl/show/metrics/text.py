@@ -29,7 +29,7 @@ _COMMITTED = _Metric("spotctl_committed_dollars", "gauge", "Spent, or reserved u
 _ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "What the same work would have cost on demand.")
 _BUDGET = _Metric("spotctl_budget_dollars", "gauge", "Spending stops before it exceeds this.")
 _MACHINES = _Metric("spotctl_machines", "gauge", "Machines that are held now.")
-_GPU = _Metric("spotctl_gpu_busy_ratio", "gauge", "The share of the time that graphics cards compute, by market.")
+_GPU = _Metric("spotctl_gpu_busy_ratio", "gauge", "The share of time in which GPUs compute, by market.")
 _EVICTIONS = _Metric("spotctl_evictions_total", "counter", "Machines that the cloud evicted.")
 _CLOCK = _Metric("spotctl_clock", "gauge", "The newest finished clock of a training.")
 _GOAL = _Metric("spotctl_clocks", "gauge", "The clock at which the training ends.")
@@ -41,7 +41,7 @@ _RUNNING = _Metric("spotctl_running", "gauge", "1 until the run has ended.")
 _UPDATED = _Metric(
     "spotctl_updated_timestamp_seconds",
     "gauge",
-    "When these metrics were made, since 1970. It stands still, and so do the others, once the runner was killed.",
+    "When these metrics were written, in seconds since 1970. They stop changing if the runner is killed.",
 )
 _METRICS = (
     _SPENT,

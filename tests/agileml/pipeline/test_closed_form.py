@@ -72,7 +72,7 @@ def test_interleaving_peaks_above_the_depth() -> None:
     ("scheme", "stages", "microbatches", "chunks", "message"),
     [
         ("2bw", 4, 3, 1, "microbatches is 3: 2bw needs at least one per stage"),
-        ("interleaved", 4, 6, 2, "microbatches is 6, no multiple of 4 stages"),
+        ("interleaved", 4, 6, 2, "microbatches is 6, not a multiple of 4 stages"),
         ("flush", 2, 4, 2, "chunks is 2: only the interleaved scheme"),
         ("zigzag", 2, 4, 1, "scheme is 'zigzag'; choose from gpipe"),
     ],

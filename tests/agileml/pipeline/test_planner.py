@@ -127,7 +127,7 @@ def test_not_a_plan(content: object) -> None:
         ({"scheme": "zigzag"}, "scheme is 'zigzag'; choose from auto, gpipe"),
         ({"memory": 150.0}, "layer 'block0' needs 210 bytes, and a device has 150"),
         ({"memory": 410.0, "devices": 1}, "no plan for blocks fits: .* needs the least memory"),
-        ({"stages": 4, "batch": 3, "scheme": "2bw"}, "no plan for blocks: batch 3 is no multiple"),
+        ({"stages": 4, "batch": 3, "scheme": "2bw"}, "no plan for blocks: batch 3 is not a multiple"),
         ({"batch": 0}, "batch is 0"),
     ],
 )

@@ -296,7 +296,7 @@ def test_too_many_commands_at_once_are_refused(started: Started) -> None:
     client = agent.connect()
     for _ in range(16):
         client.call("exec", command=["sleep", "1000"])
-    with pytest.raises(RequestRefused, match="16 commands run already"):
+    with pytest.raises(RequestRefused, match="16 commands are already running"):
         client.call("exec", command=["sleep", "1000"])
     client.close()
 

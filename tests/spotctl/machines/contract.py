@@ -219,7 +219,7 @@ class ProviderContract:
         assert setting.unknown not in offers
 
     def test_a_request_needs_machines_and_a_positive_bid(self, setting: Setting) -> None:
-        with pytest.raises(BadRequest, match="request of 0 machines"):
+        with pytest.raises(BadRequest, match="request for 0 machines"):
             setting.request("t1", machines=0)
         with pytest.raises(BadRequest, match="bid of 0"):
             replace(setting.request("t1"), bid=0)

@@ -186,7 +186,7 @@ def test_the_number_of_machines_is_limited(root: Path) -> None:
     provider.begin(BEGIN, 1.0)
     assert len(provider.create(order("a"))) == 2
     (third,) = provider.create(order("b"))
-    with pytest.raises(QuotaReached, match="3 local machines run"):
+    with pytest.raises(QuotaReached, match="3 local machines are running"):
         provider.create(order("c"))
     provider.terminate([third.id])
     eventually(lambda: provider.list({})[2].state is MachineState.GONE)

@@ -42,7 +42,7 @@ def test_a_quota_of_zero_ends_a_run_at_once(tmp_path: Path, reliable: int) -> No
     one = life(tmp_path)
     one.terms = terms(reliable)
     one.cloud.weather = always("create", QUOTA)
-    ended_at_once(one, "the account can have none of the machines that the job needs: the quota is 0 vCPUs")
+    ended_at_once(one, "the account may rent none of the machines that the job needs: the quota is 0 vCPUs")
 
 
 def test_a_job_needs_its_reliable_machine(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_quota_and_a_market_that_does_not_exist(tmp_path: Path) -> None:
     one = life(tmp_path)
     missing = for_market(0, Refusal(NotFound("no such market")))
     one.cloud.weather = lambda call: missing(call) or (QUOTA if call.name == "create" else None)
-    ended_at_once(one, "the account can have none of the machines")
+    ended_at_once(one, "the account may rent none of the machines")
 
 
 def test_a_quota_that_other_runs_fill_is_waited_for(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_traffic_of_a_machine_is_not_machine_time(path: Path) -> None:
     found = compared("aws", [*WHOLE["aws"], traffic], path)
     assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
     assert found.bill == pytest.approx(found.ledger, rel=1e-6)
-    assert views.headline(found) == "100% agreed; $0.300000 of traffic in the bill was not measured"
+    assert views.headline(found) == "100% agreed; $0.300000 of traffic in the bill was not compared"
     assert "not compared: $0.300000 of traffic in the bill" in "\n".join(views.as_lines(found, "bill.csv"))
     assert only(compared("aws", [*WHOLE["aws"], traffic, traffic], path)).kind is DifferenceKind.DUPLICATE
 
