@@ -52,9 +52,9 @@ class Session:
 
     def remark(self, *lines: str) -> None:
         """Prints lines for a person on stderr."""
-        from spotctl.show.printable import printable, wrapped
+        from spotctl.show.printable import printable, width_of, wrapped
 
-        width = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
+        width = width_of(sys.stderr)
         sys.stderr.writelines(f"{wrapped(printable(line), width)}\n" for line in lines)
 
     def answer_json(self, value: object) -> None:
