@@ -157,7 +157,8 @@ def run(
     runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
     place, markets = metrics or nightly.metrics, RunMarkets(settings)
     # The night runs without metrics rather than not at all.
-    with published(place, markets, session.remark, needed=bool(metrics)) as runner.publish:
+    with published(place, markets, session.remark, needed=bool(metrics)) as publish:
+        runner.publish, runner.publish_night = publish, publish.night
         report = runner.run()
     if json_:
         session.answer_json(_answer(report))
