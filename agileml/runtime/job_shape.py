@@ -57,6 +57,8 @@ def isolated_shape_of(job: TrainingJob, folder: Path, variables: Mapping[str, st
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
+            # A Ctrl-C is for the command alone, also while this process starts.
+            start_new_session=True,
         )
         with child:
             assert child.stdin is not None

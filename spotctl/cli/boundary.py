@@ -100,6 +100,7 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _say(text: str) -> None:
-    from spotctl.show.printable import printable
+    from spotctl.show.printable import printable, width_of, wrapped
 
-    sys.stderr.write(f"spotctl: {printable(text)}\n")
+    # A command in a message can be copied only if no word is broken.
+    sys.stderr.write(f"{wrapped(printable(f'spotctl: {text}'), width_of(sys.stderr))}\n")

@@ -91,7 +91,7 @@ def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -
 
 def stopped(session: Session, job: str) -> Ending | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
-    from spotctl.cli.launching import live_view
+    from spotctl.cli.live_runs import live_view
     from spotctl.remote_runner import ending
 
     client = client_of(session, job)
@@ -132,7 +132,7 @@ def attach(
 
 def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> Ending | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
-    from spotctl.cli.launching import live_view
+    from spotctl.cli.live_runs import live_view
     from spotctl.remote_runner import moving
     from spotctl.run.live_strategy import expectation
 
@@ -160,7 +160,7 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
 
 def followed(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> Ending | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
-    from spotctl.cli.launching import live_view
+    from spotctl.cli.live_runs import live_view
     from spotctl.remote_runner import ending
     from spotctl.remote_runner.client import RunnerClient
 

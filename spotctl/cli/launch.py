@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -116,7 +117,7 @@ def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = ""
     Example: spotctl resume nightly-recsys
     """
     from spotctl.cli import elsewhere
-    from spotctl.cli.launching import live_view
+    from spotctl.cli.live_runs import live_view
     from spotctl.run import runs
     from spotctl.show.metrics.publisher import published
     from spotctl.show.run_figures import RunMarkets
@@ -335,12 +336,13 @@ def confirmed(session: Session) -> bool:
 
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli import elsewhere
-    from spotctl.cli.launching import live_view
+    from spotctl.cli.live_runs import live_view
     from spotctl.run import runs
 
     if (found := elsewhere.stopped(session, job)) is not None:
         return found
-    with live_view(session, from_here=True) as callbacks:
+    # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
+    with live_view(session, from_here=True, leaving=Event()) as callbacks:
         return runs.stop(job, session.settings, callbacks)
 
 

@@ -73,7 +73,7 @@ def install(
     next_start = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
     session.out.print(f"{added.nightly.name}: {added.done}; {next_start}")
     for line in added.to_do:
-        session.out.print(f"  to do: {line}", soft_wrap=True, markup=False)
+        session.say(f"  to do: {line}")
 
 
 @app.command("ls")
@@ -94,12 +94,9 @@ def list_(
         nightly: the nightly jobs
         nightly[] -> _job
     """
-    from rich.text import Text
-
-    from pricing_data.units import usd_text
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs
-    from spotctl.show.layout import plain_table
+    from spotctl.show import night_tables
 
     session: Session = context.obj
     timers = Timers.of_this_user()
@@ -114,23 +111,15 @@ def list_(
     if check:
         # Monitoring shows what a check prints on stdout.
         for line in () if json_ else problems or [_all_well(len(jobs))]:
-            session.out.print(line, soft_wrap=True, markup=False)
+            session.say(line)
         raise typer.Exit(1 if problems else 0)
     if json_:
         return
     if not jobs:
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
-    table = plain_table("name", "hours", "by", "next", "last night", "cost", "trouble", names=7)
-    for job in jobs:
-        hours = job["at"] if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
-        last = job["last_night"] or {}
-        cost = last.get("cost_usd")
-        outcome = f"{last['night']} {last['outcome']}" if last else ""
-        shown = "" if cost is None else usd_text(cost)
-        cells = (job["name"], hours, job["scheduler"], job["next"], outcome, shown, job["trouble"])
-        table.add_row(*map(Text, cells))
-    session.out.print(table)
+    session.out.print(night_tables.jobs_table(jobs, session.out.width))
+    session.say(*(f"{job['name']}: {job['trouble']}" for job in jobs if job["trouble"]), indent=2)
 
 
 @app.command()
@@ -168,15 +157,15 @@ def run(
     runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
     place, markets = metrics or nightly.metrics, RunMarkets(settings)
     # The night runs without metrics rather than not at all.
-    with published(place, markets, session.remark, needed=bool(metrics)) as runner.publish:
+    with published(place, markets, session.remark, needed=bool(metrics)) as publish:
+        runner.publish, runner.publish_night = publish, publish.night
         report = runner.run()
     if json_:
         session.answer_json(_answer(report))
     # Cron mails any output, and a night without problems needs no mail.
     elif not scheduled or report.result.outcome != "done":
-        session.out.print(
-            report.result.message if report.message is None else report.message.text, soft_wrap=True, markup=False
-        )
+        text = report.result.message if report.message is None else report.message.text
+        session.say(*text.splitlines(), indent=2)
     if report.result.error is not None:
         raise report.result.error
     raise typer.Exit({**EXIT_CODES, MISSED: NOT_IN_TIME}[report.result.outcome])

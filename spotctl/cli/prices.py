@@ -335,7 +335,7 @@ def gaps(
     if json_:
         session.answer_json(prices_json.gaps(report))
     else:
-        session.out.print(terminal.gaps(report, now), soft_wrap=True)
+        session.say(*terminal.gaps(report, now), indent=7)
 
 
 app.command()(export)

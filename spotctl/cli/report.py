@@ -197,7 +197,7 @@ def reconcile(
     if json_:
         session.answer_json(views.as_json(agreement))
     else:
-        sys.stdout.writelines(f"{line}\n" for line in views.as_lines(agreement, str(bill)))
+        session.say(*views.as_lines(agreement, str(bill)), indent=2)
     if accept:
         taken = corrections(agreement, rows, bill.name)
         correct(session.settings, taken)

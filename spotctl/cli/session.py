@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -52,11 +53,19 @@ class Session:
 
     def remark(self, *lines: str) -> None:
         """Prints lines for a person on stderr."""
-        from spotctl.show.printable import printable, wrapped
+        _write(sys.stderr, lines)
 
-        width = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else None
-        sys.stderr.writelines(f"{wrapped(printable(line), width)}\n" for line in lines)
+    def say(self, *lines: str, indent: int | None = None) -> None:
+        """Prints lines of a result on stdout; on a terminal, words stay whole, and the rest of a line is indented."""
+        _write(sys.stdout, lines, indent)
 
     def answer_json(self, value: object) -> None:
         """Prints a result for a program on stdout."""
         sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _write(stream: TextIO, lines: Iterable[str], indent: int | None = None) -> None:
+    from spotctl.show.printable import printable, width_of, wrapped
+
+    width = width_of(stream)
+    stream.writelines(f"{wrapped(printable(line), width, indent)}\n" for line in lines)

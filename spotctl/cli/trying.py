@@ -34,7 +34,7 @@ def try_(
     """
     from spotctl import wiring
     from spotctl.cli.launch import EXIT_CODES, confirmed
-    from spotctl.cli.launching import live_view
+    from spotctl.cli.live_runs import live_view
     from spotctl.errors import BadRequest
     from spotctl.ledger.final_figures import final_figures
     from spotctl.planning.planner import When, plan_jobs

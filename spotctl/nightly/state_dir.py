@@ -98,6 +98,27 @@ class NightRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LastResult:
+    """How the last reported night ended: it stays while the next one goes on. Moments in microseconds UTC.
+
+    `spent` is in nano-dollar-seconds; `success` is the end of the last night in which the job was done.
+    """
+
+    end: int
+    done: bool
+    spent: int | None
+    success: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"end_us": self.end, "done": self.done, "spent": self.spent, "success_us": self.success}
+
+    @staticmethod
+    def of_json(stored: Mapping[str, Any]) -> LastResult:
+        """Reads the JSON in the state folder."""
+        return LastResult(stored["end_us"], stored["done"], stored["spent"], stored["success_us"])
+
+
+@dataclass(frozen=True, slots=True)
 class StateDir:
     """The state folder of one nightly job."""
 
@@ -144,6 +165,18 @@ class StateDir:
         path = self.folder / "night.json"
         stored = _read(path)
         return None if stored is None else _parsed(path, lambda: NightRecord.of_json(stored))
+
+    @property
+    def result(self) -> LastResult | None:
+        """How the last reported night ended; None before the first one."""
+        path = self.folder / "result.json"
+        stored = _read(path)
+        return None if stored is None else _parsed(path, lambda: LastResult.of_json(stored))
+
+    def record_result(self, end: int, *, done: bool, spent: int | None) -> None:
+        before = self.result
+        success = end if done else None if before is None else before.success
+        replace_json(self.folder / "result.json", LastResult(end, done, spent, success).to_json(), lasting=True)
 
     @property
     def skipped(self) -> int | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl import config
 from spotctl.config import Settings
@@ -40,6 +41,7 @@ from spotctl.runlog.outcomes import DONE, NO_CAPACITY
 from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, JobLock
 from spotctl.show import run_tables
+from spotctl.show.metrics.text import NightFigures
 from spotctl.wall_clock import wall_us
 
 
@@ -64,6 +66,8 @@ class NightRunner:
     clock: Callable[[], int] = wall_us
     publish: Callable[[RunState], None] = lambda _: None
     """Gets each state of a run, for metrics."""
+    publish_night: Callable[[NightFigures], None] = lambda _: None
+    """Gets whether a night is going on, and how the last one ended, for metrics."""
     log: NightLog = field(init=False)
     stopped: Event = field(init=False, default_factory=Event)
 
@@ -99,12 +103,14 @@ class NightRunner:
             self.log.write([f"nothing to do: {skipped}"])
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
         before, record = state.record, self._record_begin(state, night, step)
+        self._publish_night(running=True)
         self._beat("/start")
         try:
             result = self._result(step, night, record)
         except AlreadyRunning:
             # The job was launched by hand, and its user sees how it ends: undo the record of this start.
             self.state_dir.record(before or replace(record, reported=True, outcome="already running"))
+            self._publish_night(running=False)
             raise
         return self._report(result, record)
 
@@ -289,7 +295,18 @@ class NightRunner:
         self._send(message, "" if result.outcome == DONE else "/fail")
         spent = NightTotals.of(runs).spent
         self.state_dir.record(replace(record, reported=True, outcome=result.outcome, spent=spent))
+        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=spent if runs else 0)
+        self._publish_night(running=False)
         return StartReport(result, message, self.log.path)
+
+    def _publish_night(self, *, running: bool) -> None:
+        last = self.state_dir.result
+        figures = NightFigures(self.name, running)
+        if last is not None:
+            success = None if last.success is None else last.success / SECOND
+            cost = None if last.spent is None else usd(last.spent)
+            figures = NightFigures(self.name, running, last.done, cost, last.end / SECOND, success)
+        self.publish_night(figures)
 
     def _cost_report(self, record: NightRecord) -> tuple[str | None, Mapping[str, Any] | None]:
         """The path and the figures of the night's cost report; None if it cannot be made."""

@@ -265,6 +265,8 @@ def _conduct(
         _fresh_prices(environment, plan, settings),
     ):
         runner = Runner(journal, environment, workload, rules)
+        # The first turn orders machines, which may take long: it is known from here on what can be asked to stop.
+        observer.on_turn(runner.state)
         ended = runner.run(_turns(spec, runner, observer), wall_us)
     observer.on_turn(runner.state)
     if spec.kind is ProgramKind.AGILEML:

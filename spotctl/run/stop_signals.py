@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
+
+_LOOK_SECONDS = 0.1
 
 
 @contextmanager
@@ -29,3 +31,23 @@ def stop_signals(stopped: Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def noticing(stopped: Event, noticed: Callable[[], None]) -> Iterator[None]:
+    """Calls `noticed` once `stopped` is set: in another thread, since this one may be waiting for a cloud."""
+    over = Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            if stopped.is_set():
+                noticed()
+                return
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

@@ -135,12 +135,16 @@ def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
     )
 
 
-def live(figures: RunFigures, seconds: float) -> Group:
-    """The current state of a run in a few lines; `seconds` is the time since the launch."""
+def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
+    """The current state of a run in a few lines; `seconds` is the time since the launch.
+
+    With several runs, each has its `name` in the first line.
+    """
     state, progress = figures.state, figures.state.progress
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
     warned = sum(held.warned_until is not None for held in state.alive)
-    first = f"{seconds:5.0f} s   machines {reliable} reliable + {len(state.alive) - reliable} transient"
+    whose = f"{name}: " if name else ""
+    first = f"{seconds:5.0f} s   {whose}machines {reliable} reliable + {len(state.alive) - reliable} transient"
     if warned:
         first += f" ({warned} warned)"
     lines = [Text(first + f"   evictions {state.evictions}")]
@@ -152,7 +156,7 @@ def live(figures: RunFigures, seconds: float) -> Group:
     lines += map(Text, _spend_and_end(figures))
     if state.reason:
         lines.append(Text(f"  {state.reason}", style="dim"))
-    return Group(*lines)
+    return lines
 
 
 def _spend_and_end(figures: RunFigures) -> list[str]:

@@ -86,7 +86,7 @@ _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], Cell], int], ...] 
     ("events", lambda one, _: f"{one.events:,}", 130),
     ("mean/h", lambda one, _: dollars(one.mean), 0),
     ("on-demand/h", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, 100),
-    ("discount", lambda one, _: percent(one.discount), 0),
+    ("discount", lambda one, _: percent(one.discount), 1),
     (_OBSERVED, lambda one, _: percent(one.coverage), 110),
     ("lowest", lambda one, _: dollars(one.lowest), 150),
     ("highest", lambda one, _: dollars(one.highest), 120),
@@ -201,7 +201,7 @@ def fetched(reports: Sequence[TaskReport]) -> Table:
     return table
 
 
-def gaps(report: GapReport, now: int) -> Group:
+def gaps(report: GapReport, now: int) -> list[str]:
     """Seams, stale markets and the longest gaps."""
     lines = [
         f"seam   {seam.cloud}/{seam.region}: {format_time(seam.start)} to {format_time(seam.end)},"
@@ -222,7 +222,7 @@ def gaps(report: GapReport, now: int) -> Group:
     if len(longest) > _NAMED_GAPS:
         lines.append(f"       and {len(longest) - _NAMED_GAPS} shorter gaps (--json lists all)")
     lines.append(f"{len(report.seams)} seams, {len(report.stale)} stale markets, {len(report.gaps)} gaps")
-    return Group(*map(Text, lines))
+    return lines
 
 
 def rows(answer: QueryResult, width: int) -> RenderableType:

@@ -76,6 +76,8 @@ class Processes:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), alive, *filter(None, [self._lock])],
                 env={**os.environ, **_ONE_THREAD},
+                # A Ctrl-C is for the command alone, also while this process starts.
+                start_new_session=True,
             )
         except BaseException:
             self._connection.close()

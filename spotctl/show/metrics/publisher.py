@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from errno import EISDIR
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -17,36 +18,54 @@ from spotctl.show.metrics.text import metrics_text
 
 if TYPE_CHECKING:
     from spotctl.runlog.state import RunState
+    from spotctl.show.metrics.text import NightFigures
     from spotctl.show.run_figures import RunFigures, RunMarkets
 
 _EVERY_SECONDS = 1.0
 _HIGHEST_PORT = 65535
 
 
-class _Publisher:
-    """Makes the text from the newest states of runs, at most once a second and at the end of a run."""
+class Publisher:
+    """Makes the text from the newest states of runs, at most once a second and at the end of a run.
 
-    def __init__(self, markets: RunMarkets, put: Callable[[str], None]) -> None:
+    Until then, a file keeps the text of an earlier command. Without `put`, nothing is published.
+    """
+
+    def __init__(self, markets: RunMarkets, put: Callable[[str], None] | None = None) -> None:
         self._markets, self._put = markets, put
         self._runs: dict[str, RunFigures] = {}
+        self._night: NightFigures | None = None
         self._due = dict[str, float]()
         # Several runs of one launch are in threads of their own.
         self._lock = Lock()
 
     def __call__(self, state: RunState) -> None:
+        """Publishes the state of a run."""
+        if self._put is None:
+            return
         with self._lock:
             if state.ended is None and time.monotonic() < self._due.get(state.run, 0.0):
                 return
             self._due[state.run] = time.monotonic() + _EVERY_SECONDS
             self._runs[state.run] = self._markets.figures(state)
-            self._put(metrics_text(list(self._runs.values()), time.time()))
+            self._publish(self._put)
+
+    def night(self, figures: NightFigures) -> None:
+        """Publishes how a nightly job is doing, from now on with its runs."""
+        with self._lock:
+            self._night = figures
+            if self._put is not None:
+                self._publish(self._put)
+
+    def _publish(self, put: Callable[[str], None]) -> None:
+        put(metrics_text(list(self._runs.values()), time.time(), self._night))
 
 
 @contextmanager
 def published(
     place: str, markets: RunMarkets, remark: Callable[[str], None], *, needed: bool = True
-) -> Iterator[Callable[[RunState], None]]:
-    """Publishes the states that the function gets: in a file, or on a port; nothing if `place` is empty.
+) -> Iterator[Publisher]:
+    """Publishes what the publisher gets: in a file, or on a port; nothing if `place` is empty.
 
     A place that cannot be used is refused, or, unless it is `needed`, reported: the run continues without metrics.
     """
@@ -57,12 +76,8 @@ def published(
             if needed:
                 raise
             remark(f"{error}; the run continues without metrics")
-            publish = _nothing
+            publish = Publisher(markets)
         yield publish
-
-
-def _nothing(_: RunState) -> None:
-    """Publishes nothing."""
 
 
 def absolute(place: str) -> str:
@@ -74,12 +89,12 @@ def absolute(place: str) -> str:
 
 
 @contextmanager
-def _published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Callable[[RunState], None]]:
+def _published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Publisher]:
     if not place:
-        yield _nothing
+        yield Publisher(markets)
     else:
         with _place(place, remark) as put:
-            yield _Publisher(markets, put)
+            yield Publisher(markets, put)
 
 
 @contextmanager
@@ -93,7 +108,7 @@ def _place(place: str, remark: Callable[[str], None]) -> Iterator[Callable[[str]
     else:
         path = Path(place)
         try:
-            _replace(path, metrics_text([], time.time()))
+            _check_writable(path)
         except OSError as error:
             raise BadRequest(f"--metrics {path}: cannot be written: {error.strerror}") from error
         yield _Replacing(path, remark)
@@ -114,9 +129,24 @@ class _Replacing:
             self._failed = True
 
 
-def _replace(path: Path, text: str) -> None:
+def _check_writable(path: Path) -> None:
+    """Raises OSError if the file cannot be replaced. It stays as it is: monitoring reads it at any moment."""
+    if path.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
+    temporary = _temporary(path)
+    try:
+        temporary.touch()
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
     # The node exporter reads every *.prom of its folder, so the new file must not have that suffix yet.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    return path.with_name(f"{path.name}.{os.getpid()}")
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = _temporary(path)
     try:
         temporary.write_text(text)
         temporary.replace(path)

@@ -43,6 +43,13 @@ _UPDATED = _Metric(
     "gauge",
     "When these metrics were written, in seconds since 1970. They stop changing if the runner is killed.",
 )
+_NIGHT_RUNNING = _Metric("spotctl_night_running", "gauge", "1 while a process attends to a night of the job.")
+_NIGHT_DONE = _Metric("spotctl_night_done", "gauge", "1 if the job was done in the last night that has ended.")
+_NIGHT_COST = _Metric("spotctl_night_cost_dollars", "gauge", "Cost of the last night that has ended.")
+_NIGHT_END = _Metric("spotctl_night_end_timestamp_seconds", "gauge", "When the last night ended, since 1970.")
+_NIGHT_SUCCESS = _Metric(
+    "spotctl_night_success_timestamp_seconds", "gauge", "When the last night ended in which the job was done."
+)
 _METRICS = (
     _SPENT,
     _COMMITTED,
@@ -58,12 +65,31 @@ _METRICS = (
     _SILENCE,
     _END,
     _RUNNING,
+    _NIGHT_RUNNING,
+    _NIGHT_DONE,
+    _NIGHT_COST,
+    _NIGHT_END,
+    _NIGHT_SUCCESS,
 )
 
 
-def metrics_text(runs: Sequence[RunFigures], seconds: float) -> str:
+@dataclass(frozen=True, slots=True)
+class NightFigures:
+    """A nightly job: whether a night is going on, and how the last one ended. Moments in seconds since 1970."""
+
+    job: str
+    running: bool
+    done: bool | None = None
+    cost_usd: float | None = None
+    end: float | None = None
+    success: float | None = None
+
+
+def metrics_text(runs: Sequence[RunFigures], seconds: float, night: NightFigures | None = None) -> str:
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
     found = [(metric, labels, value) for one in runs for metric, labels, value in _samples(one)]
+    if night is not None:
+        found += _of_night(night)
     lines = list[str]()
     for metric in _METRICS:
         # The format wants the samples of one metric together, also those of several runs.
@@ -109,6 +135,15 @@ def _samples(figures: RunFigures) -> Iterator[tuple[_Metric, Labels, float]]:
     elif (end := figures.expected_end) is not None:
         yield _END, run, max(end - figures.now, 0) / SECOND
     yield _RUNNING, run, int(state.ended is None)
+
+
+def _of_night(night: NightFigures) -> Iterator[tuple[_Metric, Labels, float]]:
+    job = (("job", night.job),)
+    yield _NIGHT_RUNNING, job, int(night.running)
+    yield from _known(_NIGHT_DONE, job, None if night.done is None else int(night.done))
+    yield from _known(_NIGHT_COST, job, night.cost_usd)
+    yield from _known(_NIGHT_END, job, night.end)
+    yield from _known(_NIGHT_SUCCESS, job, night.success)
 
 
 def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tuple[_Metric, Labels, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,3 +74,40 @@ def test_what_goes_wrong_in_the_child_is_raised_here(
 ) -> None:
     with pytest.raises(error, match=message):
         isolated_shape_of(job(source), folder, {"USERS": "60"})
+
+
+_INTERRUPTED = """\
+import os, signal, sys, threading, time
+from pathlib import Path
+from agileml.apps.registry import TrainerSource
+from agileml.engines.local.processes import Processes
+from agileml.job import JobSettings, Stopping, TrainingJob
+from agileml.runtime.job_shape import isolated_shape_of
+
+signal.signal(signal.SIGINT, lambda *_: None)
+
+def interrupt():
+    while True:
+        os.killpg(0, signal.SIGINT)
+        time.sleep(0.01)
+
+threading.Thread(target=interrupt, daemon=True).start()
+source = TrainerSource("mf", {"users": 60, "items": 50, "ratings": 1000})
+shape = isolated_shape_of(TrainingJob(source, 1, 0, Stopping(clocks=3), JobSettings(partitions=2)), Path.cwd(), {})
+processes = Processes()
+processes.close()
+print(len(shape.layout.specs))
+"""
+
+
+def test_a_ctrl_c_does_not_reach_a_process_that_starts(tmp_path: Path) -> None:
+    """Python begins with its own handler: a Ctrl-C ended these processes before they could ignore it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED],
+        cwd=tmp_path,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.stdout, ended.stderr) == ("2\n", "")

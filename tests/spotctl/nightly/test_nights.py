@@ -136,6 +136,35 @@ def test_a_night_publishes_metrics_where_it_was_installed_to_or_where_its_start_
     assert 'spotctl_running{job="small"' in other.read_text()
 
 
+def test_the_last_result_stays_in_the_metrics_while_the_next_night_runs(
+    tmp_path: Path, home: Path, webhook: Hook
+) -> None:
+    path = tmp_path / "small.prom"
+    installed(home, "true", webhook, metrics=str(path))
+    path.write_text("of an earlier command\n")
+    with JobLock(home / "nightly" / "small", "small"):
+        assert spotctl("nightly", "run", "small").code == 6
+    assert path.read_text() == "of an earlier command\n"
+    assert spotctl("nightly", "run", "small").code == 0
+    first = night_metrics(path)
+    assert (first["running"], first["done"]) == (0, 1)
+    assert first["end_timestamp_seconds"] == first["success_timestamp_seconds"]
+
+    seen = tmp_path / "seen.prom"
+    installed(home, f"cp {path} {seen}; false", webhook, metrics=str(path))
+    assert spotctl("nightly", "run", "small").code == 1
+    assert night_metrics(seen) == {**first, "running": 1}
+    failed = night_metrics(path)
+    assert (failed["running"], failed["done"]) == (0, 0)
+    assert failed["end_timestamp_seconds"] > first["end_timestamp_seconds"]
+    assert failed["success_timestamp_seconds"] == first["success_timestamp_seconds"]
+
+
+def night_metrics(path: Path) -> dict[str, float]:
+    found = re.findall(r'^spotctl_night_(\w+)\{job="small"\} (.+)$', path.read_text(), re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
 def test_a_place_for_metrics_that_cannot_be_used_is_refused_by_hand_and_reported_by_a_timer(
     tmp_path: Path, home: Path, webhook: Hook
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bidbrain.eviction.calibration import Calibration, Skill
 from pricing_data.egress import EgressPrice
 from pricing_data.query import QueryResult
+from spotctl.cli.session import Session
 from spotctl.show import beta_tables, terminal
 from spotctl.show.layout import pairs_table
 from spotctl.show.printable import wrapped
@@ -53,3 +54,23 @@ def test_a_wrapped_remark_has_all_its_words_whole(words: list[str], width: int) 
     assert " ".join(parts).split() == words
     assert all(len(part) <= width or " " not in part for part in parts)
     assert wrapped(line, None) == line
+
+
+def test_the_rest_of_a_long_line_of_a_result_is_indented_and_a_time_stays_whole() -> None:
+    line = "amounts differ        i-0123456789abcdef0  2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z  ledger $1.000000"
+    assert wrapped(line, 60, 2).split("\n") == [
+        "amounts differ        i-0123456789abcdef0",
+        "  2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z  ledger",
+        "  $1.000000",
+    ]
+
+
+def test_a_result_on_a_terminal_breaks_no_word_and_in_a_pipe_no_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "from 2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z"
+    Session(None).say(line)
+    monkeypatch.setattr("spotctl.show.printable.width_of", lambda _: 30)
+    Session(None).say(line, indent=2)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [line, "from 2026-01-01T00:00:00Z to", "  2026-01-01T05:00:00Z"]

@@ -48,21 +48,23 @@ def figures(state: RunState) -> RunFigures:
     return RunFigures(state, state.at, Money(NANO_SECONDS, None, 5 * NANO_SECONDS), 100, is_local=True)
 
 
+def live(figures: RunFigures) -> list[str]:
+    return [line.plain for line in run_tables.live(figures, 3.0)]
+
+
 def test_the_live_view_shows_the_spend_the_progress_and_the_expected_end() -> None:
     planned = ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False)
     waiting = figures(replace(state(3), planned=planned))
-    assert text(run_tables.live(waiting, 3.0))[1:] == [
-        "  spent $1.00 of $5.00   expected end in 1.0 hours of market time"
-    ]
-    lines = text(run_tables.live(figures(state()), 3.0))
+    assert live(waiting)[1:] == ["  spent $1.00 of $5.00   expected end in 1.0 hours of market time"]
+    lines = live(figures(state()))
     assert lines[1:3] == [
         "  stage 2   clock 40 of 100   loss 0.2",
         "  spent $1.00 of $5.00   expected end in 11 minutes of market time",
     ]
     rented = replace(figures(state()), is_local=False, money=Money(None, None, None), goal=None)
-    assert text(run_tables.live(rented, 3.0))[2:] == []
+    assert live(rented)[2:] == []
     rented = replace(rented, goal=41)
-    assert text(run_tables.live(rented, 3.0))[2:] == []
+    assert live(rented)[2:] == []
 
 
 def test_lines_for_what_changed_between_two_states() -> None:
@@ -114,7 +116,7 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
     status = RunStatus(now, attended=True, spent=None)
     assert final_figures(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
-    assert "evictions 4" in text(run_tables.live(figures(now), 3.0))[0]
+    assert "evictions 4" in live(figures(now))[0]
 
 
 def test_utilization_of_a_command() -> None:
@@ -139,7 +141,7 @@ def test_a_checkpoint_interval_without_end() -> None:
     status = RunStatus(fold(rows(events)), attended=True, spent=None)
     (job,) = json.loads(json.dumps(run_tables.status_answer([status]), allow_nan=False))["jobs"]
     assert job["checkpoint"] == {"number": 1, "seconds": 0.5, "bytes": 10, "every_seconds": None}
-    assert text(run_tables.live(figures(status.state), 3.0))[1].endswith("checkpoint 1 (0.5 s each)")
+    assert live(figures(status.state))[1].endswith("checkpoint 1 (0.5 s each)")
 
 
 @pytest.mark.parametrize(("width", "columns"), [(70, 8), (200, 9)])

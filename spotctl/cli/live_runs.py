@@ -1,0 +1,170 @@
+"""Runs shown while they go on, with what Ctrl-C does to them: for every command that waits for runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Event, Lock
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+
+from pricing_data.units import counted
+from spotctl.errors import Interrupted, SpotctlError
+from spotctl.paths import Paths
+from spotctl.run import runs
+from spotctl.run.ending import orders_open
+from spotctl.run.stop_signals import noticing, stop_signals
+from spotctl.runlog.state import RunState
+from spotctl.runlog.statuses import latest_run
+from spotctl.runlog.store import EventLog
+from spotctl.show import run_tables
+from spotctl.show.run_figures import RunMarkets
+from spotctl.show.run_view import RunView
+
+if TYPE_CHECKING:
+    from spotctl.cli.session import Session
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.notify.webhook import Delivery
+    from spotctl.run.runs import RunObserver
+    from spotctl.runlog.events import BudgetExceeded, RunEnded
+
+_AGAIN = "Ctrl-C again ends this command at once"
+
+
+@contextmanager
+def live_view(
+    session: Session,
+    *,
+    from_here: bool = False,
+    leaving: Event | None = None,
+    several: bool = False,
+    publish: Callable[[RunState], None] = lambda _: None,
+) -> Iterator[RunObserver]:
+    """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
+
+    `publish` gets each state of the runs, of which there may be `several`.
+
+    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
+    """
+    live = _LiveRuns(session, RunView(several), leaving or Event(), from_here, leaving is None)
+
+    def turned(state: RunState) -> None:
+        publish(state)
+        live.turned(state)
+
+    observer = runs.RunObserver(turned, partial(_notify, session), partial(_notify_of_short_budget, session))
+    try:
+        with (
+            stop_signals(live.stopped),
+            Live(live.view, console=session.err, transient=True, refresh_per_second=4),
+            noticing(live.stopped, live.noticed),
+        ):
+            yield observer
+    except KeyboardInterrupt:
+        if not live.seen:
+            raise
+        raise Interrupted(live.interrupted()) from None
+
+
+class _LiveRuns:
+    """The runs that a command waits for. With `ends_runs`, it attends to them, and Ctrl-C asks them to stop."""
+
+    def __init__(self, session: Session, view: RunView, stopped: Event, from_here: bool, ends_runs: bool) -> None:
+        self.view, self.stopped = view, stopped
+        self.seen: dict[str, RunState] = {}
+        self._session, self._from_here, self._ends_runs = session, from_here, ends_runs
+        self._markets = RunMarkets(session.settings)
+        self._remarked, self._noticed, self._lock = set[str](), False, Lock()
+
+    def turned(self, state: RunState) -> None:
+        """Shows what happened in a turn of a run."""
+        assert state.began is not None
+        before = self.seen.get(state.run, state if self._from_here else RunState())
+        self.seen[state.run] = state
+        if self.stopped.is_set():
+            self.noticed()
+            if self._ends_runs and state.stopping is None:
+                runs.request_stop(state.began.job, self._session.settings)
+        for action in state.over_budget.keys() - self._remarked:
+            self._remarked.add(action)
+            self._session.remark(f"{state.run}: {run_tables.short_budget(state.over_budget[action])}")
+        if self._session.err.is_terminal:
+            for line in run_tables.happened(before, state):
+                self._say(line, state.began.job)
+            self.view.show(self._markets.figures(state))
+
+    def noticed(self) -> None:
+        """Says, once, what the first Ctrl-C does, and asks the runs to stop; a turn may be waiting for a cloud."""
+        with self._lock:
+            if self._noticed:
+                return
+            self._noticed = True
+        states = list(self.seen.values())
+        self._say(_stopping(states) if self._ends_runs else _AGAIN)
+        for state in states if self._ends_runs else ():
+            # The next turn asks again, and fails if it cannot.
+            with suppress(SpotctlError):
+                runs.request_stop(_job(state), self._session.settings)
+
+    def interrupted(self) -> str:
+        """What a second Ctrl-C leaves, and how to go on."""
+        with EventLog(Paths(self._session.settings.home).log) as log:
+            found = [latest_run(log, _job(state)) for state in self.seen.values()]
+        left = [state for state in found if state is not None and state.ended is None]
+        return "; ".join(["interrupted", *(_left(state, attended=not self._ends_runs) for state in left)])
+
+    def _say(self, line: str, job: str = "") -> None:
+        err = self._session.err
+        if err.is_terminal:
+            err.print(self.view.event(line, err.width, job))
+        else:
+            self._session.remark(line)
+
+
+def _job(state: RunState) -> str:
+    assert state.began is not None
+    return state.began.job
+
+
+def _stopping(states: Sequence[RunState]) -> str:
+    machines = sum(len(state.alive) for state in states)
+    if not machines:
+        return f"stopping; {_AGAIN}"
+    return (
+        f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves them rented until their leases"
+        " end"
+    )
+
+
+def _left(state: RunState, *, attended: bool) -> str:
+    job, open_order = _job(state), orders_open(state)
+    if attended:
+        return f"'spotctl status {job}' shows what became of run {state.run}"
+    # A run that was asked to stop only returns its machines when it is resumed.
+    resume = "" if state.stopping is not None else f", 'spotctl resume {job}' continues it"
+    if not state.alive and not open_order:
+        return f"run {state.run} has no machines: 'spotctl down {job}' ends it{resume}"
+    machines = counted(len(state.alive), "machine") + (" and an open order" if open_order else "")
+    return (
+        f"run {state.run} has {machines}, rented until their leases end: 'spotctl down {job}' returns them now{resume}"
+    )
+
+
+def _notify_of_short_budget(session: Session, spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
+    from spotctl.notify.runs import notify_of_short_budget
+
+    def done(delivery: Delivery) -> None:
+        if delivery.failure:
+            session.remark(delivery.text)
+
+    notify_of_short_budget(spec, state, exceeded, done)
+
+
+def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
+    from spotctl.notify.runs import notify_of_end
+
+    delivery = notify_of_end(spec, state, ended)
+    if delivery is not None and delivery.failure:
+        session.remark(delivery.text)

@@ -1,0 +1,46 @@
+"""Nightly jobs on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from pricing_data.units import usd_text
+from spotctl.show.layout import RankedColumn, ranked_table
+from spotctl.show.printable import printable
+
+
+def jobs_table(jobs: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """A row per job of `spotctl nightly ls --json`. A narrow terminal leaves out columns, but never breaks a name."""
+
+    def column(heading: str, cells: Iterable[str], rank: int = 0) -> RankedColumn:
+        return RankedColumn(heading, [printable(cell) for cell in cells], rank)
+
+    return ranked_table(
+        width,
+        (
+            column("name", (job["name"] for job in jobs)),
+            column("hours", map(_hours, jobs), 2),
+            column("by", (job["scheduler"] for job in jobs), 3),
+            column("next", (job["next"] for job in jobs), 1),
+            column("last night", map(_outcome, jobs)),
+            column("cost", map(_cost, jobs)),
+        ),
+        names=5,
+    )
+
+
+def _hours(job: Mapping[str, Any]) -> str:
+    return job["at"] if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
+
+
+def _outcome(job: Mapping[str, Any]) -> str:
+    last = job["last_night"]
+    return "" if last is None else f"{last['night']} {last['outcome']}"
+
+
+def _cost(job: Mapping[str, Any]) -> str:
+    cost = (job["last_night"] or {}).get("cost_usd")
+    return "" if cost is None else usd_text(cost)
