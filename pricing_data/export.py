@@ -38,6 +38,11 @@ def write_csv(table: PriceTable, out: IO[bytes] | pa.NativeFile) -> None:
     arrow_csv.write_csv(_rows(table), out, options)
 
 
+def objects(table: PriceTable) -> list[dict[str, str | float]]:
+    """The rows of the CSV, with prices as numbers."""
+    return [{**row, "spot_price": float(row["spot_price"])} for row in _rows(table).to_pylist()]
+
+
 def _rows(table: PriceTable) -> pa.Table:
     names = {
         "cloud": [market.cloud for market in table.markets],

@@ -29,27 +29,36 @@ def export(
     \f
 
     Fields:
-        file: the file written
-        rows: number of its rows
-        markets: number of its markets
+        file: the file written; null without --out
+        rows: number of price changes
+        markets: number of markets
+        history: without --out: the price changes
+        history[].timestamp: when this price began (UTC)
+        history[].cloud: cloud
+        history[].region: region
+        history[].zone: zone; empty if the market has none
+        history[].instance_type: machine type
+        history[].product: operating system, as import reads it
+        history[].spot_price: dollars per hour
     """
     import sys
 
     from pricing_data.export import export as write
-    from pricing_data.export import write_csv
+    from pricing_data.export import objects, write_csv
     from spotctl import wiring
-    from spotctl.errors import BadRequest
 
     session: Session = context.obj
-    if json_ and out is None:
-        raise BadRequest("export: --json needs --out FILE, because stdout carries the JSON")
     library = wiring.library(session.settings)
     table = library.table(library.require(selection(glob, cloud, region, type_)))
+    summary = {"file": None if out is None else str(out), "rows": len(table), "markets": len(table.markets)}
+    if out is None and json_:
+        session.answer_json({**summary, "history": objects(table)})
+        return
     if out is None:
         write_csv(table, sys.stdout.buffer)
         return
     write(table, out)
     if json_:
-        session.answer_json({"file": str(out), "rows": len(table), "markets": len(table.markets)})
+        session.answer_json(summary)
     else:
         session.remark(f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")

@@ -22,7 +22,7 @@ from bidbrain.strategies.registry import set_up
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
-from pricing_data.units import HOUR, usd_text
+from pricing_data.units import HOUR, counted, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
@@ -286,10 +286,10 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
         return replace(decision, actions=(decider.fallback,), reason=f"{decision.reason}; at the latest on demand")
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
+    enough = budget - situation.usd_left + demand.least * each
     raise OverBudget(
-        f"{demand.name}: a budget of {usd_text(budget)} does not cover {demand.least} machines at their bids until the"
-        f" end of their first leases; raise it to {usd_text(budget - situation.usd_left + demand.least * each)}, or let"
-        " the job use fewer machines"
+        f"{demand.name}: a budget of {usd_text(budget)} does not cover {counted(demand.least, 'machine')} at the bid"
+        f" until the end of the first lease; raise it to {usd_text(enough)}, or let the job use fewer machines"
     )
 
 

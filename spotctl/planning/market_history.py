@@ -19,7 +19,7 @@ from bidbrain.replay.pace import MOST_STARTS, PastJobs
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.default import default_for
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.names import REGIONS, known
+from bidbrain.strategies.names import DEADLINE, REGIONS, known
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -45,6 +45,11 @@ _ROAMS = (
     " spot was cost less than the best published policy (docs/decisions/0051-regions-strategy.md)"
 )
 
+_IN_TIME = (
+    "deadline, set in the job file, decides when on-demand machines are needed"
+    " (docs/decisions/0004-deadline-strategy.md), and the default strategy decides the rest: "
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenStrategy:
@@ -61,9 +66,9 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
         return ChosenStrategy(REGIONS, why)
     if spec.strategy == REGIONS:
         raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
-    if spec.strategy == AUTO:
+    if spec.strategy in (AUTO, DEADLINE):
         chosen = default_for(rule_of_cloud(cloud).name)
-        return ChosenStrategy(chosen.name, chosen.reason)
+        return ChosenStrategy(chosen.name, f"{_IN_TIME if spec.strategy == DEADLINE else ''}{chosen.reason}")
     if not known(spec.strategy):
         raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
     return ChosenStrategy(spec.strategy, "set in the job file")

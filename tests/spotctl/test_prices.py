@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import subprocess
 import sys
@@ -122,6 +123,13 @@ def test_export_to_a_pipe_is_what_was_imported(history: Path) -> None:
     assert exported == history.read_text().splitlines()
 
 
+@pytest.mark.usefixtures("imported")
+def test_export_as_json_has_the_rows_that_the_csv_has(history: Path) -> None:
+    answer = spotctl("prices", "export", "--json").json
+    rows = [{**row, "spot_price": float(row["spot_price"])} for row in csv.DictReader(history.read_text().splitlines())]
+    assert answer == {"file": None, "rows": 2, "markets": 1, "history": rows}
+
+
 def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history: Path) -> None:
     names = spotctl("prices", "ls", "--json").json["markets"]
     assert len(names) >= 16
@@ -154,7 +162,6 @@ def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history
         (["plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
         (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
-        (["export", "--json"], 2, "--json needs --out"),
         (["ls", "--vcpus", "many"], 2, "--vcpus 'many' is not a number or range"),
         (["ls", "--vcpus", "8..4"], 2, "starts above its end"),
         (["sql", "drop everything"], 2, "query: "),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bidbrain.strategies.names import REGIONS
+from bidbrain.strategies.names import DEADLINE, REGIONS
 from pricing_data.market import is_region_of
 from pricing_data.regions import similar
 from spotctl.files.job.app import app_problem, arguments_problem
@@ -70,7 +70,7 @@ def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
 
 
 def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
-    using = (AUTO, "lookahead", "lookahead-present")
+    using = (AUTO, DEADLINE, "lookahead", "lookahead-present")
     if spec.value_of_time is None or spec.strategy in using or spec.strategy.startswith("price-capacity"):
         return
     message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
@@ -171,6 +171,11 @@ def _of_moves(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
         yield Problem(("strategy",), "regions needs a deadline; write deadline: 10h, or strategy: auto")
 
 
+def _of_deadline_strategy(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    if spec.strategy == DEADLINE and spec.deadline is None:
+        yield Problem(("strategy",), "deadline needs a deadline; write deadline: 10h, or strategy: auto")
+
+
 def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
     machines, loc = given["resources"].get("machines"), ("resources", "machines")
     if isinstance(spec.program, Training):
@@ -248,6 +253,7 @@ _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_container,
     _of_regions,
     _of_moves,
+    _of_deadline_strategy,
     _of_machines,
     _of_nodes,
     _of_throughputs,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from math import isfinite
 
-from bidbrain.strategies.names import NAMES, REGIONS
+from bidbrain.strategies.names import DEADLINE, NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.spelling import closest
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
@@ -41,7 +41,7 @@ _STRATEGY_ARGUMENTS = {
     "lookahead": rf"(:{DECIMAL_PATTERN})?",
     "lookahead-present": rf"(:{DECIMAL_PATTERN})?",
 }
-STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, REGIONS)}
+STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES, DEADLINE, REGIONS)}
 """Names of strategies, each with the pattern of its argument."""
 STRATEGY_PATTERN = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
 FAILURE_PATTERN = r"setup|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5]"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from inspect import getdoc
 from typing import Any
 
+from bidbrain.strategies.names import DEADLINE
 from spotctl.files.job.forms import RAY, Form
 from spotctl.files.job.programs import Stop
 from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
@@ -101,4 +102,5 @@ _TOGETHER = (
     _where("kind", ProgramKind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
     _where("objective", Objective.MIN_COST_SLO, _keys(["deadline"])),
     _where("objective", Objective.MAKESPAN_WITHIN_BUDGET, _keys(["budget"])),
+    _where("strategy", DEADLINE, _keys(["deadline"])),
 )

@@ -207,6 +207,10 @@ ADDED = [
         "10: strategy: unknown value 'bound'; expected one of auto, on-demand, standard+checkpoint, standard+",
     ),
     ("env: [A]", "10: env: expected a mapping, found a list; write env: {LOG_LEVEL: info}"),
+    (
+        "strategy: deadline",
+        "10: strategy: deadline needs a deadline; write deadline: 10h, or strategy: auto",
+    ),
     ("env: {A: }", "10: env.A: is empty; expected text"),
     ("env: {A: [x]}", "10: env.A: a list is not text; expected text"),
     ("env: {2A: x}", "10: env.2A: '2A' does not fit; expected the name of an environment variable"),

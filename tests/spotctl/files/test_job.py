@@ -168,7 +168,7 @@ def test_a_deadline_is_the_next_such_moment(
 
 
 def test_every_strategy_of_bidbrain_may_be_named_and_no_other() -> None:
-    drawn = [name for name in STRATEGIES if name not in (spec.AUTO, strategies.REGIONS)]
+    drawn = [name for name in STRATEGIES if name not in (spec.AUTO, strategies.DEADLINE, strategies.REGIONS)]
     named = {name: "fixed-bid:0.001" if name == "fixed-bid" else name for name in drawn}
     assert all(strategies.known(name) for name in named.values())
     for name in named.values():

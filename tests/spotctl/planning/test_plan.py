@@ -20,7 +20,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import JobSpec, Objective
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import Nodes, Within
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
@@ -195,6 +195,14 @@ def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]
     assert found.finish_by <= NOW + hours * HOUR
 
 
+def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
+    timely = replace(spec(), deadline=Within(30 * HOUR))
+    named, auto = (planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR) for name in ("deadline", "auto"))
+    assert (named.choice, named.strategy.name) == (auto.choice, auto.strategy.name)
+    assert named.strategy.reason.startswith("deadline, set in the job file")
+    assert named.strategy.reason.endswith(auto.strategy.reason)
+
+
 def test_what_cannot_be_done_says_what_it_would_take() -> None:
     with pytest.raises(NotInTime, match=r"deadline cannot be met.*hours more, or"):
         planned(spec(), deadline=NOW + 2 * HOUR)
@@ -204,6 +212,8 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
         planned(replace(spec(), budget=3 * NANOS_PER_DOLLAR))
     with pytest.raises(OverBudget, match=r"does not cover 4 machines .* raise it to \$0\.21"):
         planned(replace(spec(machines=(4, 8)), budget=NANOS_PER_DOLLAR // 1000))
+    with pytest.raises(OverBudget, match="does not cover 1 machine at the bid"):
+        planned(replace(spec(machines=(1, 8)), budget=NANOS_PER_DOLLAR // 10000))
     with pytest.raises(OverBudget, match=r"does not cover 4 machines .* raise it to \$0\.27"):
         planned(replace(spec(machines=(4, 8), reliable=1), budget=NANOS_PER_DOLLAR // 15))
     with pytest.raises(
