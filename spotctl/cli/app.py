@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -85,7 +86,7 @@ def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.C
 
 
 def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """The command that a command line names, with its groups; everything if it names none.
+    """The command that a command line names, with its groups. If it names none, what a help page lists.
 
     Typer builds all commands of an app before it looks at the command line, which takes longer than most commands do.
     """
@@ -96,13 +97,36 @@ def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
     commands = [one for one in whole.registered_commands if name in (one.name, getattr(one.callback, "__name__", ""))]
     groups = [one for one in whole.registered_groups if one.name == name]
     if not commands and not groups:
-        return whole
+        return _outline(whole)
     part = copy.copy(whole)
     part.registered_commands, part.registered_groups = commands, [copy.copy(one) for one in groups]
     for group in part.registered_groups:
         assert group.typer_instance is not None
         group.typer_instance = named_part(group.typer_instance, words[at + 1 :])
     return part
+
+
+def _outline(whole: typer.Typer) -> typer.Typer:
+    """The names and descriptions of an app's commands and groups."""
+    part = copy.copy(whole)
+    part.registered_commands = [copy.copy(one) for one in whole.registered_commands]
+    for command in part.registered_commands:
+        command.callback = _described(command.callback)
+    part.registered_groups = [copy.copy(one) for one in whole.registered_groups]
+    for group in part.registered_groups:
+        group.typer_instance = inside = copy.copy(group.typer_instance)
+        assert inside is not None
+        inside.registered_commands, inside.registered_groups = [], []
+    return part
+
+
+def _described(command: Callable[..., Any] | None) -> Callable[[], None]:
+    def described() -> None:
+        """Takes no parameters: reading those of a command is what takes time."""
+
+    if command is not None:
+        described.__name__, described.__doc__ = command.__name__, command.__doc__
+    return described
 
 
 app = typer.Typer(
@@ -185,9 +209,9 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(
-        exit_code_of(lambda: named_part(app, words)(words, prog_name="spotctl", standalone_mode=False), debug=debug)
-    )
+    # A shell that completes a command line says so in the environment, and may need any command.
+    part = app if "_SPOTCTL_COMPLETE" in os.environ else named_part(app, words)
+    sys.exit(exit_code_of(lambda: part(words, prog_name="spotctl", standalone_mode=False), debug=debug))
 
 
 def debug_first(words: Sequence[str]) -> tuple[bool, list[str]]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from spotctl.cli.app import app
+from spotctl.cli.app import app, named_part
 from spotctl.runlog.events import RunBegan
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
@@ -56,6 +56,17 @@ def test_help(command: Command) -> None:
     assert "Example: spotctl" in " ".join(shown.out.split())
     assert max(map(len, shown.out.splitlines())) <= 80
     assert not re.search(r"\[[a-z]+\]", command.found.help), "Rich takes [word] for markup and does not print it"
+
+
+@pytest.mark.parametrize("words", [(), ("prices",), ("report",), ("prices", "snapshot")], ids=" ".join)
+def test_a_page_that_lists_commands_is_that_of_the_whole_app(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*words, "--help"]
+    named_part(app, asked)(asked, prog_name="spotctl", standalone_mode=False)
+    shown = capsys.readouterr().out
+    app(asked, prog_name="spotctl", standalone_mode=False)
+    assert shown == capsys.readouterr().out
 
 
 @ALL
