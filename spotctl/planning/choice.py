@@ -22,7 +22,7 @@ from bidbrain.strategies.registry import set_up
 from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
-from pricing_data.units import HOUR, counted, usd_text
+from pricing_data.units import DAY, HOUR, counted, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
@@ -40,6 +40,9 @@ from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDe
 
 EVEN = 0.5
 """A plan that keeps its deadline with less than this probability is refused."""
+
+LONGEST = 366 * DAY
+"""Of an expected run: a longer one is a mistake in the job file, and forecasting it would take minutes."""
 
 
 def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: Columns) -> JobPlan:
@@ -83,6 +86,11 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         raise NotInTime(
             f"{allocated.demand.name}: {named.name} would rent {rents[0].offer.market}, where machines are"
             " evicted too often to make progress; choose another strategy or other types"
+        )
+    if found.hours * HOUR > LONGEST and not allocated.demand.work.assumed:
+        raise NotInTime(
+            f"{allocated.demand.name}: would take {found.hours / 24:,.0f} days, and {LONGEST // DAY} are the most that"
+            " is planned; check its length and throughputs, or allow more or faster machines"
         )
     choice = tuple(
         _choice(fleet_plan.market_history, part, beta, usd_per_work(share))

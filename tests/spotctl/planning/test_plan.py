@@ -260,6 +260,11 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
         plan([Job(hopeless, hours=5.0)], alone)
 
 
+def test_a_job_of_centuries_is_refused_instead_of_being_forecast() -> None:
+    with pytest.raises(NotInTime, match=r"job: would take 3[\d,]+ days, and 366 are the most that is planned; check"):
+        planned(replace(spec(), program=Training("mf", Stop(span=35_000 * DAY))))
+
+
 def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
     found = planned(replace(gang(3), strategy="price-capacity", throughputs={}))
     assert [one.rent.machines for one in found.choice] == [3]
