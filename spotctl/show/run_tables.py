@@ -14,7 +14,7 @@ from rich.text import Text
 from bidbrain.billing import usd
 from pricing_data.units import HOUR, counted, format_time, usd_text
 from spotctl.ledger.final_figures import final_figures
-from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
+from spotctl.runlog.events import FINISH, BudgetExceeded, Progressed, RunEnded
 from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.cluster_tables import nodes_text
@@ -47,7 +47,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
         machines: machines that are held
         machines[] -> _machine
         clock: clocks that a training has done
-        loss: loss after the last clock; null for commands
+        loss: loss at the last clock, and of the model once that is made; null for commands
         spent_usd: cost so far
         evictions: number of evictions
         attempt: number of the attempt of a command
@@ -65,11 +65,17 @@ def _job(status: RunStatus) -> dict[str, Any]:
         "stage": None if progress is None else progress.stage,
         "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
         "clock": None if progress is None else progress.clock,
-        "loss": None if progress is None else progress.loss,
+        "loss": None if progress is None else _last_loss(state, progress),
         "spent_usd": None if status.spent is None else usd(status.spent),
         "evictions": state.evictions,
         **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
     }
+
+
+def _last_loss(state: RunState, progress: Progressed) -> float | None:
+    """That of the model, if the training has made one: its last clock was measured before it changed the model."""
+    made: float | None = progress.loss if state.ended is None else state.ended.facts.get("loss", progress.loss)
+    return made
 
 
 def _checkpoint(state: RunState) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: 
     assert lines[-1]["loss"] == answer["loss"] < lines[-2]["loss"]
     (job,) = spotctl("status", "--json").json["jobs"]
     assert (job["name"], job["run"], job["state"], job["machines"]) == ("small", answer["run"], "done", [])
-    assert job["spent_usd"] == answer["cost_usd"]
+    assert (job["spent_usd"], job["loss"]) == (answer["cost_usd"], answer["loss"])
     assert all(held.ended is not None for held in state_of(home).machines.values())
     assert not Path(str(state_of(home).began and state_of(home).began.folder)).exists()  # type: ignore[union-attr]
     assert "has no run to resume" in spotctl("resume", "small").error
