@@ -202,7 +202,7 @@ def test_documents_are_read_from_a_file(tmp_path: Path) -> None:
     assert corpus.documents == 3
     assert (corpus.words.tolist(), corpus.document.tolist()) == ([0, 1, 0, 0, 0, 2, 1], [0, 0, 0, 1, 1, 2, 2])
     assert (corpus.held_words.tolist(), corpus.held_document.tolist()) == ([1, 2, 2], [0, 1, 2])
-    with pytest.raises(BadArgument, match=r"no\.txt: No such file or directory; name a text file with a document in"):
+    with pytest.raises(BadArgument, match=r"no\.txt: No such file or directory; name a text file with one document"):
         TopicModel(file=str(tmp_path / "no.txt")).shards()
     path.write_text("one two\n")
     with pytest.raises(BadArgument, match="no line has two words that occur at least 3 times"):
