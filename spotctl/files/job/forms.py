@@ -165,7 +165,7 @@ MACHINES = _whole(0, 10_000)
 CLOCKS = _whole(1, conversions.MOST)
 SEED = _whole(0, 2**32 - 1)
 FINITE = _number("a number")
-POSITIVE = _number("a number above 0", lambda found: found > 0, exclusiveMinimum=0)
+WORK_RATE = _number("a number from 1e-6 to 1e12", lambda found: 1e-6 <= found <= 1e12, minimum=1e-6, maximum=1e12)
 _MINUTES = _number(
     f"a number from 0.01 to {conversions.MOST}",
     lambda found: 0.01 <= found <= conversions.MOST,

@@ -148,7 +148,7 @@ class JobSpec:
         "5 USD/h",
     )
     throughputs: Mapping[str, float] = key(
-        MapOf(forms.TYPE_NAME, forms.POSITIVE),
+        MapOf(forms.TYPE_NAME, forms.WORK_RATE),
         "Measured work per hour of one machine, by type.",
         {"c6i.2xlarge": 410},
         default={},

@@ -241,7 +241,14 @@ ADDED = [
         "throughputs: {c5.large: 3}",
         "10: throughputs.c5.large: matches none of resources.types: c6i.2xlarge, n2-standard-8; correct one",
     ),
-    ("throughputs: {c6i.2xlarge: 0}", "10: throughputs.c6i.2xlarge: 0 is out of range; expected a number above 0"),
+    (
+        "throughputs: {c6i.2xlarge: 0}",
+        "10: throughputs.c6i.2xlarge: 0 is out of range; expected a number from 1e-6 to 1e12",
+    ),
+    (
+        "throughputs: {c6i.2xlarge: 1.0e-300}",
+        "10: throughputs.c6i.2xlarge: 1e-300 is out of range; expected a number from 1e-6 to 1e12",
+    ),
     ("workdir: nowhere", "10: workdir: there is no folder "),
     (
         "1: x",

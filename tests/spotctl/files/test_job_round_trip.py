@@ -121,7 +121,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         deadline=draw(deadlines if needs_due else st.none() | deadlines),
         hours=draw(st.none() | spans),
         budget=draw(budgets if needs_money else st.none() | budgets),
-        throughputs={name: draw(st.floats(0, exclude_min=True, allow_infinity=False)) for name in rented.types},
+        throughputs={name: draw(st.floats(1e-6, 1e12)) for name in rented.types},
         strategy=draw(st.sampled_from(["auto", "price-capacity:3", "fixed-bid:0.0001", "lookahead:0"])),
         notify=draw(
             st.builds(
