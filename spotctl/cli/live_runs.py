@@ -44,7 +44,7 @@ def live_view(
 ) -> Iterator[RunObserver]:
     """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
 
-    `publish` gets each state of the runs, of which there may be `several`.
+    `publish` is called with each new state of a run. With `several` runs, each line names its job.
 
     The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
     """

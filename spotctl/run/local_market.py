@@ -11,7 +11,7 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.spec import JobSpec
 from spotctl.paths import Paths
 from spotctl.runlog import store
-from spotctl.runlog.events import RunBegan
+from spotctl.runlog.statuses import not_ended
 from spotctl.runlog.store import EventLog, is_running
 from spotctl.wall_clock import wall_us
 from spotctl.wiring import library, local_provider
@@ -90,12 +90,9 @@ def _is_used(settings: Settings, job: str = "") -> bool:
     if not store.exists(paths.log):
         return False
     with EventLog(paths.log) as log:
-        ended = log.ended()
-        newest = {row.event.job: row for row in log.beginnings() if isinstance(row.event, RunBegan)}
         return any(
-            name != job and is_running(paths.locks, name) and row.run not in ended
-            for name, row in newest.items()
-            if isinstance(row.event, RunBegan) and row.event.provider == LocalProvider.name
+            began.job != job and began.provider == LocalProvider.name and is_running(paths.locks, began.job)
+            for began in not_ended(log).values()
         )
 
 

@@ -14,7 +14,7 @@ from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.workload import Workload
-from spotctl.runlog.events import RunBegan
+from spotctl.runlog.statuses import not_ended
 from spotctl.runlog.store import EventLog
 
 if TYPE_CHECKING:
@@ -113,25 +113,20 @@ def _check_remote_paths(spec: JobSpec, paths: Mapping[str, str]) -> None:
 
 def checkpoint_place(spec: JobSpec) -> str | None:
     """Where a command keeps its checkpoint."""
-    program = spec.program
-    if isinstance(program, Training) or program.checkpoint is None:
-        return None
-    return program.checkpoint.path.rstrip("/")
+    path = _paths_of(spec).get("checkpoint.path")
+    return None if path is None else path.rstrip("/")
 
 
 def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
     """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its own."""
     if (place := checkpoint_place(spec)) is None:
         return
-    ended = log.ended()
-    newest = {row.event.job: row for row in log.beginnings() if isinstance(row.event, RunBegan)}
-    for job, row in newest.items():
-        assert isinstance(row.event, RunBegan)
-        theirs = (row.event.spec.get("checkpoint") or {}).get("path", "").rstrip("/")
-        if job != spec.name and place == theirs and row.run not in ended:
+    for run, began in not_ended(log).items():
+        theirs = (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/")
+        if began.job != spec.name and place == theirs:
             raise BadRequest(
-                f"{spec.name}: checkpoint.path is {place}, where run {row.run} of job {job}, which has not ended, keeps"
-                f" its checkpoint; write another path, or stop that run (spotctl down {job})"
+                f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, which has not ended,"
+                f" keeps its checkpoint; write another path, or stop that run (spotctl down {began.job})"
             )
 
 

@@ -126,6 +126,13 @@ def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[R
     return [before if before.ended else fold(log.of_run(run, before.last_row), before) for run, before in states]
 
 
+def not_ended(log: EventLog) -> dict[str, RunBegan]:
+    """How the newest run of each job began, by run, if it has not ended. No run is read as a whole."""
+    ended = log.ended()
+    newest = {row.event.job: (row.run, row.event) for row in log.beginnings() if isinstance(row.event, RunBegan)}
+    return {run: began for run, began in newest.values() if run not in ended}
+
+
 def _latest_runs(settings: Settings) -> list[RunState]:
     paths = Paths(settings.home)
     if not store.exists(paths.log):

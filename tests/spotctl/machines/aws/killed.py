@@ -171,7 +171,7 @@ def _ended(act: Act, fate: Fate) -> int:
             act.act()
     except ProviderError:
         return REFUSED
-    except Exception:  # noqa: BLE001 - in a fork, nobody else prints it
+    except Exception:  # noqa: BLE001 - an exception in a fork would otherwise be lost
         traceback.print_exc()
         return BROKEN
     return DONE if fate.met else SPARED
