@@ -67,7 +67,7 @@ faults: ## 5,000 random fault schedules in virtual time and 200 on processes tha
 	$(PYTHON) -m tests.agileml.local_faults 0 200
 
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
-	$(PYTHON) -m tests.spotctl.reports.focus_validator
+	$(PYTHON) -m tests.spotctl.show.costs.focus_validator
 
 kills: ## Runners killed around every request to each simulated cloud and every write to the log, and answers lost
 	$(PYTHON) -m tests.spotctl.run.cloud_kills

@@ -37,7 +37,7 @@ from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR, MINUTE
-from spotctl.files import scenario as scenario_file
+from spotctl.lab.backtest import scenario as scenario_file
 
 PRICES_OF_TIME = (8.0, 12.0, 16.0)
 STARTS = 10

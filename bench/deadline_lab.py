@@ -31,7 +31,7 @@ from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import DeadlineTerms, SafetyNet, net_when_idle, within_two_delays
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, Prior, SpellOutlook, fit_prior
 from pricing_data.units import HOUR
-from spotctl.analyses.deadline import read, recorded
+from spotctl.lab.backtest.deadline import read, recorded
 
 TERMS = DeadlineTerms(48 * HOUR, HOUR // 5, 3.0)
 SLACKS = (1.1, 1.25, 1.5, 2.0)

@@ -40,13 +40,13 @@ from bidbrain.replay.run import Tenure
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR
-from spotctl.errors import SpotctlError
-from spotctl.planning.forecasting import forecast_job, forecast_of
+from spotctl.home.errors import SpotctlError
+from spotctl.log.folding import fold
+from spotctl.log.store import EventLog
+from spotctl.planning.forecasting import forecast_job, recorded_forecast
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
-from spotctl.runlog.folding import fold
-from spotctl.runlog.store import EventLog
 
 QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 
@@ -91,7 +91,7 @@ def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceS
     except SpotctlError:
         return None
     before = time.process_time()
-    forecast = forecast_of(planned, {market: one.until(at) for market, one in world.capacities.items()})
+    forecast = recorded_forecast(planned, {market: one.until(at) for market, one in world.capacities.items()})
     spent = time.process_time() - before
     outcome, evidence = realized(planned, world, future)
     return Checked(at, forecast, outcome, spent, evidence)

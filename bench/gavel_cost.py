@@ -26,7 +26,7 @@ from bidbrain.gavel.simulator.engine import simulate
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results, summarize
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
-from spotctl.files.throughputs import read_throughputs
+from spotctl.lab.gavel.throughputs_file import read_throughputs
 
 TYPES = ("v100", "p100", "k80")
 USD_PER_HOUR = (0.74, 0.43, 0.135)

@@ -25,7 +25,7 @@ from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import SimulationSummary, summarize
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import Arrivals, ClusterWorkload, Throughputs, generate
-from spotctl.files.throughputs import read_throughputs, read_trace
+from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "gavel"
 TYPES = ("v100", "p100", "k80")
@@ -224,7 +224,7 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
             averages.append(summarize(outcome).average_jct_seconds / HOUR)
             last[name] = _jct_hours(outcome)
     if folder is not None:
-        from spotctl.show import gavel_plots
+        from spotctl.lab.gavel import simulate_plots as gavel_plots
 
         gavel_plots.save(folder, "jct_by_rate.png", gavel_plots.by_rate(rates, hours))
         gavel_plots.save(folder, "jct_cdf_by_policy.png", gavel_plots.cdf(last))

@@ -28,23 +28,24 @@ from bidbrain.strategies.registry import StrategySetup
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
-from spotctl.config import load
-from spotctl.machines.base import EndReason, Machine, Payload
-from spotctl.machines.capabilities import MachineSupplies
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.base import EndReason, Machine, Payload
+from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.wiring import library
+from spotctl.home.config import load
+from spotctl.log.budget import Tariff
+from spotctl.log.events import RentIntended, RunBegan
+from spotctl.log.outcomes import DONE
+from spotctl.log.state import EVICTED, RunState
+from spotctl.log.store import EventLog
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run.environment import MachinePaths, RunEnvironment
-from spotctl.run.execute import Journal
-from spotctl.run.reconcile import LeaseTimes, StrategyTerms
-from spotctl.run.service import Runner, RunRules
-from spotctl.run.workload import WorkReport
-from spotctl.runlog.budget import Tariff
-from spotctl.runlog.events import RentIntended, RunBegan
-from spotctl.runlog.outcomes import DONE
-from spotctl.runlog.state import EVICTED, RunState
-from spotctl.runlog.store import EventLog
-from spotctl.wiring import library
+from spotctl.run.lease_times import LeaseTimes
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.reconcile import StrategyTerms
+from spotctl.run.turn.service import Runner, RunRules
+from spotctl.run.work.workload import WorkReport
+from tests.spotctl.clouds.fake import FakeProvider
 
 SCHEMES = ("on-demand", "standard+agileml", "proteus", "lookahead")
 REGION, TYPE, RELIABLE = "sim-east", "c4.2xlarge", "m3.medium"

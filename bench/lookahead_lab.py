@@ -29,7 +29,7 @@ from bidbrain.strategies.registry import StrategySetup, application_of, odds_of
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.files import scenario as scenario_file
+from spotctl.lab.backtest import scenario as scenario_file
 
 WHOLE = "proteus, whole room at once"
 NAMES = (

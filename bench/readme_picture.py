@@ -13,8 +13,8 @@ from statistics import fmean
 from bidbrain.backtest.run import backtest
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
-from spotctl.files.scenario import load
-from spotctl.reports.html import Html, el
+from spotctl.lab.backtest.scenario import load
+from spotctl.show.costs.html import Html, el
 
 ROOT = Path(__file__).parents[1]
 SCENARIO = ROOT / "examples" / "backtest_today.yaml"

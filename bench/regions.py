@@ -20,7 +20,7 @@ import yaml
 from bidbrain.backtest.regions.policies import ONE_ZONE, played
 from bidbrain.backtest.regions.rules import RegionJob, Window
 from pricing_data.units import HOUR
-from spotctl.files.regions_scenario import load
+from spotctl.lab.backtest.regions_scenario import load
 
 ALL_ZONES = {
     "v100": [

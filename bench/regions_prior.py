@@ -18,7 +18,7 @@ from bidbrain.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline_spells import outlook
 from bidbrain.strategies.regions_knowledge import REGIONS_PRIOR, Floats
 from pricing_data.units import HOUR
-from spotctl.analyses.deadline import read
+from spotctl.lab.backtest.deadline import read
 
 REGIONS = (
     "availability__1-node__aws-10-26-2022__us-west-2*",

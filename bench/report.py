@@ -12,10 +12,10 @@ from bench.harness import Row, shown, table, times_faster
 from bench.startup import processor_seconds
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, parse_time
-from spotctl.paths import Paths
-from spotctl.runlog import event_json
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import EventLog
+from spotctl.home.paths import Paths
+from spotctl.log import event_json
+from spotctl.log import events as ev
+from spotctl.log.store import EventLog
 
 EVENTS, LIMIT, RUNS = 100_000, 1.0, 3
 MARKET = Market.parse("aws/us-east-1/us-east-1a/c6i.2xlarge")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotctl.api import launch, plan, report
+    from spotctl.cli.api import launch, plan, report
 
 __all__ = ["launch", "plan", "report"]
 
@@ -16,7 +16,7 @@ __all__ = ["launch", "plan", "report"]
 def __getattr__(name: str) -> object:
     """Loads these functions on first use: machines and the command line import this package, too."""
     if name in __all__:
-        from spotctl import api
+        from spotctl.cli import api
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

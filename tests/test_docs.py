@@ -23,9 +23,9 @@ from typer.main import get_command
 from bench.readme_picture import PICTURE, Way, drawn
 from bidbrain.strategies.names import NAMES, REGIONS
 from spotctl.cli.app import app
-from spotctl.config import Settings
+from spotctl.home.config import Settings
 from tests.documented import assert_explained, reference
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -8,7 +8,7 @@ import sys
 
 from tests.samples import VARIABLE
 
-FILE, FUNCTION = "tests/spotctl/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
+FILE, FUNCTION = "tests/spotctl/lab/train/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
 """A function that is marked as `sampled(2)`, and its file."""
 
 

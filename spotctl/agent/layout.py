@@ -1,4 +1,4 @@
-"""Where things are on a rented machine. The start-up script (`spotctl.machines.remote`) makes these folders."""
+"""Where things are on a rented machine. The start-up script (`spotctl.clouds.remote`) makes these folders."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from spotctl.machines.base import CloudProvider
+    from spotctl.clouds.base import CloudProvider
 
 
 def admit(
@@ -38,9 +38,9 @@ def admit(
     """
     from contextlib import closing
 
-    from spotctl.cloud_settings import address_range
-    from spotctl.errors import BadRequest
-    from spotctl.machines.capabilities import AdmitsSsh, Closes
+    from spotctl.clouds.capabilities import AdmitsSsh, Closes
+    from spotctl.home.cloud_settings import address_range
+    from spotctl.home.errors import BadRequest
 
     session: Session = context.obj
     try:
@@ -67,14 +67,14 @@ def admit(
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
     """The provider of a job's run that goes on, and what its machines are tagged with."""
     from spotctl.cli.elsewhere import client_of
-    from spotctl.errors import BadRequest
+    from spotctl.clouds.installation import installation_id
+    from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+    from spotctl.clouds.wiring import provider_of
     from spotctl.files.job.reader import restored
-    from spotctl.machines.installation import installation_id
-    from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
-    from spotctl.paths import Paths
-    from spotctl.runlog.statuses import latest_run
-    from spotctl.runlog.store import EventLog
-    from spotctl.wiring import provider_of
+    from spotctl.home.errors import BadRequest
+    from spotctl.home.paths import Paths
+    from spotctl.log.statuses import latest_run
+    from spotctl.log.store import EventLog
 
     client = client_of(session, job)
     if client is not None:

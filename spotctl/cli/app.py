@@ -16,27 +16,27 @@ from typer.core import TyperGroup
 
 from spotctl.cli import (
     admit,
-    backtest,
     beta,
-    doctor,
     elsewhere,
-    gavel,
     jobfile,
     launch,
     log,
     logs,
     nightly,
-    parallel,
     plan,
-    prices,
-    prices_snapshot,
     remote,
     report,
     top,
     train,
     trying,
 )
+from spotctl.cli.backtest import commands as backtest
 from spotctl.cli.boundary import exit_code_of
+from spotctl.cli.doctor import command as doctor
+from spotctl.cli.gavel import commands as gavel
+from spotctl.cli.parallel import commands as parallel
+from spotctl.cli.prices import commands as prices
+from spotctl.cli.prices import snapshot as prices_snapshot
 from spotctl.cli.session import Session
 
 

@@ -47,8 +47,8 @@ def show(
 
     Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
-    from spotctl.analyses import beta
-    from spotctl.show import beta_tables
+    from spotctl.lab.beta import estimates as beta
+    from spotctl.lab.beta import tables as beta_tables
 
     session: Session = context.obj
     query = beta.query(_library(session), market, window, at)
@@ -80,11 +80,11 @@ def plot(
     Fields:
         file: the picture
         curve: the estimate at each bid
-        curve[] -> spotctl.analyses.beta:to_json
+        curve[] -> spotctl.lab.beta.estimates:to_json
     """
-    from spotctl.analyses import beta
     from spotctl.cli.progress import counting
-    from spotctl.show import beta_plots
+    from spotctl.lab.beta import estimates as beta
+    from spotctl.lab.beta import plots as beta_plots
 
     session: Session = context.obj
     beta_plots.check(out)
@@ -123,11 +123,12 @@ def calibrate(
 
     Fields:
         results: scores for each bid
-        results[] -> spotctl.analyses.beta:calibration_json
+        results[] -> spotctl.lab.beta.estimates:calibration_json
     """
-    from spotctl.analyses import beta
     from spotctl.cli.progress import counting
-    from spotctl.show import beta_plots, beta_tables
+    from spotctl.lab.beta import estimates as beta
+    from spotctl.lab.beta import plots as beta_plots
+    from spotctl.lab.beta import tables as beta_tables
 
     session: Session = context.obj
     if out is not None:
@@ -145,6 +146,6 @@ def calibrate(
 
 
 def _library(session: Session) -> Library:
-    from spotctl import wiring
+    from spotctl.clouds import wiring
 
     return wiring.library(session.settings)

@@ -58,11 +58,11 @@ def _code_of(error: Exception) -> int | None:
     from agileml import errors as agileml
     from bidbrain import errors as bidbrain
     from pricing_data import errors as pricing
-    from spotctl import errors as spotctl
     from spotctl.agent import errors as agent
-    from spotctl.machines import errors as machines
+    from spotctl.clouds import errors as machines
+    from spotctl.home import errors as spotctl
+    from spotctl.log import errors as runlog
     from spotctl.planning import errors as planning
-    from spotctl.runlog import errors as runlog
 
     # The first match wins, so subclasses come before their base classes.
     codes: tuple[tuple[type[Exception], int], ...] = (

@@ -12,18 +12,18 @@ from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
+    from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-    from spotctl.remote_runner.client import RunnerClient
-    from spotctl.remote_runner.place import RunPlace
-    from spotctl.run.runs import Ending
-    from spotctl.runlog.state import RunState
+    from spotctl.run.elsewhere.client import RunnerClient
+    from spotctl.run.elsewhere.place import RunPlace
+    from spotctl.run.start.runs import Ending
 
 _KEEP_AWAKE = "keep it awake: machines end themselves 15 minutes after it stops"
 
 
 def moves(specs: Sequence[JobSpec], session: Session) -> bool:
     """Whether the runner moves to a machine; says so if it could be expected and does not. BadRequest: it cannot."""
-    from spotctl.remote_runner.place import check_movable, stays_because
+    from spotctl.run.elsewhere.place import check_movable, stays_because
 
     if all(spec.is_local for spec in specs):
         return False
@@ -37,19 +37,19 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
 def refreshed(session: Session, job: str = "") -> set[str]:
     """The runs with a runner elsewhere, of one job or of all, as this home's log knows them from now on."""
-    from spotctl.paths import Paths
+    from spotctl.home.paths import Paths
 
     # Most homes have none, and finding that out needs few imports.
     if not Paths(session.settings.home).elsewhere("x").parent.exists():
         return set()
-    from spotctl.remote_runner.place import all_places
+    from spotctl.run.elsewhere.place import all_places
 
     places = [place for place in all_places(session.settings) if job in ("", place.job)]
     if not places:
         return set()
-    from spotctl.remote_runner import ending
-    from spotctl.remote_runner.client import RunnerClient
-    from spotctl.remote_runner.errors import RunnerLost
+    from spotctl.run.elsewhere import ending
+    from spotctl.run.elsewhere.client import RunnerClient
+    from spotctl.run.elsewhere.errors import RunnerLost
 
     attended = set[str]()
     for place in places:
@@ -62,8 +62,8 @@ def refreshed(session: Session, job: str = "") -> set[str]:
 
 def client_of(session: Session, job: str) -> RunnerClient | None:
     """The client of a job's run, if that has a runner elsewhere and goes on. RunnerLost: it cannot be read."""
-    from spotctl.remote_runner.client import RunnerClient
-    from spotctl.remote_runner.place import known_place
+    from spotctl.run.elsewhere.client import RunnerClient
+    from spotctl.run.elsewhere.place import known_place
 
     place = known_place(job, session.settings)
     if place is None:
@@ -74,7 +74,7 @@ def client_of(session: Session, job: str) -> RunnerClient | None:
 
 def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit code."""
-    from spotctl.remote_runner.errors import RunnerLost
+    from spotctl.run.elsewhere.errors import RunnerLost
 
     client = client_of(session, job)
     if client is None:
@@ -92,7 +92,7 @@ def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -
 def stopped(session: Session, job: str) -> Ending | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
     from spotctl.cli.live_runs import live_view
-    from spotctl.remote_runner import ending
+    from spotctl.run.elsewhere import ending
 
     client = client_of(session, job)
     if client is None:
@@ -118,7 +118,7 @@ def attach(
         job: name of the job
         run: id of its run
     """
-    from spotctl.remote_runner import place as places
+    from spotctl.run.elsewhere import place as places
     from spotctl.run.launcher_identity import LAUNCHER
 
     session: Session = context.obj
@@ -133,8 +133,8 @@ def attach(
 def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> Ending | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.live_runs import live_view
-    from spotctl.remote_runner import moving
-    from spotctl.run.live_strategy import expectation
+    from spotctl.run.elsewhere import moving
+    from spotctl.run.turn.live_strategy import expectation
 
     stopped = Event()
     with live_view(session, leaving=stopped, publish=publish) as view:
@@ -161,8 +161,8 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
 def followed(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> Ending | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
     from spotctl.cli.live_runs import live_view
-    from spotctl.remote_runner import ending
-    from spotctl.remote_runner.client import RunnerClient
+    from spotctl.run.elsewhere import ending
+    from spotctl.run.elsewhere.client import RunnerClient
 
     left, client = Event(), RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:

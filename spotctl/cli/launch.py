@@ -15,12 +15,12 @@ from spotctl.cli.options import JobArgument, MetricsOption, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from spotctl.run.concurrent_runs import Launched
+    from spotctl.log.events import RunEnded
+    from spotctl.log.state import RunState
+    from spotctl.log.statuses import LogRead, RunStatus
     from spotctl.run.orphans import Orphans
-    from spotctl.run.runs import Ending
-    from spotctl.runlog.events import RunEnded
-    from spotctl.runlog.state import RunState
-    from spotctl.runlog.statuses import LogRead, RunStatus
+    from spotctl.run.start.concurrent_runs import Launched
+    from spotctl.run.start.runs import Ending
 
 EXIT_CODES = {
     "done": 0,
@@ -68,7 +68,9 @@ def launch(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import launching
-    from spotctl.show import cluster_tables, plan_json, plan_tables
+    from spotctl.show.plans import as_json as plan_json
+    from spotctl.show.plans import on_cluster as cluster_tables
+    from spotctl.show.plans import tables as plan_tables
 
     jobs = launching.prepared(session, specs, max_cost, attached=attached)
     plans = jobs.plans
@@ -92,8 +94,8 @@ def launch(
 def _finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool) -> NoReturn:
     """Prints how each job ended, and exits with the highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
-    from spotctl.ledger.final_figures import final_figures
-    from spotctl.show import run_tables
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.show.runs import tables as run_tables
 
     endings = [job.ending for job in jobs if job.ending is not None]
     if json_:
@@ -118,9 +120,9 @@ def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = ""
     """
     from spotctl.cli import elsewhere
     from spotctl.cli.live_runs import live_view
-    from spotctl.run import runs
+    from spotctl.run.start import runs
     from spotctl.show.metrics.publisher import published
-    from spotctl.show.run_figures import RunMarkets
+    from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
     client = elsewhere.client_of(session, job)
@@ -143,7 +145,7 @@ def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) ->
     \f
 
     Fields:
-        -> spotctl.ledger.final_figures:final_figures
+        -> spotctl.log.ledger.final_figures:final_figures
         -> _emergency
     """
     _end(context.obj, job, json_=json_)
@@ -162,10 +164,10 @@ def down(
     \f
 
     Fields:
-        -> spotctl.ledger.final_figures:final_figures
+        -> spotctl.log.ledger.final_figures:final_figures
         -> _emergency
     """
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
 
     session: Session = context.obj
     if bool(job) == all_:
@@ -226,7 +228,7 @@ def gc(
 
 def _removed(found: Sequence[Orphans]) -> list[str]:
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
-    from spotctl.errors import SpotctlError
+    from spotctl.home.errors import SpotctlError
 
     failures = list[str]()
     for part in found:
@@ -245,15 +247,15 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     \f
 
     Fields:
-        -> spotctl.show.run_tables:status_answer
+        -> spotctl.show.runs.tables:status_answer
         -> _damaged_status
     """
     from spotctl.cli import elsewhere
-    from spotctl.errors import BadRequest
-    from spotctl.paths import Paths
-    from spotctl.runlog.salvage import no_runs
-    from spotctl.runlog.statuses import read_log, statuses
-    from spotctl.show import run_tables
+    from spotctl.home.errors import BadRequest
+    from spotctl.home.paths import Paths
+    from spotctl.log.salvage import no_runs
+    from spotctl.log.statuses import read_log, statuses
+    from spotctl.show.runs import tables as run_tables
 
     session: Session = context.obj
     attended = elsewhere.refreshed(session, job)
@@ -285,7 +287,7 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
     from dataclasses import asdict
 
     from spotctl.run.emergency import shown_machines
-    from spotctl.show import run_tables
+    from spotctl.show.runs import tables as run_tables
 
     machines, failures = shown_machines(session.settings)
     if json_:
@@ -326,7 +328,7 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
 
 
 def confirmed(session: Session) -> bool:
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
 
     if not sys.stdin.isatty():
         raise BadRequest("no terminal to ask for confirmation on: pass --yes, or --dry-run to see the plan only")
@@ -337,7 +339,7 @@ def confirmed(session: Session) -> bool:
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli import elsewhere
     from spotctl.cli.live_runs import live_view
-    from spotctl.run import runs
+    from spotctl.run.start import runs
 
     if (found := elsewhere.stopped(session, job)) is not None:
         return found
@@ -347,9 +349,9 @@ def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
-    from spotctl.errors import SpotctlError
-    from spotctl.ledger.final_figures import final_figures
-    from spotctl.runlog.statuses import read_log, unfinished_jobs
+    from spotctl.home.errors import SpotctlError
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.log.statuses import read_log, unfinished_jobs
 
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], json_=json_)
@@ -369,7 +371,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
-    from spotctl.runlog.errors import BrokenLog, LogFailed
+    from spotctl.log.errors import BrokenLog, LogFailed
 
     try:
         state, ended = _ended(session, job)
@@ -384,8 +386,8 @@ def finish(session: Session, ending: Ending | None, *, json_: bool) -> NoReturn:
     """Prints how a run ended, and exits with its code; None if the run goes on without this computer."""
     if ending is None:
         raise typer.Exit
-    from spotctl.ledger.final_figures import final_figures
-    from spotctl.show import run_tables
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.show.runs import tables as run_tables
 
     if json_:
         session.answer_json(final_figures(*ending))

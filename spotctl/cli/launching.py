@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
+    from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-    from spotctl.run.concurrent_runs import Launched
-    from spotctl.runlog.state import RunState
+    from spotctl.run.start.concurrent_runs import Launched
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Prepared:
 def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
-    from spotctl.run import concurrent_runs, runs
-    from spotctl.run.local_market import on_one_market
-    from spotctl.run.planned_jobs import plans_to_launch
+    from spotctl.run.start import concurrent_runs, runs
+    from spotctl.run.start.local_market import on_one_market
+    from spotctl.run.start.planned_jobs import plans_to_launch
 
     for spec in specs:
         runs.check_launchable(spec)
@@ -51,7 +51,7 @@ def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> 
     `metrics` is a file or a port, where the figures of the runs are published.
     """
     from spotctl.show.metrics.publisher import published
-    from spotctl.show.run_figures import RunMarkets
+    from spotctl.show.runs.figures import RunMarkets
 
     with published(metrics, RunMarkets(session.settings), session.remark) as publish:
         return _run(session, jobs, publish, fresh=fresh)
@@ -60,9 +60,9 @@ def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> 
 def _run(session: Session, jobs: Prepared, publish: Callable[[RunState], None], *, fresh: bool) -> list[Launched]:
     from spotctl.cli import elsewhere
     from spotctl.cli.live_runs import live_view
-    from spotctl.run import concurrent_runs, runs
-    from spotctl.run.concurrent_runs import Launched
-    from spotctl.run.live_strategy import expectation
+    from spotctl.run.start import concurrent_runs, runs
+    from spotctl.run.start.concurrent_runs import Launched
+    from spotctl.run.turn.live_strategy import expectation
 
     spec = jobs.on_ray
     if spec is not None:

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 
 from pricing_data.units import counted
-from spotctl.errors import Interrupted, SpotctlError
-from spotctl.paths import Paths
-from spotctl.run import runs
-from spotctl.run.ending import orders_open
+from spotctl.home.errors import Interrupted, SpotctlError
+from spotctl.home.paths import Paths
+from spotctl.log.state import RunState
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
+from spotctl.run.start import runs
 from spotctl.run.stop_signals import noticing, stop_signals
-from spotctl.runlog.state import RunState
-from spotctl.runlog.statuses import latest_run
-from spotctl.runlog.store import EventLog
-from spotctl.show import run_tables
-from spotctl.show.run_figures import RunMarkets
-from spotctl.show.run_view import RunView
+from spotctl.run.turn.ending import orders_open
+from spotctl.show.runs import tables as run_tables
+from spotctl.show.runs.figures import RunMarkets
+from spotctl.show.runs.view import RunView
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
-    from spotctl.notify.webhook import Delivery
-    from spotctl.run.runs import RunObserver
-    from spotctl.runlog.events import BudgetExceeded, RunEnded
+    from spotctl.log.events import BudgetExceeded, RunEnded
+    from spotctl.run.notify.webhook import Delivery
+    from spotctl.run.start.runs import RunObserver
 
 _AGAIN = "Ctrl-C again ends this command at once"
 
@@ -153,7 +153,7 @@ def _left(state: RunState, *, attended: bool) -> str:
 
 
 def _notify_of_short_budget(session: Session, spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
-    from spotctl.notify.runs import notify_of_short_budget
+    from spotctl.run.notify.runs import notify_of_short_budget
 
     def done(delivery: Delivery) -> None:
         if delivery.failure:
@@ -163,7 +163,7 @@ def _notify_of_short_budget(session: Session, spec: JobSpec, state: RunState, ex
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
-    from spotctl.notify.runs import notify_of_end
+    from spotctl.run.notify.runs import notify_of_end
 
     delivery = notify_of_end(spec, state, ended)
     if delivery is not None and delivery.failure:

@@ -11,7 +11,7 @@ from pricing_data.units import counted
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from spotctl.runlog.salvage import Salvaged
+    from spotctl.log.salvage import Salvaged
 
 app = typer.Typer(help="Check and repair the event log, which records all runs.", no_args_is_help=True)
 
@@ -24,9 +24,9 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 
     Example: spotctl log check
     """
-    from spotctl.paths import Paths
-    from spotctl.runlog.salvage import Salvaged, salvage
-    from spotctl.runlog.store import exists
+    from spotctl.home.paths import Paths
+    from spotctl.log.salvage import Salvaged, salvage
+    from spotctl.log.store import exists
 
     session: Session = context.obj
     path = Paths(session.settings.home).log
@@ -45,9 +45,9 @@ def repair(context: typer.Context, json_: JsonOption = False) -> None:
 
     Example: spotctl log repair
     """
-    from spotctl.paths import Paths
-    from spotctl.runlog.salvage import repair as repaired
-    from spotctl.runlog.store import exists
+    from spotctl.home.paths import Paths
+    from spotctl.log.salvage import repair as repaired
+    from spotctl.log.store import exists
 
     session: Session = context.obj
     paths = Paths(session.settings.home)
@@ -67,7 +67,7 @@ def _report(session: Session, found: Salvaged, log: str, *, json_: bool) -> None
         rows: number of rows that can be read
         runs: number of runs that they describe
         damage: what cannot be used
-        damage[] -> spotctl.runlog.salvage:Damage
+        damage[] -> spotctl.log.salvage:Damage
     """
     if json_:
         damage = [asdict(one) for one in found.damage]

@@ -9,7 +9,7 @@ import typer
 
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import Session
-from spotctl.wall_clock import wall_us
+from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.run.machine_output import OutputLine

@@ -9,7 +9,7 @@ import typer
 
 from spotctl.cli.options import MetricsOption
 from spotctl.cli.session import JsonOption, Session
-from spotctl.wall_clock import wall_us
+from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -50,7 +50,7 @@ def install(
         to_do: what remains to be done by hand
         missing: secrets that the environment file does not have yet
     """
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
     from spotctl.nightly import install as installing
     from spotctl.nightly.hours import Hours, time_of_day
     from spotctl.nightly.state_dir import StateDir
@@ -96,7 +96,7 @@ def list_(
     """
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs
-    from spotctl.show import night_tables
+    from spotctl.show.runs import nights as night_tables
 
     session: Session = context.obj
     timers = Timers.of_this_user()
@@ -148,7 +148,7 @@ def run(
     from spotctl.nightly.state_dir import installed
     from spotctl.nightly.tonight import NightRunner, apply_environment
     from spotctl.show.metrics.publisher import published
-    from spotctl.show.run_figures import RunMarkets
+    from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
     home = session.settings.home.resolve()
@@ -199,7 +199,7 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
 
 
 def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazily
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
     from spotctl.nightly.install import Scheduler
 
     try:

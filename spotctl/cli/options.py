@@ -30,9 +30,9 @@ def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
     """Names of launched jobs, for the shell to complete."""
     import os
 
-    from spotctl import config
-    from spotctl.errors import SpotctlError
-    from spotctl.runlog.statuses import job_names
+    from spotctl.home import config
+    from spotctl.home.errors import SpotctlError
+    from spotctl.log.statuses import job_names
 
     # The shell completes without running a command, so there is no session.
     home = context.find_root().params.get("home")
@@ -75,7 +75,7 @@ def _vcpu_range(text: str) -> tuple[int, int] | None:
 
 def number_range(option: str, text: str) -> tuple[int, int]:
     """The range in `8`, `4..16`, `32..`, `..8`."""
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
 
     low, dots, high = text.partition("..")
     try:
@@ -91,7 +91,7 @@ def number_range(option: str, text: str) -> tuple[int, int]:
 def check_regions(command: str, regions: Iterable[str]) -> None:
     """Raises `BadRequest` for a region that is probably mistyped."""
     from pricing_data.regions import mistyped
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
 
     for region in regions:
         if meant := mistyped(region):
@@ -131,8 +131,8 @@ def recent(series: PriceSeries, last: str) -> PriceSeries:
 def operating_system(name: str, *others: str) -> str:
     """An operating system of the option --os; `others` are words that it takes in addition."""
     from pricing_data.market import OPERATING_SYSTEMS, os_of_product
-    from spotctl.errors import BadRequest
     from spotctl.files.job.conversions import meant
+    from spotctl.home.errors import BadRequest
 
     known = (*OPERATING_SYSTEMS, *others)
     if (chosen := os_of_product(name)).removesuffix("-vpc") not in known:

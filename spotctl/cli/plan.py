@@ -44,9 +44,11 @@ def plan(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl.run.local_market import on_one_market
-    from spotctl.run.planned_jobs import planned_jobs
-    from spotctl.show import cluster_tables, plan_json, plan_tables
+    from spotctl.run.start.local_market import on_one_market
+    from spotctl.run.start.planned_jobs import planned_jobs
+    from spotctl.show.plans import as_json as plan_json
+    from spotctl.show.plans import on_cluster as cluster_tables
+    from spotctl.show.plans import tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
         if json_:
@@ -55,7 +57,7 @@ def plan(
             session.out.print(cluster_tables.plan_text(specs[0]))
         return
     if plot is not None:
-        from spotctl.show import plan_plots
+        from spotctl.show.plans import plots as plan_plots
 
         plan_plots.check_name(plot)
     specs, shared = on_one_market(specs)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-from spotctl.wall_clock import wall_us
+from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
-    from spotctl.reports.cost import Report
+    from spotctl.show.costs.cost import Report
 
 app = typer.Typer(help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True)
 
@@ -68,8 +68,8 @@ def cost(
 
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
-    from spotctl.errors import BadRequest
-    from spotctl.reports.gather import write
+    from spotctl.home.errors import BadRequest
+    from spotctl.show.costs.gather import write
 
     session: Session = context.obj
     if json_ and format_ not in (Format.TABLE, Format.JSON):
@@ -81,7 +81,7 @@ def cost(
     if not report.runs:
         _say_if_empty(session)
     if chosen_format is Format.TABLE and out is None:
-        from spotctl.reports import tables
+        from spotctl.show.costs import tables
 
         session.out.print(tables.terminal_report(report, session.out.width))
         return
@@ -94,9 +94,9 @@ def cost(
 
 
 def _say_if_empty(session: Session) -> None:
-    from spotctl.paths import Paths
-    from spotctl.runlog.salvage import no_runs
-    from spotctl.runlog.statuses import job_names
+    from spotctl.home.paths import Paths
+    from spotctl.log.salvage import no_runs
+    from spotctl.log.statuses import job_names
 
     if not job_names(session.settings):
         session.remark(no_runs(Paths(session.settings.home)))
@@ -106,10 +106,10 @@ def gathered(session: Session, jobs: Sequence[str], since: str, until: str, by: 
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
     from spotctl.cli.options import moment_of, start_of
-    from spotctl.errors import BadRequest
-    from spotctl.reports.gather import gather
-    from spotctl.reports.grouping import parse_by
-    from spotctl.reports.period import Period
+    from spotctl.home.errors import BadRequest
+    from spotctl.show.costs.gather import gather
+    from spotctl.show.costs.grouping import parse_by
+    from spotctl.show.costs.period import Period
 
     now, groups = wall_us(), parse_by(by)
     period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
@@ -123,29 +123,29 @@ def _formatted(report: Report, format_: Format) -> str:
     """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
     match format_:
         case Format.TABLE:
-            from spotctl.reports import tables
+            from spotctl.show.costs import tables
 
             return tables.plain_text(report)
         case Format.JSON:
             import json
 
-            from spotctl.reports import answers
+            from spotctl.show.costs import answers
 
             return json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
-            from spotctl.reports import answers
+            from spotctl.show.costs import answers
 
             return answers.as_csv(report)
         case Format.MD:
-            from spotctl.reports import answers
+            from spotctl.show.costs import answers
 
             return answers.as_markdown(report)
         case Format.HTML:
-            from spotctl.reports import page
+            from spotctl.show.costs import page
 
             return page.html(report)
         case Format.FOCUS | Format.FOCUS_1_0:
-            from spotctl.reports import focus
+            from spotctl.show.costs import focus
 
             return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
@@ -183,11 +183,11 @@ def reconcile(
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
     from pricing_data.units import counted
-    from spotctl.ledger.read import correct, read
-    from spotctl.reports.bills import views
-    from spotctl.reports.bills.accepted import corrections
-    from spotctl.reports.bills.read import read_bill
-    from spotctl.reports.bills.reconcile import reconcile as compare
+    from spotctl.log.ledger_reader import correct, read
+    from spotctl.show.costs.bills import views
+    from spotctl.show.costs.bills.accepted import corrections
+    from spotctl.show.costs.bills.read import read_bill
+    from spotctl.show.costs.bills.reconcile import reconcile as compare
 
     session: Session = context.obj
     share = _share(tolerance)
@@ -207,7 +207,7 @@ def reconcile(
 
 def _share(text: str) -> float:
     """`1%` or `0.01`."""
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
 
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

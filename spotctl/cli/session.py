@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spotctl.config import Settings
+    from spotctl.home.config import Settings
 
 _PIPE_WIDTH = 200
 
@@ -32,7 +32,7 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """Settings, read on first use."""
-        from spotctl import config
+        from spotctl.home import config
 
         return config.load(os.environ, self.home_flag)
 

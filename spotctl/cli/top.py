@@ -52,7 +52,7 @@ def top(
 
 
 def _require_live() -> None:
-    from spotctl.errors import BadRequest
+    from spotctl.home.errors import BadRequest
 
     try:
         import textual  # noqa: F401 - checked before the run is read
@@ -64,10 +64,10 @@ def _require_live() -> None:
 
 def _jobs(session: Session, *, all_: bool) -> list[str]:
     """Active jobs, or the last one launched."""
-    from spotctl.errors import BadRequest
-    from spotctl.paths import Paths
-    from spotctl.runlog.salvage import no_runs
-    from spotctl.runlog.statuses import job_names, unfinished_jobs
+    from spotctl.home.errors import BadRequest
+    from spotctl.home.paths import Paths
+    from spotctl.log.salvage import no_runs
+    from spotctl.log.statuses import job_names, unfinished_jobs
 
     names = job_names(session.settings)
     if not names:

@@ -14,7 +14,7 @@ from spotctl.cli.session import JsonOption, Session
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
     from agileml.job import Listener
-    from spotctl.analyses.train import Request
+    from spotctl.lab.train.training import Request
 
 
 def train(
@@ -171,10 +171,10 @@ def train(
     """
     from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
     from agileml.runtime.output import show
-    from spotctl.analyses import train
-    from spotctl.errors import Interrupted
     from spotctl.files.model_file import check_nothing_lost, save_model
-    from spotctl.show import train_tables
+    from spotctl.home.errors import Interrupted
+    from spotctl.lab.train import tables as train_tables
+    from spotctl.lab.train import training as train
 
     session: Session = context.obj
     ends = train.Ends(clocks, seconds, minutes, loss, converged)
@@ -202,7 +202,7 @@ def train(
     if out is not None:
         save_model(trained.model, out)
     if plot is not None and history:
-        from spotctl.show import train_plots
+        from spotctl.lab.train import plots as train_plots
 
         train_plots.draw(history, plot)
     if json_:
@@ -218,9 +218,9 @@ def train(
 
 def _replay(session: Session, request: Request, log: Path, out: Path | None, *, as_json: bool) -> None:
     from agileml.reference import model_digest
-    from spotctl.analyses import train
-    from spotctl.errors import BadRequest
     from spotctl.files.model_file import save_model
+    from spotctl.home.errors import BadRequest
+    from spotctl.lab.train import training as train
 
     logged, model = train.replayed(request, log)
     digest, clocks = model_digest(model), len(logged.accepted)
@@ -251,7 +251,7 @@ def _live_view(session: Session) -> Iterator[Listener]:
         return
     from rich.text import Text
 
-    from spotctl.show import train_tables
+    from spotctl.lab.train import tables as train_tables
 
     with session.err.status(Text("starting")) as status:
 

@@ -27,21 +27,22 @@ def try_(
     \f
 
     Fields:
-        -> spotctl.ledger.final_figures:final_figures
+        -> spotctl.log.ledger.final_figures:final_figures
         left: resources of the run that the cloud still lists
         left[].kind: machine, disk, address or the like
         left[].id: its id
     """
-    from spotctl import wiring
     from spotctl.cli.launch import EXIT_CODES, confirmed
     from spotctl.cli.live_runs import live_view
-    from spotctl.errors import BadRequest
-    from spotctl.ledger.final_figures import final_figures
-    from spotctl.planning.planner import When, plan_jobs
-    from spotctl.run import runs, trial
-    from spotctl.run.live_strategy import expectation
-    from spotctl.show import plan_tables, run_tables
-    from spotctl.wall_clock import wall_us
+    from spotctl.clouds import wiring
+    from spotctl.home.errors import BadRequest
+    from spotctl.home.wall_clock import wall_us
+    from spotctl.log.ledger.final_figures import final_figures
+    from spotctl.run.start import runs, trial
+    from spotctl.run.start.planner import When, plan_jobs
+    from spotctl.run.turn.live_strategy import expectation
+    from spotctl.show.plans import tables as plan_tables
+    from spotctl.show.runs import tables as run_tables
 
     session: Session = context.obj
     if cloud not in ("aws", "gcp", "azure"):

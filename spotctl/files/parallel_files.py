@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agileml.errors import BadInput
-from spotctl.errors import BadRequest
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
     from agileml.pipeline.plan import ParallelPlan

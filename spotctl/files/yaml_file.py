@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 
 Loc = Sequence[int | str]
 """Where a part is: keys and positions from the top, such as `("resources", "regions", 0)`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from spotctl.config import Settings
-from spotctl.reports import answers, cost_summary, page
-from spotctl.reports.gather import gather, write
-from spotctl.reports.grouping import By
-from spotctl.reports.period import Period
+from spotctl.home.config import Settings
+from spotctl.show.costs import answers, cost_summary, page
+from spotctl.show.costs.gather import gather, write
+from spotctl.show.costs.grouping import By
+from spotctl.show.costs.period import Period
 
 
 def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import time
 from pathlib import Path
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 
 LONGEST_LINE = 990
 """Cron silently truncates lines of more than 1000 characters."""

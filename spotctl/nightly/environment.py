@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CLOUD_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "SPOTCTL_")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import tzinfo
 
 from pricing_data.units import MINUTE
+from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.nightly.hours import Hours, clock_text
 from spotctl.nightly.state_dir import StateDir
-from spotctl.runlog.outcomes import DONE, STOPPED
 
 GRACE = 15 * MINUTE
 """How late a timer may be: the computer may have been busy, or have just woken up."""

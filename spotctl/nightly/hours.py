@@ -13,8 +13,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pricing_data.units import HOUR, MINUTE, SECOND, to_datetime, to_micros
-from spotctl.errors import BadRequest
 from spotctl.files.job.conversions import CLOCK
+from spotctl.home.errors import BadRequest
 
 FIRST_PAUSE, LONGEST_PAUSE = MINUTE, 30 * MINUTE
 """Between attempts without capacity; doubled each time."""

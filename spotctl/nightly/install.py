@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from spotctl.errors import BadRequest
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import BadRequest
 from spotctl.nightly import crontab, environment, systemd
 from spotctl.nightly.crontab import Crontab
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.systemd import Units, UserManager
-from spotctl.run.runs import check_launchable
+from spotctl.run.start.runs import check_launchable
 
 CRON_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 """The environment that cron gives a command, apart from the user's names."""

@@ -10,13 +10,13 @@ from typing import Any
 from bidbrain.billing import usd
 from pricing_data.errors import AccessDenied, MissingCredentials
 from pricing_data.units import counted
-from spotctl.errors import MissingSecret
-from spotctl.machines.errors import NotPermitted
-from spotctl.notify.message import Message
-from spotctl.notify.runs import cost_text
+from spotctl.clouds.errors import NotPermitted
+from spotctl.home.errors import MissingSecret
+from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
+from spotctl.log.state import RunState
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
-from spotctl.runlog.state import RunState
+from spotctl.run.notify.message import Message
+from spotctl.run.notify.runs import cost_text
 
 NOT_STARTED, NO_SECRET, MISSED, SKIPPED = "could not begin", "a secret is missing", "missed", "skipped"
 """Outcomes of a night without a run, in addition to those of runs."""
@@ -126,7 +126,7 @@ def night_message(
         log: log file of the night
         report: page with the cost report; null if there is none
         cost_report: cost report of the night; null if nothing was rented
-        cost_report -> spotctl.reports.answers:as_json
+        cost_report -> spotctl.show.costs.answers:as_json
         cost_report.in_short: what the money was spent on, in a sentence
         cost_report.markdown: the report as a Markdown table
     """

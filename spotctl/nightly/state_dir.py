@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spotctl.agent.files import replace_json
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
+from spotctl.log.store import is_running
 from spotctl.nightly.hours import Hours
-from spotctl.runlog.store import is_running
 
 _CURE = "remove it, then run spotctl nightly install again"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from spotctl.log.events import RunEnded, StopRequested
+from spotctl.log.outcomes import NO_CAPACITY, NOT_IN_TIME, STOPPED
+from spotctl.log.state import RunState
 from spotctl.nightly.hours import Night
 from spotctl.nightly.state_dir import NightRecord
-from spotctl.runlog.events import RunEnded, StopRequested
-from spotctl.runlog.outcomes import NO_CAPACITY, NOT_IN_TIME, STOPPED
-from spotctl.runlog.state import RunState
 
 CANNOT_RESUME = StopRequested(STOPPED, "the computer was restarted, so the run cannot be resumed")
 TOO_LATE = StopRequested(NOT_IN_TIME, "the deadline came before the job was done")

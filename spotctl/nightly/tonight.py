@@ -16,33 +16,33 @@ from typing import Any
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
-from spotctl import config
-from spotctl.config import Settings
-from spotctl.errors import BadRequest, MissingSecret
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Within
+from spotctl.home import config
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest, MissingSecret
+from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.errors import AlreadyRunning
+from spotctl.log.events import BudgetExceeded, RunBegan, RunEnded, StopRequested
+from spotctl.log.folding import fold
+from spotctl.log.outcomes import DONE, NO_CAPACITY
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly import environment
 from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_log import NightLog
 from spotctl.nightly.night_message import MISSED, SKIPPED, NightPaths, NightResult, NightTotals, night_message
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
-from spotctl.notify.message import Message
-from spotctl.notify.runs import notify_of_short_budget, secret_values
-from spotctl.notify.webhook import beat, post
-from spotctl.paths import Paths
-from spotctl.run import runs
-from spotctl.run.runs import Ending, RunObserver
+from spotctl.run.notify.message import Message
+from spotctl.run.notify.runs import notify_of_short_budget, secret_values
+from spotctl.run.notify.webhook import beat, post
+from spotctl.run.start import runs
+from spotctl.run.start.runs import Ending, RunObserver
 from spotctl.run.stop_signals import stop_signals
-from spotctl.runlog.errors import AlreadyRunning
-from spotctl.runlog.events import BudgetExceeded, RunBegan, RunEnded, StopRequested
-from spotctl.runlog.folding import fold
-from spotctl.runlog.outcomes import DONE, NO_CAPACITY
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, JobLock
-from spotctl.show import run_tables
 from spotctl.show.metrics.text import NightFigures
-from spotctl.wall_clock import wall_us
+from spotctl.show.runs import tables as run_tables
 
 
 @dataclass(frozen=True, slots=True)

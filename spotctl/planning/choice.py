@@ -29,7 +29,7 @@ from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work
 from spotctl.planning.fleet import FleetPlan, plan_fleet
-from spotctl.planning.forecasting import RATE_HOURS
+from spotctl.planning.forecasting import RATE_HOURS, forecast_of
 from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.mixing import MachineOption
 from spotctl.planning.on_demand_limits import check_on_demand
@@ -188,7 +188,7 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     on_demand_keeps = in_time and fallback.machines > 0
     if plan.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
         return None
-    forecast = plan.forecast
+    forecast = forecast_of(plan)
     if budget is not None and forecast.usd.median > budget:
         low, high = forecast.usd.likely
         return OverBudget(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotctl.errors import SpotctlError
+from spotctl.home.errors import SpotctlError
 
 
 class NotInTime(SpotctlError):

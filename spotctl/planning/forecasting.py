@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from bidbrain.decision.mixing import Aim
 from bidbrain.forecast.forecast import forecast
@@ -19,11 +19,9 @@ from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.files.job.spec import JobSpec
 from spotctl.planning.roaming import declared_gb
-
-if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
-    from spotctl.planning.values import JobPlan
+from spotctl.planning.values import JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
@@ -43,12 +41,20 @@ _LOCAL_ORDER, _LOCAL_ENDING, _LOCAL_STARTUP = 2.5, 0.6, 1.5
 _LOCAL_SPREAD = 0.4
 
 
-def forecast_of(plan: JobPlan, capacities: Mapping[Market, Capacity] = UNRECORDED) -> Forecast:
-    """What a plan will cost and how long it will take, if it is launched now.
+@lru_cache(maxsize=64)
+def forecast_of(plan: JobPlan) -> Forecast:
+    """The cost and the length of a plan that is launched now. A plan is played once, however many readers ask."""
+    return recorded_forecast(plan, UNRECORDED)
 
-    `capacities` are records of how many machines its markets had, where those are known.
-    """
+
+def recorded_forecast(plan: JobPlan, capacities: Mapping[Market, Capacity]) -> Forecast:
+    """The forecast of a plan, given records of how many machines its markets had."""
     return forecast(forecast_job(plan), _known_past(plan, capacities))
+
+
+def finish_by(plan: JobPlan) -> int:
+    """The expected end of a plan's job."""
+    return plan.at + round(forecast_of(plan).hours.median * HOUR)
 
 
 def clearly_over_budget(plan: JobPlan) -> bool:

@@ -25,8 +25,8 @@ from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
-from spotctl.errors import BadRequest
 from spotctl.files.job.spec import AUTO, JobSpec
+from spotctl.home.errors import BadRequest
 from spotctl.planning.regimes import within_the_hour
 
 HazardOf = Callable[[Market], Hazard | None]

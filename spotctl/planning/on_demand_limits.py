@@ -10,10 +10,10 @@ from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.quotas import Quota
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import RentableFleet
 from spotctl.planning.quota_use import most_machines, used
-from spotctl.quotas import Quota
 
 
 def on_demand_limits(

@@ -10,11 +10,11 @@ from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
 from pricing_data.units import HOUR
+from spotctl.home.quotas import Quota
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.on_demand_limits import tightest
 from spotctl.planning.quota_use import Machines, left_of, used
 from spotctl.planning.values import JobPlan
-from spotctl.quotas import Quota
 
 
 def lacking(

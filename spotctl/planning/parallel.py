@@ -14,9 +14,9 @@ from agileml.pipeline.profile import ModelProfile
 from agileml.pipeline.requests import SplitRequest
 from agileml.pipeline.topology import Topology
 from pricing_data.catalog import InstanceType
-from spotctl.errors import BadRequest
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.programs import Elastic, Parallel
+from spotctl.home.errors import BadRequest
 from spotctl.planning.work import Measured
 
 _MICROBATCHES = 8

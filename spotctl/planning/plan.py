@@ -11,8 +11,8 @@ import numpy as np
 from bidbrain.gavel.lp import FloatArray
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.errors import BadRequest, SpotctlError
 from spotctl.files.job.programs import Command
+from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.choice import chosen, violation
 from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
 from spotctl.planning.errors import NotInTime, OverBudget

@@ -10,8 +10,8 @@ import numpy as np
 from bidbrain.eviction.hazard import family_of
 from bidbrain.gavel.lp import FloatArray, IntArray
 from pricing_data.catalog import InstanceType
+from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.offers import MachineKind
-from spotctl.quotas import Quota, QuotaUnit
 
 _ROUNDING = 1e-6
 

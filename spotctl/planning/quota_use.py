@@ -10,8 +10,8 @@ from bidbrain.eviction.hazard import family_of
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownInstanceType
 from pricing_data.market import Market
+from spotctl.home.quotas import Quota
 from spotctl.planning.quota_groups import use_of
-from spotctl.quotas import Quota
 
 Machines = Mapping[Market, int]
 """Spot or on-demand machines by market."""

@@ -17,13 +17,13 @@ from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, format_time
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.quotas import Quota
 from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
 from spotctl.planning.learning.values import Learned
 from spotctl.planning.market_history import HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
-from spotctl.quotas import Quota
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""

@@ -18,8 +18,8 @@ from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.budget import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs
 from pricing_data.units import usd_text
-from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
+from spotctl.home.errors import BadRequest
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup, limits_of

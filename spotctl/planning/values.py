@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from agileml.pipeline.profile import ModelProfile
 from bidbrain.decision.decider import Decider
@@ -12,25 +11,23 @@ from bidbrain.decision.mixed import phases_text
 from bidbrain.decision.mixing import Aim
 from bidbrain.decision.mixture import MixturePhase, Schedule
 from bidbrain.eviction.estimate import Estimate
-from bidbrain.forecast.values import Forecast
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
 from pricing_data.market import Market
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.quotas import Quota
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.expected import JobEstimate
-from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
 from spotctl.planning.offers import MachineKind, MarketSnapshot
 from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Demand, Share
 from spotctl.planning.work import Measured, Rate, Work
-from spotctl.quotas import Quota
 
 _ANY_UNIT = "unit of work"
 """What the decision objects say, which know no job."""
@@ -162,11 +159,11 @@ class PlannedMixture:
         return phases_text(self.schedule, self.types)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
     """What would be rented for a job, why, and the expected cost and length.
 
-    `estimate` is what the choice costs if it is kept; the forecast plays the job with all its evictions. `interval` is
+    `estimate` is what the choice costs if it is kept; `forecast_of` plays the job with all its evictions. `interval` is
     between checkpoints of a command, and `checkpoints` the same if the command keeps them somewhere. `work_left` is the
     job's work in microseconds times nu, infinite if its length is unknown. `rejected` lists markets that were
     considered, are unusable, or are the best of another kind; `unnamed` counts the rest. `mixture` is the mixture of
@@ -219,13 +216,3 @@ class JobPlan:
     def speed_spread(self) -> float:
         """How far the machines' speed may be from what the plan assumes (`Measured.spread`)."""
         return max((self.rates[one.rent.offer.market.instance_type].spread for one in self.choice), default=0.0)
-
-    @cached_property
-    def forecast(self) -> Forecast:
-        """What a launch will cost and how long it takes; played when it is first needed."""
-        return forecast_of(self)
-
-    @property
-    def finish_by(self) -> int:
-        """The expected end of the job."""
-        return self.at + round(self.forecast.hours.median * HOUR)

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spotctl.machines.base import Machine, MachineState
-from spotctl.machines.errors import PartlyListed, ProviderError
-from spotctl.machines.installation import installation_id
-from spotctl.machines.requests import as_far_as_listed
-from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
-from spotctl.paths import Paths
+from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.errors import PartlyListed, ProviderError
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.requests import as_far_as_listed
+from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.home.paths import Paths
+from spotctl.log.store import is_running
 from spotctl.run.orphans import job_of, providers
-from spotctl.runlog.store import is_running
 
 if TYPE_CHECKING:
-    from spotctl.config import Settings
-    from spotctl.machines.base import CloudProvider
+    from spotctl.clouds.base import CloudProvider
+    from spotctl.home.config import Settings
 
 _ROUNDS, _PAUSE = 120, 0.5
 _OVER = (MachineState.GONE, MachineState.LEAVING)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from bidbrain.strategies.base import Rent
 from pricing_data.list_prices import ListPrices, shipped
 from spotctl.agent import layout
-from spotctl.errors import MissingSecret
+from spotctl.clouds.capabilities import BillsHoldings, Holdings
+from spotctl.clouds.installation import installation_id
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
-from spotctl.machines.capabilities import BillsHoldings, Holdings
-from spotctl.machines.installation import installation_id
-from spotctl.run.reconcile import LeaseTimes
+from spotctl.home.errors import MissingSecret
+from spotctl.run.lease_times import LeaseTimes
 
 if TYPE_CHECKING:
     from pricing_data.market import Market
-    from spotctl.machines.base import CloudProvider
-    from spotctl.paths import Paths
+    from spotctl.clouds.base import CloudProvider
+    from spotctl.home.paths import Paths
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions before the list shows them."""

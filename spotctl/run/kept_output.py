@@ -10,9 +10,9 @@ from pathlib import Path
 
 from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
-from spotctl.machines.base import CloudProvider
-from spotctl.machines.errors import ProviderError
-from spotctl.machines.link import printed, printed_at
+from spotctl.clouds.base import CloudProvider
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.link import printed, printed_at
 
 EVERY_SECONDS = 2.0
 """How often a machine is asked for what it has printed since."""

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spotctl.agent.output_times import parse_times
-from spotctl.errors import BadRequest
+from spotctl.clouds.base import CloudProvider
+from spotctl.clouds.capabilities import KeepsOutput
+from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
+from spotctl.clouds.link import printed, printed_at
+from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import CloudProvider
-from spotctl.machines.capabilities import KeepsOutput
-from spotctl.machines.errors import NotFound, ProviderError, Unanswered
-from spotctl.machines.link import printed, printed_at
-from spotctl.paths import Paths
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log.folding import fold
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.kept_output import CLUSTER, KeptOutput
-from spotctl.runlog.folding import fold
-from spotctl.runlog.statuses import latest_run
-from spotctl.runlog.store import EventLog
-from spotctl.wiring import provider_of
 
 if TYPE_CHECKING:
-    from spotctl.config import Settings
+    from spotctl.home.config import Settings
 
 FOLLOW_SECONDS = 0.2
 _LONGEST_QUOTE = 300

@@ -8,19 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.market import CLOUDS
-from spotctl.errors import BadRequest
-from spotctl.machines.errors import ProviderError
-from spotctl.machines.installation import installation_id
-from spotctl.machines.requests import as_far_as_listed
-from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
-from spotctl.paths import Paths
-from spotctl.runlog.statuses import read_log
-from spotctl.runlog.store import is_running
-from spotctl.wiring import cloud_provider
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.requests import as_far_as_listed
+from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.wiring import cloud_provider
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log.statuses import read_log
+from spotctl.log.store import is_running
 
 if TYPE_CHECKING:
-    from spotctl.config import Settings
-    from spotctl.machines.base import CloudProvider, Resource
+    from spotctl.clouds.base import CloudProvider, Resource
+    from spotctl.home.config import Settings
 
 LOCAL = "local"
 
@@ -80,8 +80,8 @@ def _cloud(settings: Settings, cloud: str, regions: Sequence[str]) -> CloudProvi
 
 def _local_market(settings: Settings) -> CloudProvider | None:
     """The local market, if it was ever started. Nothing is rented here, so no prices are needed."""
-    from spotctl.machines.local import LocalProvider
-    from spotctl.machines.replayed import Replayed
+    from spotctl.clouds.local import LocalProvider
+    from spotctl.clouds.replayed import Replayed
 
     provider = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))
     return provider if provider.has_begun else None

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pricing_data.units import format_time
-from spotctl.errors import BadRequest
+from spotctl.clouds.capabilities import Invocation, TakesCommands
+from spotctl.clouds.errors import NotFound
+from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
-from spotctl.machines.capabilities import Invocation, TakesCommands
-from spotctl.machines.errors import NotFound
-from spotctl.paths import Paths
-from spotctl.runlog.state import RunState
-from spotctl.runlog.statuses import latest_run
-from spotctl.runlog.store import EventLog
-from spotctl.wiring import provider_of
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log.state import RunState
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
 
 if TYPE_CHECKING:
-    from spotctl.config import Settings
-    from spotctl.machines.base import CloudProvider
+    from spotctl.clouds.base import CloudProvider
+    from spotctl.home.config import Settings
 
 CANNOT_START = 127
 """The status by which shells report that a command does not exist."""

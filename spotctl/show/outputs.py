@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 
 
 @contextmanager

@@ -50,3 +50,17 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
 def hours_text(hours: float) -> str:
     """`12 minutes`, `3.5 hours`."""
     return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"
+
+
+def chance(share: float) -> str:
+    """A probability in percent; small ones get two significant digits."""
+    return f"{share:.1%}" if share >= 0.0995 else f"{100 * share:.2g}%"
+
+
+EVIDENCE = {
+    "observed": "observed evictions of machines",
+    "published": "published eviction rates",
+    "prior": "unknown: no eviction rate is recorded, so a wide prior stands in",
+    "price": "prices: no other cause evicts machines in this market",
+}
+"""What an estimate of evictions rests on."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotctl.paths import Paths
-from spotctl.remote_runner.homes import archives_of
-from spotctl.runlog.statuses import latest_run
-from spotctl.runlog.store import EventLog
+from spotctl.home.paths import Paths
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
+from spotctl.run.elsewhere.homes import archives_of
 
 _SPOTCTL = (sys.executable, "-c", "from spotctl.cli.app import main; main()")
 _PATIENCE_SECONDS = 600.0

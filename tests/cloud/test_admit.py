@@ -11,23 +11,23 @@ import pytest
 
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR
-from spotctl import config
 from spotctl.cli.boundary import USAGE
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.capabilities import Closes
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import load, written
-from spotctl.machines.base import MachineRequest
-from spotctl.machines.capabilities import Closes
-from spotctl.machines.installation import installation_id
-from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
-from spotctl.paths import Paths
-from spotctl.runlog.events import RunBegan
-from spotctl.runlog.store import EventLog
-from spotctl.wiring import cloud_provider
+from spotctl.home import config
+from spotctl.home.paths import Paths
+from spotctl.log.events import RunBegan
+from spotctl.log.store import EventLog
 from tests.cloud.api import now_micros
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
 from tests.cloud.host import LAPTOP, Records
 from tests.cloud.test_bad_input import JOB
 from tests.documented import assert_documented
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 ZONES = {"aws": "us-east-1a", "gcp": "us-central1-a", "azure": NO_ZONE}
 

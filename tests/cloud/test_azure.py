@@ -14,7 +14,7 @@ from tests.cloud.azure_models import BadBody, check_body, check_version, newest_
 from tests.cloud.host import MetadataAnswer
 from tests.servers.azure import SUBSCRIPTION
 from tests.servers.loopback import Request
-from tests.spotctl.machines.azure.world import World, order, running_world
+from tests.spotctl.clouds.azure.world import World, order, running_world
 from tests.waiting import eventually
 
 Body = dict[str, Any]

@@ -16,7 +16,7 @@ from tests.cloud.clouds import EVERYTHING, SimulatedCloud, recorded
 from tests.cloud.gcp import GcpServer
 from tests.servers.aws import AwsFault, ec2_error
 from tests.servers.loopback import Fault, Reply
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 JOB = """\
 name: refused

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
 from tests.cloud.gcp import GcpServer
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 
 @pytest.mark.parametrize("name", sampled("gcp"))

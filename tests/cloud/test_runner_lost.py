@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.remote_runner.fence import Claim
-from spotctl.remote_runner.place import RunPlace
+from spotctl.run.elsewhere.fence import Claim
+from spotctl.run.elsewhere.place import RunPlace
 from spotctl.run.launcher_identity import LAUNCHER
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not EVERYTHING, reason="a standby takes minutes to take over; make cloud-all runs this"),
 ]
 
-SERVICE = "spotctl.remote_runner.service"
+SERVICE = "spotctl.run.elsewhere.service"
 LOSSES: dict[str, Callable[[Namespaces, str], None]] = {"lost": Namespaces.power_off, "cut off": Namespaces.cut}
 
 

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from tests.pricing_data.recount import differences
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 _HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from spotctl.cli.app import main
 
-APPEND = "spotctl.runlog.store:EventLog.append"
-NOTE = "spotctl.run.training_workload:TrainingWorkload._note_iteration"
-KEEP = "spotctl.run.training_workload:TrainingWorkload._save"
-STOP = "spotctl.run.service:Runner._stop"
+APPEND = "spotctl.log.store:EventLog.append"
+NOTE = "spotctl.run.work.training_workload:TrainingWorkload._note_iteration"
+KEEP = "spotctl.run.work.training_workload:TrainingWorkload._save"
+STOP = "spotctl.run.turn.service:Runner._stop"
 
 
 def killed_at(point: str, time: int, *command: str | Path) -> bool:

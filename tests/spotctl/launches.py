@@ -6,9 +6,9 @@ import json
 import os
 from pathlib import Path
 
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog
 
 TRAINING = """\
 name: small

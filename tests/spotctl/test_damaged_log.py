@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.base import Payload
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.local import LocalProvider, LocalSettings
+from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.files.job.reader import load, written
-from spotctl.machines.base import Payload
-from spotctl.machines.installation import installation_id
-from spotctl.machines.local import LocalProvider, LocalSettings
-from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import EventLog
-from tests.spotctl.cli import spotctl
+from spotctl.log import events as ev
+from spotctl.log.store import EventLog
+from tests.spotctl.clouds import markets
+from tests.spotctl.clouds.leaving import kill_all, running
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command
-from tests.spotctl.machines import markets
-from tests.spotctl.machines.leaving import kill_all, running
 from tests.waiting import eventually
 
 RUN, OTHER = "small-000001", "other-000001"

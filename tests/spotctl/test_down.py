@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.errors import SpotctlError
-from spotctl.run import runs
-from spotctl.runlog import statuses
-from spotctl.runlog.events import RunBegan, RunEnded
-from spotctl.runlog.state import RunState
-from tests.spotctl.cli import spotctl
+from spotctl.home.errors import SpotctlError
+from spotctl.log import statuses
+from spotctl.log.events import RunBegan, RunEnded
+from spotctl.log.state import RunState
+from spotctl.run.start import runs
+from tests.spotctl.command_line import spotctl
 
 
 @pytest.fixture

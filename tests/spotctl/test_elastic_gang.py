@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.elastic_gang import launched
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import EventLog
+from spotctl.log import events as ev
+from spotctl.log.store import EventLog
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent.processes import marked
-from tests.spotctl.cli import spotctl
+from tests.spotctl.clouds.leaving import kill_all
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, processes
-from tests.spotctl.machines.leaving import kill_all
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.machines.base import Machine, Payload
-from spotctl.machines.installation import installation_id
-from spotctl.machines.local import LocalProvider, LocalSettings
-from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
-from tests.spotctl.cli import spotctl
-from tests.spotctl.machines import markets
-from tests.spotctl.machines.leaving import kill_all, running
+from spotctl.clouds.base import Machine, Payload
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.local import LocalProvider, LocalSettings
+from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from tests.spotctl.clouds import markets
+from tests.spotctl.clouds.leaving import kill_all, running
+from tests.spotctl.command_line import spotctl
 from tests.waiting import eventually
 
 

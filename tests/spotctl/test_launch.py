@@ -18,11 +18,11 @@ import spotctl as python
 from agileml.core.events import Iteration
 from agileml.reference import model_digest
 from spotctl.files.job.reader import load, written
-from spotctl.run.training_workload import TrainingWorkload
-from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
-from spotctl.runlog.folding import fold
-from spotctl.runlog.store import EventLog
-from tests.spotctl.cli import spotctl
+from spotctl.log.events import RunBegan, RunEnded, StopRequested
+from spotctl.log.folding import fold
+from spotctl.log.store import EventLog
+from spotctl.run.work.training_workload import TrainingWorkload
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads, restored, written
-from tests.spotctl.cli import spotctl
+from spotctl.home.errors import BadRequest
+from tests.spotctl.command_line import spotctl
 
 JOB = """\
 name: job

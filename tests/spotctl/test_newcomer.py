@@ -19,7 +19,7 @@ from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import Gcp, sku
 from tests.servers.loopback import serving
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
 

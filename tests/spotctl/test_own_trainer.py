@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spotctl import config
 from spotctl.files.job.reader import load
-from spotctl.run.runs import RunObserver, launch
-from spotctl.runlog.state import RunState
-from tests.spotctl.cli import spotctl
+from spotctl.home import config
+from spotctl.log.state import RunState
+from spotctl.run.start.runs import RunObserver, launch
+from tests.spotctl.command_line import spotctl
 
 TRAINER = """
 import os

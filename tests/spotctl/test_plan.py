@@ -9,8 +9,8 @@ import pytest
 
 from pricing_data.units import HOUR, format_time, parse_time
 from tests.bidbrain.eviction.worlds import START, flat
-from tests.spotctl.cli import spotctl
-from tests.spotctl.test_beta import imported
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.lab.beta.test_beta import imported
 
 AT = "2026-01-20T12:00:00Z"
 JOB = """

@@ -13,14 +13,14 @@ import pytest
 from bidbrain.forecast.windows import play
 from bidbrain.replay.market import MarketReplay
 from pricing_data.units import HOUR
-from spotctl.config import load
+from spotctl.clouds.wiring import library
 from spotctl.files.job.reader import load as read_job
-from spotctl.planning.forecasting import forecast_job
-from spotctl.planning.planner import When, plan_jobs
-from spotctl.runlog.folding import fold
-from spotctl.runlog.store import EventLog
-from spotctl.wiring import library
-from tests.spotctl.cli import spotctl
+from spotctl.home.config import load
+from spotctl.log.folding import fold
+from spotctl.log.store import EventLog
+from spotctl.planning.forecasting import forecast_job, forecast_of
+from spotctl.run.start.planner import When, plan_jobs
+from tests.spotctl.command_line import spotctl
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 README = Path(__file__).parents[2] / "README.md"
@@ -38,7 +38,7 @@ def test_the_interval_holds_for_most_speeds_of_this_computer(tmp_path: Path) -> 
     settings = load({}, tmp_path)
     known = library(settings)
     plan = plan_jobs([read_job(EXAMPLE)], settings, known, When(0)).plans[0]
-    job, (low, high) = forecast_job(plan), plan.forecast.usd.likely
+    job, (low, high) = forecast_job(plan), forecast_of(plan).usd.likely
     histories = {offer.market: known.series(offer.market) for offer in job.offers}
     market = MarketReplay(histories.values())
     lucks = np.random.default_rng(7).normal(size=24).tolist()

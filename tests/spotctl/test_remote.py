@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.machines.capabilities import Invocation
-from spotctl.machines.errors import Unanswered
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.capabilities import Invocation
+from spotctl.clouds.errors import Unanswered
+from spotctl.clouds.replayed import Replayed
 from spotctl.run import remote
-from tests.spotctl.cli import spotctl
+from tests.spotctl.clouds.fake import FakeProvider
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.run.worlds import PRICES, START
 
 JOB = """\

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.spotctl.cli import Ended, spotctl
+from tests.spotctl.command_line import Ended, spotctl
 
 SMALL = ("--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "--arg", "rank=4")
 _PATIENCE = ("--heartbeat-timeout", "20")

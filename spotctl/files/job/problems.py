@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spotctl.errors import BadRequest
 from spotctl.files.yaml_file import YamlFile
+from spotctl.home.errors import BadRequest
 
 _LONGEST = 60
 

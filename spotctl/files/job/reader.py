@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from pricing_data.market import api_region, is_region_of
-from spotctl.errors import BadRequest
 from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, problems
 from spotctl.files.job.problems import refusal
@@ -20,6 +19,7 @@ from spotctl.files.job.sections import Given, Reader
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind, Range
 from spotctl.files.job.values import Nodes
 from spotctl.files.yaml_file import YamlFile, parse, read
+from spotctl.home.errors import BadRequest
 
 _FILE = "file://"
 _HAS_SCHEME = re.compile(r"\w+://")

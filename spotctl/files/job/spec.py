@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.units import MINUTE
-from spotctl.errors import BadRequest
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
@@ -21,6 +20,7 @@ from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
 from spotctl.files.job.values import Accelerators, ByClock, Objective, ProgramKind, Range, Within
+from spotctl.home.errors import BadRequest
 
 __all__ = [
     "ANY",

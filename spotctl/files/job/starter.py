@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from spotctl.errors import BadRequest, SpotctlError
+from spotctl.home.errors import BadRequest, SpotctlError
 
 
 class CannotWrite(SpotctlError):

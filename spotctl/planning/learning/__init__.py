@@ -1,11 +1,5 @@
-"""Estimates for a job from its earlier runs: machine throughput, and the time lost when machines change.
+"""Estimates for a job from its measured runs: machine throughput, and the time lost when machines change.
 
-`observe` measures one run from its events and ledger rows. `estimate` combines many runs with prior assumptions, whose
-weight shrinks with the data. `read` finds the runs.
+`estimate` combines many runs with prior assumptions, whose weight shrinks with the data. `inform` puts the estimates
+into a plan's inputs. `spotctl.run.start` finds the runs and measures each.
 """
-
-from spotctl.planning.learning.estimate import learn
-from spotctl.planning.learning.observe import Observed, observed
-from spotctl.planning.learning.values import Learned, Spell, Throughput
-
-__all__ = ["Learned", "Observed", "Spell", "Throughput", "learn", "observed"]

@@ -14,8 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from spotctl.planning.learning.observe import Cell, Observed
-from spotctl.planning.learning.values import NOISE, Learned, Spell, Throughput
+from spotctl.planning.learning.values import NOISE, Cell, Learned, Observed, Spell, Throughput
 from spotctl.planning.work import ALIKE
 
 RUNS = 20

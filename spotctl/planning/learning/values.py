@@ -80,3 +80,26 @@ def _runs(runs: int, last: int) -> str:
 
 def _times(seen: int) -> str:
     return "once" if seen == 1 else f"{seen} times"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What `size` transient machines did together: clocks, and machine-hours by type."""
+
+    size: int
+    clocks: float
+    hours: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One run. `startups` (from allocation to first work) and `losses` (work repeated after an eviction) are durations
+    in microseconds. `machine_hours` counts transient machines at work."""
+
+    wall_ended: int
+    done: bool
+    machine_hours: float
+    cells: tuple[Cell, ...]
+    startups: tuple[float, ...]
+    losses: tuple[float, ...]
+    evidence: tuple[Evidence, ...]

@@ -13,13 +13,13 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 from spotctl.show.metrics.text import metrics_text
 
 if TYPE_CHECKING:
-    from spotctl.runlog.state import RunState
+    from spotctl.log.state import RunState
     from spotctl.show.metrics.text import NightFigures
-    from spotctl.show.run_figures import RunFigures, RunMarkets
+    from spotctl.show.runs.figures import RunFigures, RunMarkets
 
 _EVERY_SECONDS = 1.0
 _HIGHEST_PORT = 65535

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
-from spotctl.show.run_figures import cards_by_market
+from spotctl.show.runs.figures import cards_by_market
 
 if TYPE_CHECKING:
-    from spotctl.show.run_figures import RunFigures
+    from spotctl.show.runs.figures import RunFigures
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -10,12 +10,12 @@ from bidbrain.billing import usd
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
-from spotctl.show.run_figures import cards_by_market
-from spotctl.show.run_tables import command_progress
+from spotctl.show.runs.figures import cards_by_market
+from spotctl.show.runs.tables import command_progress
 
 if TYPE_CHECKING:
-    from spotctl.runlog.state import Allocation, RunState
-    from spotctl.show.run_figures import Money
+    from spotctl.log.state import Allocation, RunState
+    from spotctl.show.runs.figures import Money
     from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 Prices = Callable[[Market], PriceSeries | None]

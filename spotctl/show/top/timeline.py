@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from spotctl.runlog import events as ev
-from spotctl.runlog import folding
-from spotctl.runlog.state import EVICTED, RunState
+from spotctl.log import events as ev
+from spotctl.log import folding
+from spotctl.log.state import EVICTED, RunState
 from spotctl.show.phrases import bid_text, machines_text
 
 if TYPE_CHECKING:
-    from spotctl.runlog.store import LogRow
+    from spotctl.log.log_row import LogRow
 
 MOST_EVENTS = 500
 """Only the latest events are kept."""

@@ -18,7 +18,7 @@ from spotctl.show.phrases import WITHOUT_BIDS
 from spotctl.show.terminal import dollars, market_name, percent
 
 if TYPE_CHECKING:
-    from spotctl.show.run_figures import Money
+    from spotctl.show.runs.figures import Money
     from spotctl.show.top.snapshot import MarketLine, RunSnapshot
     from spotctl.show.top.timeline import MachineCount, TimelineEvent
 

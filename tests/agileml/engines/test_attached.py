@@ -31,7 +31,7 @@ from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
 from agileml.work.plan import WorkPlan
 from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -15,7 +15,7 @@ import pytest
 from agileml.transport import TcpAddress
 from tests.agileml.engines.attached_jobs import PACE, SECRET, TRAINER, AttachedTraining, write_trainer
 from tests.agileml.engines.hosts import Host, hosts
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 CLOCKS = 80
 

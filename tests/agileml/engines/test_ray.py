@@ -25,12 +25,12 @@ from agileml.engines.ray import RayEngine
 from agileml.engines.script import Act, Join, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.stopping import Stopping
-from spotctl.run.training_workload import LOG_FILE
+from spotctl.run.work.training_workload import LOG_FILE
 from tests.agileml.engines.attached_jobs import PACE, write_trainer
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite
 from tests.agileml.engines.jobs import processes
 from tests.agileml.engines.ray_cluster import Cluster, ray_cluster
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ from agileml.engines.base import Gone
 from agileml.engines.ray.cluster import RayCluster
 from agileml.engines.ray.placement import MARKET_LABEL, RayMachine, placed
 from agileml.engines.ray.shipped_code import zipped_package
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 
 def refusal(*words: str) -> tuple[object, str]:

@@ -27,7 +27,7 @@ from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
 from agileml.pipeline.topology import Topology
 from agileml.pipeline.training import PipelinePlan, planned_training, train_local, train_simulated
 from tests.agileml.pipeline.oracle import same, split_model, trained
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 MODEL, ADAM = split_model(), Optimizer("adam", 0.01)
 

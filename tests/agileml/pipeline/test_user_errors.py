@@ -16,7 +16,7 @@ from agileml.pipeline.model import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profiler import profiled
 from agileml.pipeline.training import PipelinePlan, train_local, train_simulated
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 SGD = Optimizer("sgd", 0.01)
 HERE = r"test_user_errors\.py, line \d+, in "

@@ -21,7 +21,7 @@ from bidbrain.gavel.estimator import (
 )
 from bidbrain.gavel.problem import FloatArray
 from bidbrain.gavel.workload import JobKind, Throughputs
-from spotctl.files.throughputs import read_throughputs
+from spotctl.lab.gavel.throughputs_file import read_throughputs
 
 SEEDS = st.integers(0, 2**32)
 

@@ -20,7 +20,7 @@ from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import BadWorkload
-from spotctl.files.throughputs import read_throughputs, read_trace
+from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
     Fixed,
     Whim,

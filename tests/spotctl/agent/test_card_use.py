@@ -11,13 +11,13 @@ import pytest
 from pricing_data.units import MINUTE, SECOND
 from spotctl.agent import card_use
 from spotctl.agent.card_use import CardUse, CardWatch, parsed
-from spotctl.machines.base import Machine, MachineState
-from spotctl.run.observe import news
-from spotctl.runlog import event_json
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import fold
+from spotctl.clouds.base import Machine, MachineState
+from spotctl.log import event_json
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.run.turn.observe import news
 from tests.spotctl.agent.agents import Agent
-from tests.spotctl.machines.test_link import to
+from tests.spotctl.clouds.test_link import to
 from tests.spotctl.show.top.runs import WILD, at, granted, order, rows
 from tests.waiting import eventually
 

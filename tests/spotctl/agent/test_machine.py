@@ -307,7 +307,7 @@ def test_a_lease_that_is_over_at_the_start_runs_nothing_for_long(started: Starte
 
 
 def test_it_loads_the_standard_library_and_its_own_package_only() -> None:
-    names = "spotctl.agent.machine, spotctl.machines.local.hypervisor"
+    names = "spotctl.agent.machine, spotctl.clouds.local.hypervisor"
     shown = subprocess.run(
         [sys.executable, "-E", "-S", "-c", f"import {names}, sys; print(*sys.modules)"],
         cwd=CODE,

@@ -10,20 +10,20 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.traffic import COUNTERS, Traffic, traffic
-from spotctl.machines.base import Machine, MachineState
-from spotctl.reports.answers import as_csv, as_json
-from spotctl.reports.cost import Report
-from spotctl.reports.page import html
-from spotctl.reports.period import Period
-from spotctl.reports.tables import plain_text
-from spotctl.reports.timelines import timeline_of
-from spotctl.run.observe import news
-from spotctl.runlog import event_json
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import fold
+from spotctl.clouds.base import Machine, MachineState
+from spotctl.log import event_json
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.run.turn.observe import news
+from spotctl.show.costs.answers import as_csv, as_json
+from spotctl.show.costs.cost import Report
+from spotctl.show.costs.page import html
+from spotctl.show.costs.period import Period
+from spotctl.show.costs.tables import plain_text
+from spotctl.show.costs.timelines import timeline_of
 from tests.spotctl.agent.agents import Agent
-from tests.spotctl.machines.test_link import to
-from tests.spotctl.reports.made import NIGHT, night, report_of, started_hour
+from tests.spotctl.clouds.test_link import to
+from tests.spotctl.show.costs.made import NIGHT, night, report_of, started_hour
 from tests.spotctl.show.top.runs import WILD, at, granted, order, rows, run_events
 
 TABLE = """Inter-|   Receive                                                |  Transmit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads
+from spotctl.home.errors import BadRequest
 from tests.spotctl.files.refused_jobs import TRAINING
 
 

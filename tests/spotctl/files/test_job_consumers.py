@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
-from spotctl.config import Settings
-from spotctl.errors import BadRequest
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.wiring import local_provider
 from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import JobSpec
-from spotctl.machines.base import MachineRequest
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
-from spotctl.notify import runs as notify
-from spotctl.notify.webhook import Delivery
-from spotctl.paths import Paths
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log.events import RentIntended
 from spotctl.run.environment import environment_of
-from spotctl.run.execute import request_of
-from spotctl.run.retries import SETUP, allowed
-from spotctl.run.training_workload import TrainingWorkload, training_job
-from spotctl.runlog.events import RentIntended
-from spotctl.wiring import local_provider
-from tests.spotctl.cli import spotctl
+from spotctl.run.notify import runs as notify
+from spotctl.run.notify.webhook import Delivery
+from spotctl.run.turn.execute import request_of
+from spotctl.run.work.retries import SETUP, allowed
+from spotctl.run.work.training_workload import TrainingWorkload, training_job
+from tests.spotctl.clouds.fake import FakeProvider
+from tests.spotctl.command_line import spotctl
 
 TRAINING = """\
 name: job
@@ -138,7 +138,7 @@ REPLAYED = {
 @pytest.mark.parametrize("key", REPLAYED)
 def test_the_local_market_reads(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    monkeypatch.setattr("spotctl.machines.local.LocalProvider", lambda _, __, settings: made.append(settings))
+    monkeypatch.setattr("spotctl.clouds.local.LocalProvider", lambda _, __, settings: made.append(settings))
     for text in (TRAINING, TRAINING, f"{TRAINING}local: {{{REPLAYED[key]}}}\n"):
         local_provider(Settings(home=tmp_path), loads(text, tmp_path / "job.yaml"))
     assert made[0] == made[1] != made[2]
@@ -276,7 +276,7 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
     elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
-    # tests/spotctl/machines/remote/test_container.py pulls an image with a login.
+    # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.
     elsewhere += ["image.login"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel) if field.name != "elastic"]

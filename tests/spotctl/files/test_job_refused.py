@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.errors import BadRequest
 from spotctl.files.job.reader import load, loads
+from spotctl.home.errors import BadRequest
 from tests.spotctl.files.refused_jobs import CASES, COMMAND, TRAINING
 
 

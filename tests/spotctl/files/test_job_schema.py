@@ -14,7 +14,7 @@ from spotctl.files.job.reader import load, loads, restored
 from spotctl.files.job.schema import schema
 from spotctl.files.job.spec import Range
 from spotctl.files.yaml_file import parse
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.refused_jobs import CASES
 
 ROOT = Path(__file__).parents[3]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.errors import BadRequest
 from spotctl.files import yaml_file
 from spotctl.files.yaml_file import MOST_BYTES, MOST_PARTS, Loc, parse, read
+from spotctl.home.errors import BadRequest
 
 FILE = Path("file.yaml")
 

@@ -20,19 +20,19 @@ from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.config import load
 from spotctl.files.job.reader import load as load_job
 from spotctl.files.job.reader import written
+from spotctl.home.config import load
+from spotctl.log.errors import AlreadyRunning
+from spotctl.log.events import RunBegan, RunEnded
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly.health import problem
 from spotctl.nightly.hours import Hours, moment_of
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.tonight import NightRunner
-from spotctl.run import runs
-from spotctl.runlog.errors import AlreadyRunning
-from spotctl.runlog.events import RunBegan, RunEnded
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, JobLock
+from spotctl.run.start import runs
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook
 

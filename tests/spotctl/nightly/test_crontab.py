@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 from spotctl.nightly.crontab import Crontab, block, has_block, with_block, without_block
 
 tables = st.binary(max_size=60).map(lambda text: text.replace(b"\0", b"") + b"\n") | st.just(b"")

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, MINUTE, to_micros
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
+from spotctl.log.store import JobLock
 from spotctl.nightly.crontab import block, watchdog
 from spotctl.nightly.health import problem
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.systemd import Units, UserManager, service, timer
-from spotctl.runlog.store import JobLock
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook
 from tests.spotctl.nightly.test_install import OTHER_LINES, table

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, to_datetime, to_micros
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 from spotctl.nightly.hours import Hours, Night, local_zone, moment_of, time_of_day
 
 NEW_YORK = ZoneInfo("America/New_York")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 from spotctl.nightly.crontab import without_block
 from spotctl.nightly.environment import missing, only_in_shell, read_file
 from spotctl.nightly.install import CRON_ENVIRONMENT
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.test_crontab import CRONTAB_SUBSTITUTE
 

@@ -19,23 +19,23 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, SECOND
-from spotctl.config import load
+from spotctl.clouds.errors import NotPermitted
+from spotctl.clouds.local import LocalProvider
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
-from spotctl.machines.errors import NotPermitted
-from spotctl.machines.local import LocalProvider
+from spotctl.home.config import load
+from spotctl.log.events import RunBegan, RunEnded, StopRequested
+from spotctl.log.folding import fold
+from spotctl.log.outcomes import DONE, NO_CAPACITY
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog, JobLock
 from spotctl.nightly.hours import Hours, Night, local_zone
 from spotctl.nightly.install import CRON_ENVIRONMENT
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME
 from spotctl.nightly.tonight import NightRunner
-from spotctl.run import runs
-from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
-from spotctl.runlog.folding import fold
-from spotctl.runlog.outcomes import DONE, NO_CAPACITY
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, JobLock
-from tests.spotctl.cli import spotctl
+from spotctl.run.start import runs
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
 

@@ -6,11 +6,11 @@ from datetime import date
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
+from spotctl.log.events import RunBegan, RunEnded
+from spotctl.log.state import RunState
 from spotctl.nightly.hours import Night
 from spotctl.nightly.state_dir import NightRecord
 from spotctl.nightly.steps import CANNOT_RESUME, NightState, NightStep, next_step
-from spotctl.runlog.events import RunBegan, RunEnded
-from spotctl.runlog.state import RunState
 
 AT = 1_780_000_000_000_000
 TONIGHT = Night(date(2026, 5, 2), AT, AT + 4 * HOUR)

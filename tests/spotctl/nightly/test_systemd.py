@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.errors import BadRequest
+from spotctl.home.errors import BadRequest
 from spotctl.nightly.systemd import Units, UserManager, service, timer
 
 COMMAND = ["/bin/echo", "-P", 'a "b" c', "100%", "$HOME", "back\\slash", "it's; #5"]

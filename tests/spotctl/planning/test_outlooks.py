@@ -11,11 +11,11 @@ from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.spec import Range, Within
 from spotctl.files.job.values import Nodes
+from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
-from spotctl.quotas import Quota, QuotaUnit
-from spotctl.show.zone_tables import zones_json
+from spotctl.show.plans.zones import zones_json
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 

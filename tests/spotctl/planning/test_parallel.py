@@ -13,14 +13,14 @@ from agileml.pipeline.profile import LayerCost, ModelProfile
 from agileml.pipeline.training import planned_training
 from agileml.pipeline.user_model import model_factory
 from pricing_data.catalog import InstanceType
-from spotctl.errors import BadRequest
 from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.parallel_files import profiles_of
+from spotctl.home.errors import BadRequest
 from spotctl.planning.parallel import split_speeds
 from spotctl.planning.work import Measured
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))
 PROFILES = [ModelProfile("net", size, LAYERS, 1e5) for size in (2, 4)]

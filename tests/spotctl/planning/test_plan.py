@@ -17,15 +17,16 @@ from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
-from spotctl.errors import BadRequest
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.files.job.values import Nodes, Within
+from spotctl.home.errors import BadRequest
+from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.planning.work import Measured
-from spotctl.quotas import Quota, QuotaUnit
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)
@@ -67,11 +68,11 @@ def test_a_small_plan_by_hand() -> None:
     assert found.estimate.usd == pytest.approx(0.32 * hours)
     # A launch also takes half a minute until its order, and two minutes until its machines are returned.
     launched = hours + 2.5 / 60
-    low, high = found.forecast.usd.likely
-    assert 0.31 * hours < low <= found.forecast.usd.median <= high < 1.05 * 0.32 * hours
-    assert found.forecast.hours.median == pytest.approx(launched, rel=0.02)
+    low, high = forecast_of(found).usd.likely
+    assert 0.31 * hours < low <= forecast_of(found).usd.median <= high < 1.05 * 0.32 * hours
+    assert forecast_of(found).hours.median == pytest.approx(launched, rel=0.02)
     assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
-    assert found.finish_by == NOW + round(found.forecast.hours.median * HOUR)
+    assert finish_by(found) == NOW + round(forecast_of(found).hours.median * HOUR)
     assert found.work_left == 320 * HOUR
     assert (found.policy, found.work.source, found.rates["a.large"].source) == (
         "min-cost",
@@ -90,7 +91,7 @@ def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None
     assert unknown.estimate.first.eviction > 0.04
     assert calm.estimate.first.eviction < 0.001
     # The prior's evictions are drawn: some plays of the ten hours have some.
-    assert unknown.forecast.hours.likely[1] > 1.005 * calm.forecast.hours.likely[1]
+    assert forecast_of(unknown).hours.likely[1] > 1.005 * forecast_of(calm).hours.likely[1]
     nodes, safe = planned(gang(4)), planned(gang(4), hazard=CALM)
     assert nodes.interval is not None
     assert safe.interval is not None
@@ -192,7 +193,7 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
 def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]) -> None:
     found = planned(spec(), deadline=NOW + round(hours * HOUR))
     assert {one.rent.offer.market.instance_type for one in found.choice} == kinds
-    assert found.finish_by <= NOW + hours * HOUR
+    assert finish_by(found) <= NOW + hours * HOUR
 
 
 def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
@@ -287,7 +288,7 @@ def test_what_comes_later_changes_nothing() -> None:
     )
     before, after = planned(spec()), planned(spec(), later, *WORLD[1:])
     assert (after.choice, after.estimate) == (before.choice, before.estimate)
-    assert after.forecast.usd.likely == before.forecast.usd.likely
+    assert forecast_of(after).usd.likely == forecast_of(before).usd.likely
 
 
 def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
@@ -388,7 +389,7 @@ def test_every_plan_keeps_the_jobs_limits(
     assert len({market.region for market in chosen}) == 1
     assert not chosen & {one.market for one in found.rejected}
     assert least <= sum(one.rent.machines for one in found.choice) <= least + more
-    forecast = found.forecast
+    forecast = forecast_of(found)
     assert forecast.usd.quantile(0.4) <= budget
     assert sum(term.usd for term in forecast.terms) == pytest.approx(forecast.usd.median)
     assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
@@ -405,7 +406,7 @@ def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:
     assert sum(first.values()) == 8
     only_big = planned(spec(), BIGGER, deadline=NOW + 8 * HOUR)
     assert hurry.estimate.usd < 0.9 * only_big.estimate.usd
-    assert hurry.finish_by <= NOW + 8 * HOUR
+    assert finish_by(hurry) <= NOW + 8 * HOUR
     assert planned(spec()).mixture is None
 
 
@@ -422,7 +423,7 @@ def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
     jobs = [Job(spec("a"), NOW + 9 * HOUR), Job(spec("b"), NOW + 9 * HOUR)]
     plans = plan(jobs, PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
     for found in plans:
-        assert found.finish_by <= NOW + 9 * HOUR
+        assert finish_by(found) <= NOW + 9 * HOUR
     assert sum(share.part.amount for found in plans for share in found.quotas) <= 80
     with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
         plan(jobs, PlanningInputs(snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))

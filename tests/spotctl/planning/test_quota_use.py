@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from bidbrain.decision.limits import CommonQuota
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
+from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.on_demand_limits import shared_quotas
 from spotctl.planning.quota_use import grown, left_of, used
-from spotctl.quotas import Quota, QuotaUnit
 from tests.spotctl.planning.worlds import catalog, offer
 
 A, B = offer("a.large"), offer("b.huge")

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pricing_data.units import parse_time
-from spotctl.config import Settings
 from spotctl.files.job.reader import loads, written
-from spotctl.run.runs import plan_of_run
-from spotctl.runlog.events import RunBegan
-from tests.spotctl.cli import spotctl
+from spotctl.home.config import Settings
+from spotctl.log.events import RunBegan
+from spotctl.run.start.runs import plan_of_run
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
 
 ZONES = ("UTC", "Asia/Tokyo", "America/Los_Angeles", "Europe/Berlin")

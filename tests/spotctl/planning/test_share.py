@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from bidbrain.decision.mixture import Schedule
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.values import Overheads
-from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
+from spotctl.home.errors import BadRequest
+from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.mixing import MachineOption, Prices, machine_options
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.share import Demand, Share, companions, divide
 from spotctl.planning.work import Work
-from spotctl.quotas import Quota, QuotaUnit
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
     MachineKind("aws", region, name)

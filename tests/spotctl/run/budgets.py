@@ -25,14 +25,14 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.machines.base import EndReason, Machine
-from spotctl.machines.errors import NoCapacity, Throttled
-from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
-from spotctl.machines.replayed import Replayed, Warnings
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.runlog.budget import Tariff
-from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
+from spotctl.clouds.base import EndReason, Machine
+from spotctl.clouds.errors import NoCapacity, Throttled
+from spotctl.clouds.replayed import Replayed, Warnings
+from spotctl.log.budget import Tariff
+from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import StrategyTerms
+from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from tests.spotctl.run.worlds import START, Death, Killed, MemoryLog, Toil, World
 from tests.spotctl.run.worlds import Life as RunnersLife
 

@@ -34,24 +34,25 @@ from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR
-from spotctl.machines.base import Machine, MachineLink, Payload
-from spotctl.machines.capabilities import MachineSupplies, RentingProvider
-from spotctl.machines.errors import Unanswered
-from spotctl.machines.remote.agents import RemoteAgents
-from spotctl.machines.remote.machine import RemoteMachine
+from spotctl.clouds.base import Machine, MachineLink, Payload
+from spotctl.clouds.capabilities import MachineSupplies, RentingProvider
+from spotctl.clouds.errors import Unanswered
+from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Event, RentIntended, RunBegan
+from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import DONE
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run.execute import Journal, RetryPolicy
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.service import Runner, RunRules
-from spotctl.run.workload import WorkReport
-from spotctl.runlog.budget import Tariff
-from spotctl.runlog.events import Event, RentIntended, RunBegan
-from spotctl.runlog.outcomes import DONE
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, LogRow
+from spotctl.run.turn.execute import Journal, RetryPolicy
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import StrategyTerms
+from spotctl.run.turn.service import Runner, RunRules
+from spotctl.run.work.workload import WorkReport
 from tests.cloud.api import ApiServer
-from tests.spotctl.machines.unreached import SteadyPrices, Unreached
+from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
 from tests.spotctl.run.worlds import RUN, environment
 
 SPOT, RELIABLE = 2, 1
@@ -79,8 +80,8 @@ class Cloud:
 @contextmanager
 def on_aws(_: Path) -> Iterator[Cloud]:
     # The modules of one cloud's server are not imported for another, because that takes longer than a fate.
-    from tests.spotctl.machines.aws import standins as aws
-    from tests.spotctl.machines.aws.ec2 import Ec2, running_ec2
+    from tests.spotctl.clouds.aws import standins as aws
+    from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 
     settings = replace(aws.SETTINGS, regions=("us-east-1",))
     with pytest.MonkeyPatch.context() as environ, running_ec2(environ, Ec2) as ec2:
@@ -89,7 +90,7 @@ def on_aws(_: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def on_gcp(folder: Path) -> Iterator[Cloud]:
-    from tests.spotctl.machines.gcp import world as gcp
+    from tests.spotctl.clouds.gcp import world as gcp
 
     with gcp.world(folder) as made:
         yield Cloud(made.server, gcp.N2, lambda: made.provider(cast("RemoteAgents", Silent())))
@@ -97,7 +98,7 @@ def on_gcp(folder: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def on_azure(_: Path) -> Iterator[Cloud]:
-    from tests.spotctl.machines.azure import world as azure
+    from tests.spotctl.clouds.azure import world as azure
 
     with azure.running_world() as made:
         yield Cloud(made.server, azure.MARKET, lambda: azure.provider_of(made.server, Silent()))

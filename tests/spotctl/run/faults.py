@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pricing_data.units import MINUTE
-from spotctl.machines.base import Machine, MachineRequest
-from spotctl.machines.errors import PartlyListed, Unanswered
-from spotctl.machines.fake import Call, FakeProvider, Fault
-from spotctl.run.execute import Journal
-from spotctl.run.service import Runner, RunRules
-from spotctl.runlog import events as ev
-from spotctl.runlog.budget import Tariff
+from spotctl.clouds.base import Machine, MachineRequest
+from spotctl.clouds.errors import PartlyListed, Unanswered
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.service import Runner, RunRules
+from tests.spotctl.clouds.fake import Call, FakeProvider, Fault
 from tests.spotctl.run.worlds import MARKETS, RUN, START, TARIFF, Life, MemoryLog, environment
 
 

@@ -10,20 +10,20 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from bidbrain.decision.decider import Decider
+from spotctl.clouds.base import Machine, MachineState
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.files.job.values import Nodes
-from spotctl.machines.base import Machine, MachineState
-from spotctl.machines.fake import FakeProvider
-from spotctl.run.command_workload import CommandWorkload
-from spotctl.run.execute import Journal
-from spotctl.run.live_strategy import LiveStrategy
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.service import Runner, RunRules
-from spotctl.runlog import events as ev
-from spotctl.runlog.budget import Tariff
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.live_strategy import LiveStrategy
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import StrategyTerms
+from spotctl.run.turn.service import Runner, RunRules
+from spotctl.run.work.command_workload import CommandWorkload
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run import worlds
 from tests.spotctl.run.worlds import ONCE, ROUND_SECONDS, RUN, TARIFF, MemoryLog
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from spotctl.runlog.store import EventLog
+from spotctl.log.store import EventLog
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, processes, training
 
 CLOCKS = 40
-_PROVIDER = "spotctl.machines.local.provider:LocalProvider"
-_LINK = "spotctl.machines.link:AgentLink"
+_PROVIDER = "spotctl.clouds.local.provider:LocalProvider"
+_LINK = "spotctl.clouds.link:AgentLink"
 POINTS = {
     APPEND: 30,
     NOTE: CLOCKS,

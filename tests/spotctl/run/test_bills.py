@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.launch_bill import compare
-from spotctl.config import load
-from spotctl.wiring import library
+from spotctl.clouds.wiring import library
+from spotctl.home.config import load
 
 
 def test_a_run_costs_what_the_backtest_predicted(tmp_path: Path) -> None:

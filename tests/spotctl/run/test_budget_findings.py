@@ -16,16 +16,16 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
-from spotctl.run.budget_check import BudgetCheck, exhausted
-from spotctl.run.execute import Journal
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import Buy, Instruction, Renew, StrategyTerms
-from spotctl.runlog import budget
-from spotctl.runlog import events as ev
-from spotctl.runlog.budget import Tariff
-from spotctl.runlog.outcomes import BUDGET, DONE
+from spotctl.clouds.replayed import Replayed
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.outcomes import BUDGET, DONE
+from spotctl.run.turn.budget_check import BudgetCheck, exhausted
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import Buy, Instruction, Renew, StrategyTerms
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.worlds import (
     LEASE_TIMES,
     MARKETS,

@@ -12,16 +12,16 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.base import described as strategy_described
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.capabilities import Holdings
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
-from spotctl.run.budget_check import BudgetCheck, described
-from spotctl.run.execute import Journal
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import Buy
-from spotctl.runlog import budget
-from spotctl.runlog import events as ev
-from spotctl.runlog.outcomes import BUDGET, DONE
+from spotctl.clouds.capabilities import Holdings
+from spotctl.clouds.replayed import Replayed
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.log.outcomes import BUDGET, DONE
+from spotctl.run.turn.budget_check import BudgetCheck, described
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import Buy
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.budgets import play
 from tests.spotctl.run.faults import clean
 from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, life, terms

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent.container import NO_CONTAINER
-from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads
-from spotctl.run.containers import check_podman, checked
+from spotctl.home.errors import BadRequest
+from spotctl.run.work.containers import check_podman, checked
 
 JOB = "name: j\nkind: command\nrun: 'true'\nworkdir: .\nresources: {{clouds: [local]}}\n{image}\n"
 

@@ -15,12 +15,12 @@ from pricing_data.units import HOUR
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.end_marks import note_ended
 from spotctl.agent.task import NodeTask
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run import command_workload
+from spotctl.run.work import command_workload
 from tests.servers.loopback import serving
 from tests.servers.objects import ObjectStore, S3Dialect, bearer
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.gangs import GangRun
 from tests.spotctl.run.worlds import OFFERS, PRICES, RULE, START
 

@@ -9,23 +9,15 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.errors import BadRequest
-from spotctl.machines.base import MachineRequest
-from spotctl.machines.errors import (
-    NoCapacity,
-    NotFound,
-    NotPermitted,
-    ProviderError,
-    QuotaReached,
-    Throttled,
-    Unanswered,
-)
-from spotctl.machines.fake import Call, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
-from spotctl.run.execute import RetryPolicy
-from spotctl.run.patience import RunLimits
-from spotctl.runlog import budget
-from spotctl.runlog import events as ev
-from spotctl.runlog.outcomes import NOT_PERMITTED
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.home.errors import BadRequest
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.log.outcomes import NOT_PERMITTED
+from spotctl.run.turn.execute import RetryPolicy
+from spotctl.run.turn.patience import RunLimits
+from tests.spotctl.clouds.fake import Call, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from tests.spotctl.run.faults import always, begun, clean, for_market, provider_prices
 from tests.spotctl.run.worlds import MARKETS, START, TARIFF, life, terms
 
@@ -202,9 +194,9 @@ def test_a_cloud_that_permits_nothing_is_not_asked_again_at_once(
         return expired
 
     one.cloud.weather = meets
-    monkeypatch.setattr("spotctl.run.service.time.sleep", rests.append)
+    monkeypatch.setattr("spotctl.run.turn.service.time.sleep", rests.append)
     runner = begun(one, list_every=5.0)
-    monkeypatch.setattr("spotctl.run.execute.time.monotonic", lambda: one.cloud.now() / 1e6)
+    monkeypatch.setattr("spotctl.run.turn.execute.time.monotonic", lambda: one.cloud.now() / 1e6)
     assert runner.run(one.world.pass_round, lambda: 0).outcome == NOT_PERMITTED
     assert rests == [5.0] * len(refused)
     assert refused

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import Machine, MachineState
-from spotctl.run.gang import GangShape, GangStep, NodeExit, free_since, next_step
-from spotctl.run.live_strategy import record_of
-from spotctl.runlog import events as ev
-from spotctl.runlog.events import Event
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import LogRow
+from spotctl.clouds.base import Machine, MachineState
+from spotctl.log import events as ev
+from spotctl.log.events import Event
+from spotctl.log.folding import fold
+from spotctl.log.log_row import LogRow
+from spotctl.log.state import RunState
+from spotctl.run.turn.live_strategy import record_of
+from spotctl.run.work.gang import GangShape, GangStep, NodeExit, free_since, next_step
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 
 PAIR = GangShape(2, 2, prepares=False, pause=5 * MINUTE)

@@ -15,21 +15,21 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
+from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.replayed import Replayed
 from spotctl.files.job.programs import Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range
 from spotctl.files.job.values import Nodes
-from spotctl.machines.base import Machine, MachineState
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.log.events import RunBegan, RunEnded
+from spotctl.log.store import EventLog
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run import command_workload
-from spotctl.run.command_workload import CommandWorkload
-from spotctl.run.execute import Journal
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.service import Runner, RunRules
-from spotctl.runlog.events import RunBegan, RunEnded
-from spotctl.runlog.store import EventLog
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.reconcile import StrategyTerms
+from spotctl.run.turn.service import Runner, RunRules
+from spotctl.run.work import command_workload
+from spotctl.run.work.command_workload import CommandWorkload
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run import worlds
 from tests.spotctl.run.worlds import (
     OFFERS,

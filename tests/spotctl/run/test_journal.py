@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.machines.errors import Throttled
-from spotctl.machines.fake import Call, Fault, Refusal
-from spotctl.run.execute import Journal, RetryPolicy
-from spotctl.run.runs import ON_REQUEST
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import NOT_SENT
-from spotctl.runlog.outcomes import DONE, STOPPED
-from spotctl.runlog.store import LogRow
+from spotctl.clouds.errors import Throttled
+from spotctl.log import events as ev
+from spotctl.log.folding import NOT_SENT
+from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import DONE, STOPPED
+from spotctl.run.start.runs import ON_REQUEST
+from spotctl.run.turn.execute import Journal, RetryPolicy
+from tests.spotctl.clouds.fake import Call, Fault, Refusal
 from tests.spotctl.run.kills import TAKEN
 from tests.spotctl.run.worlds import RUN, START, Life, MemoryLog, life
 

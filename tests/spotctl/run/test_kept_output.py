@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spotctl.agent.output_times import parse_times
-from spotctl.machines.base import MachineRequest, Payload
+from spotctl.clouds.base import MachineRequest, Payload
 from spotctl.run.kept_output import KeptOutput
 from tests.spotctl.run.worlds import MARKETS, START, life
 

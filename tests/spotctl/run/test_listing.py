@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.run.execute import Executor, Journal
-from spotctl.runlog import events as ev
-from spotctl.runlog.events import Event
-from spotctl.runlog.folding import ABANDONED
+from spotctl.log import events as ev
+from spotctl.log.events import Event
+from spotctl.log.folding import ABANDONED
+from spotctl.run.turn.execute import Executor, Journal
 from tests.spotctl.run.worlds import MARKETS, RUN, MemoryLog, environment, life
 
 ORDER = ev.RentIntended(1, MARKETS[0], 1, None, 100, 1.0, False, 0)

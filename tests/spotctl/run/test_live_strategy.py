@@ -11,11 +11,11 @@ import pytest
 from bidbrain.strategies.base import Decision, Situation
 from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.programs import Command
-from spotctl.run.live_strategy import LiveStrategy, refused_of
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import LogRow
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.log.log_row import LogRow
+from spotctl.log.state import RunState
+from spotctl.run.turn.live_strategy import LiveStrategy, refused_of
 from tests.spotctl.run.worlds import OFFERS, START, TARIFF, terms
 
 if TYPE_CHECKING:

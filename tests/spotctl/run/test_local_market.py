@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, parse_time
-from spotctl.config import load
-from spotctl.errors import BadRequest
+from spotctl.clouds.wiring import local_provider
 from spotctl.files.job.reader import from_fields, written
 from spotctl.files.job.spec import JobSpec
-from spotctl.paths import Paths
-from spotctl.run.local_market import begin_market, continue_market, market_now, on_one_market
-from spotctl.runlog.events import RunBegan
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, JobLock
-from spotctl.wall_clock import wall_us
-from spotctl.wiring import local_provider
+from spotctl.home.config import load
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.events import RunBegan
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog, JobLock
+from spotctl.run.start.local_market import begin_market, continue_market, market_now, on_one_market
 
 
 def job(name: str, clouds: tuple[str, ...] = ("local",), **local: object) -> JobSpec:

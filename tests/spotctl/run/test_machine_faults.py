@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import EndReason, Machine, MachineRequest, MachineState
-from spotctl.machines.capabilities import MachineSupplies
-from spotctl.machines.errors import NoCapacity, NotFound, ProviderError, Throttled, Unanswered
-from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, Refusal, SlowDescribe
-from spotctl.machines.replayed import Replayed
-from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
-from spotctl.run.execute import Executor, Journal
-from spotctl.run.reconcile import Renew
-from spotctl.runlog import budget
-from spotctl.runlog import events as ev
+from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState
+from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, Throttled, Unanswered
+from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.run.turn.execute import Executor, Journal
+from spotctl.run.turn.reconcile import Renew
+from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, Refusal, SlowDescribe
 from tests.spotctl.run.faults import Split, clean
 from tests.spotctl.run.worlds import (
     LEASE_TIMES,

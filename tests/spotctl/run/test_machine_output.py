@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import parse_time
-from spotctl.config import Settings
+from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.files.job.reader import loads, written
-from spotctl.machines.errors import NotFound, Unanswered
-from spotctl.paths import Paths
+from spotctl.home.config import Settings
+from spotctl.home.paths import Paths
+from spotctl.log import events as ev
+from spotctl.log.store import EventLog
 from spotctl.run import machine_output
 from spotctl.run.machine_output import OutputLine, output_lines
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import EventLog
-from tests.spotctl.cli import spotctl
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.run.worlds import MARKETS
 
 JOB = """

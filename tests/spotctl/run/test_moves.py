@@ -15,16 +15,16 @@ from bidbrain.strategies.on_demand import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.ledger.project import project
-from spotctl.ledger.rows import ChargeKind, micro_dollars
-from spotctl.machines.base import MachineState
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.base import MachineState
+from spotctl.clouds.replayed import Replayed
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.ledger.project import project
+from spotctl.log.ledger.rows import ChargeKind, micro_dollars
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.roaming import roaming_of, transfer_time
-from spotctl.run import command_workload
-from spotctl.runlog import events as ev
-from spotctl.runlog.budget import Tariff
+from spotctl.run.work import command_workload
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.gangs import GangRun
 from tests.spotctl.run.worlds import ROUND_SECONDS, RULE, START, flat
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.replayed import Replayed
 from spotctl.planning.values import JobPlan
-from spotctl.run.live_strategy import terms_of
+from spotctl.run.turn.live_strategy import terms_of
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.worlds import OFFERS, PRICES, START, terms
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.cloud_settings import AwsMachineSettings
-from spotctl.config import Settings
+from spotctl.clouds.base import Resource
+from spotctl.clouds.tags import RUN_TAG
 from spotctl.files.job.reader import loads, written
-from spotctl.machines.base import Resource
-from spotctl.machines.tags import RUN_TAG
-from spotctl.paths import Paths
+from spotctl.home.cloud_settings import AwsMachineSettings
+from spotctl.home.config import Settings
+from spotctl.home.paths import Paths
+from spotctl.log import events as ev
+from spotctl.log.store import EventLog
 from spotctl.run import orphans as searching
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import EventLog
 
 JOB = """
 name: far

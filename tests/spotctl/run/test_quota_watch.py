@@ -9,23 +9,23 @@ import pytest
 
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.standard import Standard
-from spotctl.config import Settings
+from spotctl.clouds.wiring import library
 from spotctl.files.job.reader import load, written
-from spotctl.paths import Paths
-from spotctl.planning.planner import When, local_market_start, on_demand_left, plan_jobs, quotas_left
-from spotctl.quotas import quotas_from
+from spotctl.home.config import Settings
+from spotctl.home.paths import Paths
+from spotctl.home.quotas import quotas_from
+from spotctl.log import events as ev
+from spotctl.log.outcomes import DONE
+from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.execute import Journal
-from spotctl.run.local_market import begin_market
-from spotctl.run.quota_watch import QuotaWatch
-from spotctl.run.reconcile import StrategyTerms
-from spotctl.run.runs import begun, plan_of_run
-from spotctl.run.service import Runner, RunRules
-from spotctl.runlog import events as ev
-from spotctl.runlog.outcomes import DONE
-from spotctl.runlog.store import EventLog
-from spotctl.wiring import library
-from tests.spotctl.cli import spotctl
+from spotctl.run.start.local_market import begin_market
+from spotctl.run.start.planner import When, local_market_start, on_demand_left, plan_jobs, quotas_left
+from spotctl.run.start.quota_watch import QuotaWatch
+from spotctl.run.start.runs import begun, plan_of_run
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.reconcile import StrategyTerms
+from spotctl.run.turn.service import Runner, RunRules
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, ON_DEMAND, RUN, START, TARIFF, environment, life, terms
 
 JOB = """\

@@ -9,14 +9,14 @@ import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import Machine, MachineRequest
-from spotctl.machines.errors import NotFound, PartlyListed, QuotaReached, Unanswered
-from spotctl.machines.fake import Call, FakeProvider, Fault, Refusal
-from spotctl.machines.replayed import Replayed
-from spotctl.run.execute import Journal
-from spotctl.run.observe import hidden
-from spotctl.run.service import Runner, RunRules
-from spotctl.runlog import events as ev
+from spotctl.clouds.base import Machine, MachineRequest
+from spotctl.clouds.errors import NotFound, PartlyListed, QuotaReached, Unanswered
+from spotctl.clouds.replayed import Replayed
+from spotctl.log import events as ev
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.observe import hidden
+from spotctl.run.turn.service import Runner, RunRules
+from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, Refusal
 from tests.spotctl.run.faults import always, begun, clean, for_market
 from tests.spotctl.run.worlds import MARKETS, PRICES, RUN, START, Life, MemoryLog, environment, life, terms
 

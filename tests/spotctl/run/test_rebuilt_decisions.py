@@ -16,11 +16,11 @@ from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.machines.base import EndReason, Machine
-from spotctl.run.budget_check import described
-from spotctl.run.reconcile import Buy, StrategyTerms
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import FIRST_BACK_OFF
+from spotctl.clouds.base import EndReason, Machine
+from spotctl.log import events as ev
+from spotctl.log.folding import FIRST_BACK_OFF
+from spotctl.run.turn.budget_check import described
+from spotctl.run.turn.reconcile import Buy, StrategyTerms
 from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, OFFERS, PRICES, START, Life, life
 
 ROUNDS = 1000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.run import reconcile
-from spotctl.run.reconcile import LeaseTimes
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.run.lease_times import LeaseTimes
+from spotctl.run.turn import reconcile
+from tests.spotctl.log.test_budget import granted, order, state
 from tests.spotctl.run.worlds import START
-from tests.spotctl.runlog.test_budget import granted, order, state
 
 LEASE_TIMES = LeaseTimes(startup=2 * MINUTE)
 NOW = START + HOUR

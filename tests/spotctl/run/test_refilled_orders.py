@@ -12,11 +12,11 @@ from bidbrain.strategies.base import Rent, Strategy
 from bidbrain.strategies.on_demand import AlwaysOnDemand
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import MINUTE
-from spotctl.machines.base import MachineRequest
-from spotctl.machines.errors import NoCapacity
-from spotctl.machines.fake import Call, Fault, PartialGrant, Refusal
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.errors import NoCapacity
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run.reconcile import StrategyTerms
+from spotctl.run.turn.reconcile import StrategyTerms
+from tests.spotctl.clouds.fake import Call, Fault, PartialGrant, Refusal
 from tests.spotctl.run.worlds import OFFERS, RULE, START, Life, life
 
 WANTED = 4

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from bidbrain.errors import BidBrainError
-from spotctl.config import load
 from spotctl.files.job.reader import from_fields
-from spotctl.run.budget_check import BudgetForecast
-from spotctl.run.planned_jobs import planned_jobs
-from spotctl.run.rest_of_run import PlayedRest
-from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR as DOLLAR
+from spotctl.home.config import load
+from spotctl.log.budget import NANO_SECONDS_PER_DOLLAR as DOLLAR
+from spotctl.run.start.planned_jobs import planned_jobs
+from spotctl.run.turn.budget_check import BudgetForecast
+from spotctl.run.turn.rest_of_run import PlayedRest
 
 if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan

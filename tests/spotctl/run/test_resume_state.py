@@ -12,9 +12,9 @@ import pytest
 
 from agileml.runtime.blob_store import FileBlobStore
 from spotctl.files.job.reader import loads
-from spotctl.run import resume_state
-from spotctl.run.resume_state import EarlierRuns
-from tests.spotctl.cli import spotctl
+from spotctl.run.work import resume_state
+from spotctl.run.work.resume_state import EarlierRuns
+from tests.spotctl.command_line import spotctl
 
 JOB = """\
 name: small

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.config import load
-from spotctl.errors import MissingSecret
 from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import written
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
 from spotctl.files.job.values import Nodes
-from spotctl.paths import Paths
-from spotctl.run import runs
-from spotctl.runlog.events import RunBegan, StopRequested
-from spotctl.runlog.store import EventLog
+from spotctl.home.config import load
+from spotctl.home.errors import MissingSecret
+from spotctl.home.paths import Paths
+from spotctl.log.events import RunBegan, StopRequested
+from spotctl.log.store import EventLog
+from spotctl.run.start import runs
 
 
 class Opened(Exception):

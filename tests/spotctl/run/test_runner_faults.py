@@ -10,15 +10,16 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR
-from spotctl.machines.base import Resource
-from spotctl.machines.errors import NotPermitted, Throttled, Unanswered
-from spotctl.machines.fake import Call, FakeProvider, Refusal
-from spotctl.machines.replayed import Replayed
-from spotctl.run.execute import RetryPolicy
-from spotctl.runlog import budget
-from spotctl.runlog import events as ev
-from spotctl.runlog.errors import LogFailed
-from spotctl.runlog.store import EventLog, LogRow
+from spotctl.clouds.base import Resource
+from spotctl.clouds.errors import NotPermitted, Throttled, Unanswered
+from spotctl.clouds.replayed import Replayed
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.log.errors import LogFailed
+from spotctl.log.log_row import LogRow
+from spotctl.log.store import EventLog
+from spotctl.run.turn.execute import RetryPolicy
+from tests.spotctl.clouds.fake import Call, FakeProvider, Refusal
 from tests.spotctl.run.faults import Split, always, begun, clean
 from tests.spotctl.run.worlds import MARKETS, PRICES, START, TARIFF, MemoryLog, life
 

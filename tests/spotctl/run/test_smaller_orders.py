@@ -15,13 +15,13 @@ from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR, MINUTE
-from spotctl.machines.base import MachineRequest, MachineState
-from spotctl.machines.errors import NoCapacity, ProviderError, QuotaReached
-from spotctl.machines.fake import Call, FakeProvider, Fault, Refusal
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.base import MachineRequest, MachineState
+from spotctl.clouds.errors import NoCapacity, ProviderError, QuotaReached
+from spotctl.clouds.replayed import Replayed
+from spotctl.log import events as ev
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run import command_workload
-from spotctl.runlog import events as ev
+from spotctl.run.work import command_workload
+from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, Refusal
 from tests.spotctl.run.gangs import GangRun
 from tests.spotctl.run.worlds import MARKETS, OFFERS, PRICES, RULE, START
 

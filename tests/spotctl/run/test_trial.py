@@ -10,8 +10,8 @@ import pytest
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.library import Selection
 from pricing_data.market import Market
-from spotctl.errors import BadRequest
-from spotctl.run.trial import smallest_type, trial_job
+from spotctl.home.errors import BadRequest
+from spotctl.run.start.trial import smallest_type, trial_job
 
 TYPES = (
     InstanceType("aws", "t3.nano", 1, 0.5),

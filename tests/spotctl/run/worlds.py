@@ -17,21 +17,23 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, parse_time
-from spotctl.machines.base import Machine, Payload
-from spotctl.machines.capabilities import MachineSupplies
-from spotctl.machines.fake import Call, FakeProvider
-from spotctl.machines.replayed import Replayed
+from spotctl.clouds.base import Machine, Payload
+from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.replayed import Replayed
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Event, RentIntended, RunBegan, RunEnded
+from spotctl.log.log_row import LogRow
+from spotctl.log.outcomes import DONE
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog
 from spotctl.run.environment import MachinePaths, RunEnvironment
-from spotctl.run.execute import Journal, RetryPolicy
-from spotctl.run.patience import RunLimits
-from spotctl.run.reconcile import LeaseTimes, StrategyTerms
-from spotctl.run.service import Runner, RunRules
-from spotctl.run.workload import WorkReport
-from spotctl.runlog.budget import Tariff
-from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
-from spotctl.runlog.outcomes import DONE
-from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, LogRow
+from spotctl.run.lease_times import LeaseTimes
+from spotctl.run.turn.execute import Journal, RetryPolicy
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import StrategyTerms
+from spotctl.run.turn.service import Runner, RunRules
+from spotctl.run.work.workload import WorkReport
+from tests.spotctl.clouds.fake import Call, FakeProvider
 
 START = parse_time("2026-01-01T00:00:00Z")
 ROUND_SECONDS = 30

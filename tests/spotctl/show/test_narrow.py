@@ -10,7 +10,8 @@ from bidbrain.eviction.calibration import Calibration, Skill
 from pricing_data.egress import EgressPrice
 from pricing_data.query import QueryResult
 from spotctl.cli.session import Session
-from spotctl.show import beta_tables, terminal
+from spotctl.lab.beta import tables as beta_tables
+from spotctl.show import terminal
 from spotctl.show.layout import pairs_table
 from spotctl.show.printable import wrapped
 from tests.spotctl.show.top.test_snapshot import text

@@ -2,7 +2,7 @@
 
     python -m tests.spotctl.planning.learning.closer [--seeds 3] [--nights 3]
 
-plays the nights of `tests.spotctl.ledger.histories` with made-up truths that no plan knows, for every kind of job,
+plays the nights of `tests.spotctl.log.ledger.histories` with made-up truths that no plan knows, for every kind of job,
 and prints by how much expected hours and dollars missed, on the mean over seeds. Where the length of a job is
 unknown, its first plan says so, and states the figures of an hour.
 """
@@ -20,14 +20,14 @@ import numpy as np
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR
-from spotctl.config import Settings
 from spotctl.files.job.spec import JobSpec
-from spotctl.ledger.read import read
-from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
-from spotctl.planning.learning.read import lessons
+from spotctl.home.config import Settings
+from spotctl.log.folding import fold
+from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
+from spotctl.log.ledger_reader import read
 from spotctl.planning.values import JobPlan
-from spotctl.runlog.folding import fold
-from tests.spotctl.ledger.histories import JOB, Truth, nights, plan_of
+from spotctl.run.start.earlier_runs import lessons
+from tests.spotctl.log.ledger.histories import JOB, Truth, nights, plan_of
 
 COMMAND = """\
 name: nightly-command

@@ -13,24 +13,25 @@ from pricing_data.library import Library
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.config import Settings
 from spotctl.files.job import reader
 from spotctl.files.job.reader import loads
-from spotctl.ledger.read import read
-from spotctl.ledger.same_work import same_work
-from spotctl.planning.learning import Learned, Observed, learn, observed
+from spotctl.home.config import Settings
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Event
+from spotctl.log.folding import fold
+from spotctl.log.ledger.same_work import same_work
+from spotctl.log.ledger_reader import read
+from spotctl.log.log_row import LogRow
+from spotctl.planning.learning.estimate import learn
 from spotctl.planning.learning.inform import evidence_of, hours_of
-from spotctl.planning.learning.observe import Cell
-from spotctl.planning.learning.read import lessons
+from spotctl.planning.learning.values import Cell, Learned, Observed
 from spotctl.planning.request import hazards
 from spotctl.planning.work import Measured, measured_for, work_of
-from spotctl.runlog import events as ev
-from spotctl.runlog.budget import Tariff
-from spotctl.runlog.events import Event
-from spotctl.runlog.folding import fold
-from spotctl.runlog.store import LogRow
-from tests.spotctl.cli import spotctl
-from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
+from spotctl.run.start.earlier_runs import lessons
+from spotctl.run.start.measured_run import observed
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.log.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
 from tests.spotctl.planning.learning.closer import missed
 
 VCPUS = {"small": 4.0, "large": 8.0}

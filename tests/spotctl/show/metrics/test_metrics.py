@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.config import Settings
-from spotctl.errors import BadRequest
-from spotctl.runlog import events as ev
-from spotctl.runlog.folding import fold
-from spotctl.runlog.state import RunState
+from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
 from spotctl.show.metrics.publisher import published
 from spotctl.show.metrics.text import metrics_text
-from spotctl.show.run_figures import Money, RunFigures, RunMarkets
+from spotctl.show.runs.figures import Money, RunFigures, RunMarkets
 from tests.spotctl.show.top.runs import at, rows, run_events
 
 NANO_SECONDS = 3600 * 10**9

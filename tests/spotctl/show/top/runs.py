@@ -9,8 +9,8 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE, parse_time
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import LogRow
+from spotctl.log import events as ev
+from spotctl.log.log_row import LogRow
 
 START = parse_time("2026-01-01T00:00:00Z")
 CALM = Market("local", "sim-east", "sim-east-a", "c4.xlarge")

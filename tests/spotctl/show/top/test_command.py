@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.local import LocalProvider, LocalSettings
+from spotctl.clouds.replayed import Replayed
 from spotctl.files.job.reader import load, written
-from spotctl.machines.local import LocalProvider, LocalSettings
-from spotctl.machines.replayed import Replayed
-from spotctl.runlog import events as ev
-from spotctl.runlog.store import EventLog
-from tests.spotctl.cli import spotctl
+from spotctl.log import events as ev
+from spotctl.log.store import EventLog
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.top.runs import START, at, rows, run_events
 
 JOB = """\
@@ -65,7 +65,7 @@ def test_cost_is_unknown_after_the_market_was_restarted_at_another_time(run: Pat
 
 
 def test_a_newer_run_replaces_one_that_has_ended(run: Path) -> None:
-    from spotctl.config import Settings
+    from spotctl.home.config import Settings
     from spotctl.show.top.watcher import Watcher
 
     with Watcher("small", Settings(run)) as watcher, EventLog(run / "log.sqlite") as log:

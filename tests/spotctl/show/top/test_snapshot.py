@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pricing_data.units import MINUTE
-from spotctl.runlog import events as ev
-from spotctl.show.run_figures import Money
+from spotctl.log import events as ev
+from spotctl.show.runs.figures import Money
 from spotctl.show.top import views
 from spotctl.show.top.snapshot import RunSnapshot, answer, take_snapshot
 from spotctl.show.top.timeline import MOST_EVENTS, MachineCount, Timeline, follow

@@ -1,0 +1,1 @@
+"""`spotctl backtest`: strategies replayed over recorded markets."""

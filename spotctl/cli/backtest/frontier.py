@@ -1,0 +1,72 @@
+"""`spotctl backtest frontier`: cost against run time for every strategy and setting."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def frontier(
+    context: typer.Context,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: prices, time spans, jobs (YAML).")],
+    schemes: Annotated[str, typer.Option(help="Comma-separated strategies. Default: all, with their settings.")] = "",
+    starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
+    cuts: Annotated[int, typer.Option(help="Number of additional train/test splits.", min=0)] = 0,
+    depth: Annotated[int, typer.Option(help="Maximum number of machines per market; 0: no limit.", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Output folder for the pictures.")] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
+    json_: JsonOption = False,
+) -> None:
+    """Compare cost and run time of every strategy and setting, with a bound at equal run time.
+
+    A strategy is on the frontier if no other is both 0.15 points of the on-demand cost cheaper and as fast. The bound
+    knows the future: the least cost, without refunds and with the reliable machines, of finishing as early. Compare it
+    with the column "gross", which is the cost with refunds added back.
+
+    With --cuts, also for other windows of the history. Strategies learn only from what comes before a window.
+
+    Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
+    """
+    from dataclasses import replace
+
+    from bidbrain.backtest.frontier import points, settings_of
+    from bidbrain.backtest.results import notes
+    from bidbrain.backtest.robustness import variants
+    from bidbrain.backtest.run import portions
+    from spotctl.cli.backtest.pool import replayed
+    from spotctl.clouds import wiring
+    from spotctl.lab.backtest import frontier_tables as backtest_frontier_tables
+    from spotctl.lab.backtest.scenario import load
+
+    session: Session = context.obj
+    started = time.monotonic()
+    loaded = load(scenario, wiring.library(session.settings))
+    session.remark(*loaded.remarks)
+    chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts, depth=depth or None)
+    named = tuple(dict.fromkeys(name.strip() for name in schemes.split(",") if name.strip())) or settings_of(chosen)
+    windows = variants(chosen, cuts, ())
+    parts = [portions(window.scenario, named) for window in windows]
+    played = iter(replayed(session, [part for some in parts for part in some], workers))
+    results = [[one for _ in some for one in next(played)] for some in parts]
+    found = [points(window.scenario, rows) for window, rows in zip(windows, results, strict=True)]
+    seconds, billing = time.monotonic() - started, chosen.billing.name
+    if out is not None:
+        from spotctl.lab.backtest import frontier_plots as backtest_frontier_plots
+
+        backtest_frontier_plots.write(out, *found[0])
+    if json_:
+        others = {window.name: one for window, (one, _) in zip(windows[1:], found[1:], strict=True)}
+        session.answer_json(backtest_frontier_tables.answer(*found[0], billing, seconds, others))
+        return
+    for window, rows, (made, _) in zip(windows, results, found, strict=True):
+        if cuts:
+            session.out.print(f"\n{window.name}")
+        session.out.print(backtest_frontier_tables.table(made, session.out.width))
+        session.remark(*notes(rows), backtest_frontier_tables.verdict(made, billing))
+    count = sum(map(len, results))
+    session.remark(f"{count:,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))

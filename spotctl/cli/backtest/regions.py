@@ -1,0 +1,49 @@
+"""`spotctl backtest regions`: replays one job that may run in many zones."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def regions(
+    context: typer.Context,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: zones, prices, jobs, starts, policies (YAML).")],
+    out: Annotated[Path | None, typer.Option(help="Output folder for a picture of where the job ran.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Replay jobs with a deadline that may run in many zones, regions and clouds.
+
+    Policies: on-demand, up-one-zone and up-switch (uniform progress in one zone, and with failover), skynomad (our
+    reading of the published method), regions (this project's, online), optimal (perfect foresight, exact), and
+    optimal-published (as the published simulator plans it).
+
+    Example: spotctl backtest regions examples/backtest_regions.yaml --out results
+    """
+    from spotctl.cli.progress import counting
+    from spotctl.lab.backtest import regions_tables
+    from spotctl.lab.backtest.regions import play_all, summarize
+    from spotctl.lab.backtest.regions_scenario import load
+
+    session: Session = context.obj
+    started = time.monotonic()
+    loaded = load(scenario)
+    with counting(session, "windows", len(loaded.windows)) as step:
+        results = play_all(loaded, step)
+    summaries = summarize(results)
+    seconds = time.monotonic() - started
+    if out is not None:
+        from spotctl.lab.backtest import regions_plots
+
+        regions_plots.write(out, results)
+    if json_:
+        session.answer_json(regions_tables.answer(results, summaries, seconds))
+    else:
+        session.out.print(regions_tables.table(summaries))
+        picture = f", picture in {out}" if out else ""
+        session.remark(f"{len(loaded.windows):,} windows in {seconds:.1f} s{picture}")

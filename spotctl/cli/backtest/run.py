@@ -1,0 +1,51 @@
+"""`spotctl backtest run`: replays strategies over a price history."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def run(
+    context: typer.Context,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: prices, time spans, jobs, strategies (YAML).")],
+    out: Annotated[Path | None, typer.Option(help="Output folder for plots and a CSV with one row per job.")] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
+    json_: JsonOption = False,
+) -> None:
+    """Replay strategies over a price history and compare cost and run time.
+
+    The same decision code runs live. Costs and run times are relative to the same work on demand.
+
+    Example: spotctl backtest run examples/backtest_2016.yaml --out results
+    """
+    from bidbrain.backtest.results import notes, summarize
+    from bidbrain.backtest.run import portions
+    from spotctl.cli.backtest.pool import replayed
+    from spotctl.clouds import wiring
+    from spotctl.lab.backtest import run_tables as backtest_tables
+    from spotctl.lab.backtest.scenario import load
+
+    session: Session = context.obj
+    started = time.monotonic()
+    loaded = load(scenario, wiring.library(session.settings))
+    session.remark(*loaded.remarks)
+    portion_results = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
+    results = [one for of_portion in portion_results for one in of_portion]
+    summaries, billing = summarize(results), loaded.scenario.billing.name
+    seconds = time.monotonic() - started
+    if out is not None:
+        from spotctl.lab.backtest import run_plots as backtest_plots
+
+        backtest_plots.write(out, loaded.scenario, results, summaries)
+    if json_:
+        session.answer_json(backtest_tables.answer(summaries, billing, seconds, notes(results)))
+    else:
+        session.out.print(backtest_tables.table(summaries, session.out.width))
+        session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
+        session.remark(*notes(results), *backtest_tables.choice(summaries, billing))

@@ -1,0 +1,54 @@
+"""Checks of Google Cloud: project, clock, permissions and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pricing_data.clouds.base import ApiCall
+from pricing_data.clouds.gcp import GcpSession
+from pricing_data.clouds.settings import GcpSettings
+from spotctl.cli.doctor import policies, verdicts
+from spotctl.cli.doctor.findings import Finding, Level
+from spotctl.cli.doctor.verdicts import permissions, quota, skew
+from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, spot_quotas, spot_vcpus
+from spotctl.home import account_quotas
+from spotctl.home.config import Settings
+from spotctl.home.wall_clock import wall_us
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Raises `CloudError` if further checks are impossible."""
+    access = GcpSettings(
+        project=settings.gcp_project,
+        compute_endpoint=settings.gcp_compute_endpoint,
+        resource_manager_endpoint=settings.gcp_resource_manager_endpoint,
+        call_timeout_seconds=verdicts.TIMEOUT_SECONDS,
+        retry_deadline_seconds=verdicts.TIMEOUT_SECONDS,
+    )
+    with GcpSession(access) as session:
+        yield from _permissions(session)
+        yield from _quotas(session, settings)
+
+
+def _permissions(session: GcpSession) -> Iterator[Finding]:
+    call = ApiCall(f"permissions on project {session.project}", "resourcemanager.projects.get")
+    granted, date = session.granted(call, list(policies.GCP))
+    yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
+    yield skew("gcp", date)
+    yield permissions("gcp", [one for one in policies.GCP if one not in granted], len(policies.GCP))
+
+
+def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
+    """Of the region with the highest quota of spot machines."""
+    call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
+    pages = session.pages(call, "Regions", {"project": session.project})
+    regions = [region for page in pages for region in page]
+    stated = [one for region in regions for one in (*spot_quotas(region), *on_demand_quotas(region))]
+    account_quotas.keep(settings, stated, wall_us())
+    best = max(regions, key=spot_vcpus, default=None)
+    cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
+    if best is None:
+        yield quota("gcp", "spot quota in no region", 0.0, cure)
+        return
+    yield quota("gcp", f"spot quota in {best.name}", spot_vcpus(best), cure)
+    yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)

@@ -1,0 +1,154 @@
+"""Checks of this computer: versions, the home folder, stored prices, runs and the scheduler."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pricing_data.errors import PricingDataError
+from pricing_data.units import DAY, SECOND, age
+from spotctl.cli.doctor.findings import Finding, Level
+from spotctl.home.errors import SpotctlError
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+
+OLDEST_PYTHON = (3, 11)
+LEAST_FREE = 1 << 30
+STALE = 7 * DAY
+"""Spot prices change daily; older ones say little about today's."""
+
+_EXTRAS = (("textual", "tui", "spotctl top"), ("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"))
+_SDKS = ("boto3", "google-cloud-compute", "azure-mgmt-compute")
+
+
+def findings(settings: Settings, now: int) -> Iterator[Finding]:
+    """All checks; none of them contacts another computer."""
+    yield _python()
+    yield from _packages()
+    yield _home(settings.home)
+    yield _disk(settings.home)
+    yield _scheduler()
+    yield from _prices(settings, now)
+    yield from _runs(settings)
+
+
+def _python() -> Finding:
+    detail = f"Python {platform.python_version()} on {platform.system()}"
+    if sys.version_info < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
+    if sys.platform != "linux":
+        return Finding("here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only")
+    return Finding("here", "python", Level.GOOD, detail)
+
+
+def _packages() -> Iterator[Finding]:
+    try:
+        detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *_SDKS))
+        yield Finding("here", "versions", Level.GOOD, detail)
+    except PackageNotFoundError as error:
+        yield Finding("here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl")
+    for module, extra, what in _EXTRAS:
+        if not _is_installed(module):
+            install = f"pip install 'spotctl[{extra}]'"
+            yield Finding("here", f"extra {extra}", Level.NOTE, f"not installed; {what} needs it", install)
+
+
+def _is_installed(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _home(home: Path) -> Finding:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=home):
+            return Finding("here", "home", Level.GOOD, f"{home} is writable")
+    except OSError as error:
+        detail = f"{home} is not writable: {error.strerror or error}"
+        return Finding(
+            "here", "home", Level.FAILS, detail, "change its owner, or name another folder with --home or SPOTCTL_HOME"
+        )
+
+
+def _disk(home: Path) -> Finding:
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    detail = f"{free / (1 << 30):,.1f} GiB free in {there}"
+    if free < LEAST_FREE:
+        return Finding(
+            "here", "disk", Level.FAILS, detail, "free some space: the event log is written before each rental"
+        )
+    return Finding("here", "disk", Level.GOOD, detail)
+
+
+def _scheduler() -> Finding:
+    from spotctl.nightly.crontab import Crontab, daemon_runs
+    from spotctl.nightly.systemd import UserManager
+
+    if UserManager.of_this_user().is_running():
+        return Finding("here", "nightly", Level.GOOD, "systemd user manager")
+    if Crontab().is_there() and daemon_runs() is not False:
+        return Finding("here", "nightly", Level.GOOD, "cron")
+    detail = "neither cron nor a systemd user manager is running, so spotctl nightly cannot be installed"
+    return Finding("here", "nightly", Level.NOTE, detail, "install and start cron, or log in with systemd")
+
+
+def _prices(settings: Settings, now: int) -> Iterator[Finding]:
+    from spotctl.clouds import wiring
+
+    try:
+        newest: dict[str, int] = {}
+        for series in wiring.price_store(settings).table():
+            newest[series.market.cloud] = max(newest.get(series.market.cloud, 0), series.last)
+    except PricingDataError as error:
+        yield Finding("prices", "stored", Level.FAILS, str(error), "restore or delete prices/ in the home folder")
+        return
+    if not newest:
+        detail = "only the shipped prices of the local market"
+        yield Finding("prices", "stored", Level.NOTE, detail, "run spotctl prices fetch, or spotctl prices import FILE")
+    for cloud, last in sorted(newest.items()):
+        detail = f"newest {age((now - last) / SECOND)} old"
+        if now - last > STALE:
+            yield Finding("prices", cloud, Level.NOTE, detail, f"run spotctl prices fetch --cloud {cloud}")
+        else:
+            yield Finding("prices", cloud, Level.GOOD, detail)
+
+
+def _runs(settings: Settings) -> Iterator[Finding]:
+    from spotctl.log.statuses import statuses
+    from spotctl.run.orphans import orphans
+
+    try:
+        run_statuses = statuses(settings)
+        searched = list(orphans(settings))
+    except (SpotctlError, PricingDataError) as error:
+        yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
+        return
+    interrupted = [one for one in run_statuses if one.word == "interrupted"]
+    for one in interrupted:
+        job = "" if one.state.began is None else one.state.began.job
+        detail = f"interrupted, with {len(one.state.alive)} machines"
+        yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl down {job}")
+    for cloud in searched:
+        if cloud.failure is not None:
+            yield Finding(
+                "runs", cloud.cloud, Level.FAILS, f"not searched for orphans: {cloud.failure}", "run spotctl gc"
+            )
+    unowned = [thing for cloud in searched for thing in cloud.resources]
+    for thing in unowned:
+        yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
+    if not interrupted and not unowned:
+        running = sum(one.word in ("running", "stopping") for one in run_statuses)
+        yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {running} active runs")

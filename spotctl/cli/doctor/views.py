@@ -1,0 +1,61 @@
+"""Findings on the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spotctl.cli.doctor.findings import Finding, Level, exit_code
+
+_MARKS = {
+    Level.GOOD: ("good", "green"),
+    Level.NOTE: ("note", "cyan"),
+    Level.FAILS: ("FAILS", "red"),
+    Level.NO_ACCESS: ("FAILS", "red"),
+}
+
+
+def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """What `doctor --json` prints.
+
+    Fields:
+        exit_code: exit code of the command
+        findings: the checks
+        findings[].about: what it belongs to: here, runs, prices, or a cloud
+        findings[].what: what was checked
+        findings[].level: `good`, `note`, `fails`, or `no access` (to a cloud)
+        findings[].told: what was found
+        findings[].cure: how to fix it; null if there is nothing to fix
+    """
+    return {
+        "exit_code": exit_code(findings),
+        "findings": [
+            {
+                "about": one.about,
+                "what": one.what,
+                "level": one.level.value,
+                "told": one.detail,
+                "cure": one.cure or None,
+            }
+            for one in findings
+        ],
+    }
+
+
+def report(findings: Sequence[Finding]) -> Group:
+    """The findings by group, each followed by its cure."""
+    parts: list[RenderableType] = []
+    for about, group in groupby(findings, key=lambda one: one.about):
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for one in group:
+            word, style = _MARKS[one.level]
+            table.add_row(Text(f"  {word}", style=style), Text(f"{one.what}: {one.detail}"))
+            if one.cure:
+                table.add_row("", Text(f"-> {one.cure}"))
+        parts += [Text(about, style="bold"), table]
+    return Group(*parts)

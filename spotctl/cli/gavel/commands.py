@@ -1,0 +1,65 @@
+"""`spotctl gavel`: allocates machine types to jobs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.gavel.analyze import analyze
+from spotctl.cli.gavel.simulate import simulate
+from spotctl.cli.session import JsonOption, Session
+
+app = typer.Typer(
+    help="Allocate machine types to jobs under cost, deadline and fairness objectives.", no_args_is_help=True
+)
+
+
+@app.command()
+def solve(
+    context: typer.Context,
+    problem: Annotated[
+        Path, typer.Argument(help="Problem file: workers, prices, jobs, pairs, entities, budget (JSON).")
+    ],
+    policy: Annotated[str, typer.Option(help="Policy; see the list above.")],
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="Ignore differences between types: the policy's baseline.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Allocate the workers of a cluster, or the quotas of a cloud account, to jobs.
+
+    Policies: max-min-fairness, makespan, finish-time-fairness, fifo, shortest-job-first, max-throughput, min-cost,
+    min-cost-slo, makespan-within-budget, hierarchical; baselines: isolated, proportional, allox, random-packing.
+
+    PROBLEM.json: {"workers": {"v100": 8, "k80": 24}, "prices": {"v100": 2.48, "k80": 0.45}, "jobs": [{"id": "a",
+    "throughputs": {"v100": 40, "k80": 10}, "weight": 1, "scale": 1, "steps": 1e6, "elapsed_seconds": 0, "slo_seconds":
+    36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
+    "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Required are workers, and
+    each job's id and throughputs (steps per second). The allocation is the share of time each job gets on each type.
+    A job's "estimates": {"v100": {"basis": "profile", "interval": [35, 46]}} says where a throughput is from (profile,
+    formula or measured) and how exact it is; the answer then has an interval too.
+
+    Example: spotctl gavel solve problem.json --policy min-cost-slo
+    """
+    from bidbrain.gavel.policies import policy_named
+    from spotctl.lab.gavel import problem_file as gavel_problem
+    from spotctl.lab.gavel import solve_tables as gavel_solution_tables
+
+    session: Session = context.obj
+    chosen = policy_named(policy, agnostic=agnostic)
+    allocation_problem, estimates = gavel_problem.load(problem)
+    started = time.perf_counter()
+    allocation = chosen.allocate(allocation_problem)
+    seconds = time.perf_counter() - started
+    if json_:
+        session.answer_json(gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates))
+    else:
+        session.out.print(gavel_solution_tables.table(allocation_problem, allocation))
+        session.remark(*gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates))
+
+
+app.command()(simulate)
+app.command()(analyze)

@@ -1,0 +1,1 @@
+"""`spotctl parallel`: one model over several devices."""

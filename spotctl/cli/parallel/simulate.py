@@ -1,0 +1,67 @@
+"""`spotctl parallel simulate`: plays a plan operation by operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def simulate(
+    context: typer.Context,
+    plan: Annotated[Path, typer.Argument(help="A plan that `spotctl parallel plan --json` wrote.")],
+    batches: Annotated[int, typer.Option(help="Batches to simulate.")] = 6,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(help="Write a timeline: FILE.html for a browser, FILE.json for chrome://tracing or Perfetto."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Also play the plan on a recorded fleet: CSV with `time,add,NAMES` and `time,remove,NAMES`."),
+    ] = None,
+    warning: Annotated[
+        str, typer.Option(help="With --trace: how long before they go machines are warned; 0 for no warning.")
+    ] = "2m",
+    json_: JsonOption = False,
+) -> None:
+    """Simulate a plan operation by operation: devices, links, and what each stage holds.
+
+    The plan's own speed is a formula; the simulation plays every forward pass, backward pass, transfer and update.
+    Where stages have different numbers of replicas, it also finds out how many inputs must be in flight to keep them
+    busy.
+
+    Example: spotctl parallel simulate plan.json --timeline timeline.html
+
+    With --trace, machines come and go as recorded. The trace may also be JSON with the number of machines at each tick,
+    as `spotctl backtest deadline` reads it.
+
+    Example: spotctl parallel simulate plan.json --trace fleet.csv --warning 30s
+    """
+    from agileml.checks import check_whole
+    from agileml.pipeline.planner import summary
+    from agileml.pipeline.simulate_fleet import simulate_fleet
+    from agileml.pipeline.simulate_plan import simulate as play
+    from agileml.pipeline.timeline import timeline_page, trace_json
+    from pricing_data.units import SECOND, parse_duration
+    from spotctl.files.parallel_files import load_plan
+    from spotctl.home.errors import BadRequest
+    from spotctl.lab.parallel import tables as parallel_tables
+    from spotctl.lab.parallel.fleet_trace import read_fleet
+
+    session: Session = context.obj
+    check_whole("batches", batches, 1, 1000)
+    if timeline and timeline.suffix not in (".html", ".json"):
+        raise BadRequest(f"--timeline {timeline}: the name must end in .html or .json")
+    given = load_plan(str(plan))
+    fleet = simulate_fleet(given, read_fleet(trace), parse_duration(warning, zero=True) / SECOND) if trace else None
+    played = play(given, batches)
+    if timeline:
+        page = timeline_page(played.run, f"{given.model}: {summary(given)}")
+        timeline.write_text(page if timeline.suffix == ".html" else trace_json(played.run))
+    if json_:
+        session.answer_json(parallel_tables.played_answer(given, played, fleet))
+    else:
+        session.out.print(parallel_tables.played_table(given, played, fleet))

@@ -1,0 +1,122 @@
+"""`spotctl parallel train`: trains a model in pipeline stages on processes of this computer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def train(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="mlp, transformer, split-transformer, or FILE.py:FUNCTION.")],
+    plan: Annotated[
+        str,
+        typer.Option(
+            help="A plan of `spotctl parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find in"
+            " $SPOTCTL_PARALLEL. It overrides the options for nodes, stages, tensor, scheme, chunks and microbatches."
+        ),
+    ] = "",
+    nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
+    batches: Annotated[int, typer.Option(help="Number of updates.")] = 20,
+    microbatches: Annotated[int, typer.Option(help="Microbatches per update, over all pipelines.")] = 8,
+    microbatch: Annotated[int, typer.Option(help="Samples per microbatch.")] = 16,
+    scheme: Annotated[str, typer.Option(help="gpipe, flush, interleaved, 2bw, pipedream or vertical-sync.")] = "flush",
+    chunks: Annotated[int, typer.Option(help="Chunks per node of the interleaved scheme.")] = 1,
+    stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
+    tensor: Annotated[
+        int, typer.Option(help="Nodes of each stage, which share the parts of split layers equally.")
+    ] = 1,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
+    every: Annotated[
+        int | None,
+        typer.Option(help="Updates between backups of all layers.", show_default="the plan's, or 1"),
+    ] = None,
+    faults: Annotated[
+        str, typer.Option("--faults", help="Faults by update: 'kill 5, warn 9, join 12'. Nodes are chosen by seat.")
+    ] = "",
+    hang_timeout: Annotated[
+        float, typer.Option(help="A node that neither answers nor computes for this many seconds is replaced.")
+    ] = 30.0,
+    engine: Annotated[
+        str, typer.Option(help="local: processes. sim: one process, without faults, to check a model.")
+    ] = "local",
+    checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file, and keep it current.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the trained weights (.npz).")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Train in pipeline stages on local processes, which may be killed, warned and added meanwhile.
+
+    With a flushing scheme or 2bw the result does not depend on the number of nodes or on faults, bit for bit.
+
+    Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
+    """
+    from agileml.checks import check_whole
+    from agileml.pipeline.fault_script import parse_faults
+    from agileml.pipeline.optimizers import Optimizer
+    from agileml.pipeline.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
+    from agileml.pipeline.user_model import model_factory
+    from spotctl.files.parallel_files import check_folder, load_plan
+    from spotctl.home.errors import BadRequest
+    from spotctl.lab.parallel import tables as parallel_tables
+
+    session: Session = context.obj
+    if engine not in ("local", "sim"):
+        raise BadRequest(f"--engine {engine!r}: choose local or sim")
+    if engine == "sim" and (faults or checkpoint):
+        raise BadRequest("--engine sim has no processes and no checkpoints: leave out --faults and --checkpoint")
+    check_whole("microbatch", microbatch, 1)
+    for file in (out, checkpoint):
+        check_folder(file)
+    most = max(nodes, 8)
+    often = 1 if every is None else every
+    steps = PipelinePlan(batches, microbatches, scheme, chunks, recompute, often, stages, most, tensor=tensor)
+    script, rule = parse_faults(faults), Optimizer(optimizer, rate)
+    if plan:
+        _check_one_machine(os.environ)
+        given = load_plan(plan)
+        microbatch, nodes = given.microbatch, given.devices
+        built = model_factory(model)(microbatch)
+        steps = planned_training(given, built, batches, every)
+    else:
+        built = model_factory(model)(microbatch)
+    if engine == "sim":
+        _use_one_thread()
+        found = train_simulated(built, rule, steps, nodes)
+    else:
+        found = train_local(
+            built, rule, steps, nodes, after_batch=script.after_batch, checkpoint=checkpoint, hang_timeout=hang_timeout
+        )
+    if out:
+        save_weights(out, found.weights)
+    if json_:
+        session.answer_json(parallel_tables.trained_answer(found, steps))
+    else:
+        session.out.print(parallel_tables.trained_table(found, steps))
+
+
+def _use_one_thread() -> None:
+    """As nodes do: PyTorch with more threads adds in another order, and the weights would differ from theirs."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)
+
+
+def _check_one_machine(variables: Mapping[str, str]) -> None:
+    """A job gives its plan to every node; each would train the whole model."""
+    from spotctl.home.errors import BadRequest
+
+    if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
+        raise BadRequest(
+            f"the job has {nodes} nodes, and spotctl parallel train uses one machine: write nodes: 1, or run your own"
+            " program, which finds the plan in $SPOTCTL_PARALLEL"
+        )

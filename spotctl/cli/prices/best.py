@@ -1,0 +1,126 @@
+"""`spotctl prices best`: one ranked table over all clouds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.options import (
+    CloudOption,
+    GlobArgument,
+    RegionOption,
+    TypeOption,
+    VcpusOption,
+    number_range,
+    operating_system,
+    selection,
+)
+from spotctl.cli.session import JsonOption, Session
+from spotctl.home.wall_clock import wall_us
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+    from spotctl.lab.best.offers import MachineWish, RankedOffer
+
+GpuOption = Annotated[str, typer.Option(help="Only machines with these GPUs: A100, A100:8, T4:2..4.")]
+MemoryOption = Annotated[str, typer.Option(help="Only machines with this much memory in GiB: 64.., 16..64.")]
+OsOption = Annotated[str, typer.Option("--os", help="Operating system: linux, windows, rhel, suse.")]
+LostOption = Annotated[
+    str,
+    typer.Option(help="What an eviction costs: work since the last checkpoint, and time until another machine works."),
+]
+MaxAgeOption = Annotated[
+    str,
+    typer.Option(
+        help="Only prices that were seen within this time: 36h.", show_default="7d, or estimates from shipped lists"
+    ),
+]
+
+
+def best(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    gpu: GpuOption = "",
+    vcpus: VcpusOption = "",
+    memory: MemoryOption = "",
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: TypeOption = None,
+    os_: OsOption = "linux",
+    sort: Annotated[
+        str, typer.Option(help="Rank by price, gpu, vcpu, useful, eviction or age.", show_default="gpu, else price")
+    ] = "",
+    limit: Annotated[int, typer.Option(help="Show this many offers.", min=1)] = 20,
+    max_age: MaxAgeOption = "",
+    lost: LostOption = "15m",
+    json_: JsonOption = False,
+) -> None:
+    """Rank the cheapest machines that fit, over all clouds, regions and zones.
+
+    The price per useful hour includes what evictions cost. A price marked as estimated is the on-demand price less the
+    saving that the cloud publishes; for Google Cloud, until its prices are fetched, both are those of shipped lists.
+
+    Example: spotctl prices best --gpu A100:8
+
+    \f
+
+    Fields:
+        offers: offers in the order of --by, the best first
+        offers[] -> spotctl.lab.best.offers:to_json
+    """
+    from pricing_data.units import SECOND, age, counted, parse_duration
+    from spotctl.clouds import wiring
+    from spotctl.lab.best import offers as analysis
+    from spotctl.lab.best import tables as best_tables
+
+    session: Session = context.obj
+    wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
+    now, oldest = wall_us(), parse_duration(max_age or "7d")
+    found = offers_that_fit(session.settings, wish, lost)
+    current = [offer for offer in found if offer.is_current(now, oldest) or (offer.shipped and not max_age)]
+    shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]
+    if len(found) > len(current):
+        session.remark(
+            f"left out: {counted(len(found) - len(current), 'offer')} with prices older than {age(oldest / SECOND)}"
+            " (update: spotctl prices fetch; or use --max-age)"
+        )
+    if json_:
+        session.answer_json({"offers": [analysis.to_json(offer, now) for offer in shown]})
+    elif shown:
+        session.out.print(best_tables.offers(shown, now, session.out.width))
+        session.remark(*best_tables.shipped_machines(shown))
+    else:
+        hint = analysis.other_gpu(wish, wiring.library(session.settings).catalog)
+        session.remark(f"no offer fits{hint} (get prices with: spotctl prices fetch)")
+
+
+def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:
+    """All offers that fit a wish, old ones too; `lost` is what an eviction costs."""
+    from pricing_data.units import parse_duration
+    from spotctl.clouds import wiring
+    from spotctl.lab.best.offers import lost_hours_of, offers
+
+    return offers(wiring.library(settings), wish, lost_hours_of(parse_duration(lost)))
+
+
+def wish_of(
+    glob: str,
+    gpu: str,
+    memory: str,
+    os_: str,
+    filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
+) -> MachineWish:
+    """What the options ask for; `filters` are clouds, regions, types and vCPUs."""
+    from math import inf
+
+    from spotctl.lab.best.offers import MachineWish
+
+    name, _, count = gpu.partition(":")
+    return MachineWish(
+        selection(glob, *filters[:3], vcpus=filters[3]),
+        name,
+        number_range("--gpu", count) if count else (0, inf),
+        number_range("--memory", memory) if memory else (0, inf),
+        operating_system(os_),
+    )

@@ -1,0 +1,64 @@
+"""`spotctl prices export`: stored prices as CSV or Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.options import CloudOption, GlobArgument, RegionOption, TypeOption, selection
+from spotctl.cli.session import JsonOption, Session
+
+
+def export(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: TypeOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output file: .csv, .csv.gz or .parquet. Default: CSV on stdout.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Export price history in the format that import reads.
+
+    Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
+
+    \f
+
+    Fields:
+        file: the file written; null without --out
+        rows: number of price changes
+        markets: number of markets
+        history: without --out: the price changes
+        history[].timestamp: when this price began (UTC)
+        history[].cloud: cloud
+        history[].region: region
+        history[].zone: zone; empty if the market has none
+        history[].instance_type: machine type
+        history[].product: operating system, as import reads it
+        history[].spot_price: dollars per hour
+    """
+    import sys
+
+    from pricing_data.export import export as write
+    from pricing_data.export import objects, write_csv
+    from spotctl.clouds import wiring
+
+    session: Session = context.obj
+    library = wiring.library(session.settings)
+    table = library.table(library.require(selection(glob, cloud, region, type_)))
+    summary = {"file": None if out is None else str(out), "rows": len(table), "markets": len(table.markets)}
+    if out is None and json_:
+        session.answer_json({**summary, "history": objects(table)})
+        return
+    if out is None:
+        write_csv(table, sys.stdout.buffer)
+        return
+    write(table, out)
+    if json_:
+        session.answer_json(summary)
+    else:
+        session.remark(f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")

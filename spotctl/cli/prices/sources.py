@@ -1,0 +1,30 @@
+"""`spotctl prices sources`: where prices come from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def sources(context: typer.Context, json_: JsonOption = False) -> None:
+    """List the sources of prices: what each provides, and what it needs. Most need no account.
+
+    Example: spotctl prices sources
+
+    \f
+
+    Fields:
+        sources: what can be fetched
+        sources[] -> pricing_data.sources.needs:SourceNeeds
+    """
+    from pricing_data.sources.needs import SOURCES
+    from spotctl.show.prices import fetch_plan
+
+    session: Session = context.obj
+    if json_:
+        session.answer_json({"sources": [asdict(one) for one in SOURCES]})
+    else:
+        session.out.print(fetch_plan.needs(SOURCES))

@@ -1,0 +1,39 @@
+"""`spotctl prices sql`: any other question about stored prices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def sql(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="SQL over the view prices (see above).")],
+    json_: JsonOption = False,
+) -> None:
+    """Query prices in SQL.
+
+    Columns of the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
+
+    Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
+
+    \f
+
+    Fields:
+        rows: the result
+        rows[].*: value of this column
+    """
+    from pricing_data.query import query as run
+    from spotctl.clouds import wiring
+    from spotctl.show import terminal
+    from spotctl.show.prices import as_json as prices_json
+
+    session: Session = context.obj
+    answer = wiring.library(session.settings).over_segments(lambda segments: run(segments, query))
+    if json_:
+        session.answer_json({"rows": prices_json.rows(answer)})
+    else:
+        session.out.print(terminal.rows(answer, session.out.width))

@@ -1,0 +1,95 @@
+"""`AwsCalls`: calls to AWS in any region, which raise the errors of the provider contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Lock
+from typing import TypeVar
+
+from pricing_data.clouds.aws import Answer, AwsClient, AwsSession, Service
+from spotctl.clouds.aws.records import machine_id
+from spotctl.clouds.aws.refusals import as_contract
+from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.errors import PartlyListed, ProviderError
+
+T = TypeVar("T")
+
+_REGIONS_AT_A_TIME = 8
+# The largest page size of each operation that accepts a page size together with filters.
+_PAGE_ROWS = {
+    "DescribeInstances": 1000,
+    "DescribeLaunchTemplates": 200,
+    "DescribeNetworkInterfaces": 1000,
+    "DescribeSecurityGroups": 1000,
+    "DescribeSpotInstanceRequests": 1000,
+    "DescribeVolumes": 1000,
+}
+
+
+class AwsCalls:
+    """Clients of services and regions, opened when first needed and shared by threads, as botocore allows."""
+
+    def __init__(self, session: AwsSession) -> None:
+        self._session = session
+        self._open, self._clients = ExitStack(), dict[tuple[Service, str], AwsClient]()
+        self._lock = Lock()
+
+    def ec2(self, region: str, operation: str, about: str = "", **arguments: object) -> Answer:
+        """The answer of EC2 to one call; `about` is what the call is for, as errors name it."""
+        return self.call("ec2", region, operation, about, **arguments)
+
+    def call(self, service: Service, region: str, operation: str, about: str = "", **arguments: object) -> Answer:
+        """The answer of any service to one call."""
+        with as_contract(about):
+            return self._client(service, region).call(operation, **arguments)
+
+    def rows(self, service: Service, region: str, operation: str, holding: str, **arguments: object) -> list[Row]:
+        """The items under `holding` on all pages of an operation."""
+        with as_contract():
+            pages = self._client(service, region).pages(operation, holding, **arguments)
+            return [row for page in pages for row in page[holding]]
+
+    def described(
+        self, region: str, operation: str, holding: str, filters: Mapping[str, Sequence[str]], **arguments: object
+    ) -> list[Row]:
+        """The items that EC2 lists under `holding` and that pass all filters."""
+        asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+        size = {"MaxResults": _PAGE_ROWS[operation]} if operation in _PAGE_ROWS else {}
+        return self.rows("ec2", region, operation, holding, Filters=asked, **size, **arguments)
+
+    def close(self) -> None:
+        """Closes all connections; the next call opens new ones."""
+        with self._lock:
+            self._open.close()
+            self._clients.clear()
+
+    def _client(self, service: Service, region: str) -> AwsClient:
+        with self._lock:
+            if (service, region) not in self._clients:
+                self._clients[service, region] = self._open.enter_context(self._session.client(service, region))
+            return self._clients[service, region]
+
+
+def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[T]:
+    """The answers of all regions, requested in parallel. PartlyListed: some failed."""
+    if len(regions) < 2:
+        return [one for region in regions for one in call(region)]
+
+    def asked(region: str) -> Sequence[T] | ProviderError:
+        try:
+            return call(region)
+        except ProviderError as error:
+            return error
+
+    with ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region") as pool:
+        answers = dict(zip(regions, pool.map(asked, regions), strict=True))
+    failures = {region: one for region, one in answers.items() if isinstance(one, ProviderError)}
+    found = [one for answer in answers.values() if not isinstance(answer, ProviderError) for one in answer]
+    if not failures:
+        return found
+    first = next(iter(failures.values()))
+    if len(failures) == len(regions):
+        raise first
+    raise PartlyListed(first, found, [machine_id(region, "") for region in failures]) from first

@@ -1,0 +1,96 @@
+"""Which image a machine boots: Ubuntu, or AWS's own with NVIDIA's drivers, named by public parameters of SSM. Pure.
+
+Both are Ubuntu 24.04: cloud-init, Python 3.12, and the same start-up script on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.errors import NotFound
+from spotctl.home.errors import BadRequest
+
+_UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+_NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+_DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
+
+# NVIDIA's open driver, which that image has, begins with the Turing generation.
+_TOO_OLD = frozenset({"K520", "K80", "M60", "V100"})
+
+LEAST_DISK_GIB = 30
+"""Room for the image, Python packages and some data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Hardware:
+    """The properties of an instance type that decide which image it boots."""
+
+    name: str
+    architecture: str
+    gpus: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: Row) -> Ec2Hardware:
+        """From what EC2 describes of a type. Accelerators that NVIDIA did not make need drivers that we do not know."""
+        gpus = row.get("GpuInfo", {}).get("Gpus", ())
+        return cls(
+            row["InstanceType"],
+            next((one for one in row["ProcessorInfo"]["SupportedArchitectures"] if one in _DEBIAN_NAMES), ""),
+            tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MachineImage:
+    """An image of a region: its root device has `least_gib` at least."""
+
+    id: str
+    root_device: str
+    least_gib: int
+
+    @classmethod
+    def of(cls, row: Row, hardware: Ec2Hardware) -> MachineImage:
+        """From what EC2 describes of an image. BadRequest: the type cannot boot it."""
+        id_ = row["ImageId"]
+        if row.get("Architecture", hardware.architecture) != hardware.architecture:
+            raise BadRequest(
+                f"image {id_} is for {row['Architecture']}, and {hardware.name} is {hardware.architecture};"
+                " name another image, or leave it out"
+            )
+        root = row.get("RootDeviceName") or "/dev/sda1"
+        disks = (one for one in row.get("BlockDeviceMappings", ()) if one.get("DeviceName") == root)
+        return cls(id_, root, max((int(one.get("Ebs", {}).get("VolumeSize") or 0) for one in disks), default=0))
+
+    def disk_gib(self, wanted: int | None) -> int:
+        """The size of the disk. BadRequest: the image does not fit on the requested size."""
+        if wanted is None:
+            return max(self.least_gib, LEAST_DISK_GIB)
+        if wanted < self.least_gib:
+            raise BadRequest(
+                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least that much"
+            )
+        return wanted
+
+
+def parameter_for(hardware: Ec2Hardware) -> str:
+    """The SSM parameter with the image for an instance type. NotFound: there is none, and no machine of the type."""
+    if not hardware.architecture:
+        raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
+    if too_old := sorted(_TOO_OLD.intersection(hardware.gpus)):
+        raise BadRequest(
+            f"{hardware.name}: AWS's image has no driver for its {too_old[0]};"
+            " name one that has (image: {ami: ami-...})"
+        )
+    if hardware.gpus:
+        return _NVIDIA.format(hardware.architecture)
+    return _UBUNTU.format(_DEBIAN_NAMES[hardware.architecture])
+
+
+def is_image(name: str) -> bool:
+    """Whether a name is the id of an image. BadRequest: it is neither that nor the name of a parameter."""
+    if name.startswith("ami-"):
+        return True
+    if not name.startswith("/"):
+        raise BadRequest(f"image {name!r} is neither an AMI (ami-...) nor the name of an SSM parameter (/...)")
+    return False

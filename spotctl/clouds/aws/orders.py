@@ -1,0 +1,105 @@
+"""The one call that buys the machines of a request: the arguments of RunInstances. Pure.
+
+Why RunInstances and not a fleet: docs/decisions/0023-machines-on-aws.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.clouds.aws.images import MachineImage
+from spotctl.clouds.aws.labels import client_token, tag_list, tags_of_order
+from spotctl.clouds.base import MachineRequest
+
+DISK_TYPE = "gp3"
+_ONE_HOP = 1
+"""Answers of the metadata service reach the machine and no container or proxy on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request's machines go: found, or made, before they are bought."""
+
+    subnet: str
+    groups: tuple[str, ...]
+    image: MachineImage
+    public_ip: bool
+    kms_key: str | None = None
+
+
+def order(request: MachineRequest, place: Place, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments. The same request gives the same order, or EC2 would not recognize its token."""
+    return {
+        "ClientToken": client_token(request),
+        "ImageId": place.image.id,
+        "InstanceType": request.market.instance_type,
+        "MinCount": 1,
+        "MaxCount": request.count,
+        "UserData": user_data,
+        # Ends the billing when the machine shuts itself down; by default EC2 only stops it and charges for its disk.
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": _ONE_HOP,
+        },
+        "NetworkInterfaces": [_interface(place)],
+        "BlockDeviceMappings": [_disk(request, place)],
+        "TagSpecifications": _tags(request, company),
+        **_market(request),
+        **_identity(request),
+    }
+
+
+def usd_per_hour(nanos: int) -> str:
+    """A price as EC2 takes it: decimal dollars, exact."""
+    whole, part = divmod(nanos, NANOS_PER_DOLLAR)
+    return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
+
+
+def _interface(place: Place) -> dict[str, Any]:
+    return {
+        "DeviceIndex": 0,
+        "SubnetId": place.subnet,
+        "Groups": list(place.groups),
+        "AssociatePublicIpAddress": place.public_ip,
+        "DeleteOnTermination": True,
+    }
+
+
+def _disk(request: MachineRequest, place: Place) -> dict[str, Any]:
+    size = place.image.disk_gib(request.disk_gib)
+    ebs = {"VolumeSize": size, "VolumeType": DISK_TYPE, "Encrypted": True, "DeleteOnTermination": True}
+    if place.kms_key is not None:
+        ebs["KmsKeyId"] = place.kms_key
+    return {"DeviceName": place.image.root_device, "Ebs": ebs}
+
+
+def _tags(request: MachineRequest, company: Mapping[str, str]) -> list[dict[str, Any]]:
+    kinds = ["instance", "volume", "network-interface"]
+    if request.bid is not None:
+        # EC2 refuses this kind for machines on demand.
+        kinds.append("spot-instances-request")
+    tags = tag_list(tags_of_order(request, company))
+    return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
+
+
+def _market(request: MachineRequest) -> dict[str, Any]:
+    if request.bid is None:
+        return {}
+    spot = {
+        "MaxPrice": usd_per_hour(request.bid),
+        # EC2 does not start it again after an eviction: spotctl decides what to buy next.
+        "SpotInstanceType": "one-time",
+        "InstanceInterruptionBehavior": "terminate",
+    }
+    return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": spot}}
+
+
+def _identity(request: MachineRequest) -> dict[str, Any]:
+    if request.identity is None:
+        return {}
+    return {"IamInstanceProfile": {"Arn" if request.identity.startswith("arn:") else "Name": request.identity}}

@@ -1,0 +1,86 @@
+"""The IAM permissions that spotctl needs on AWS, derived from the calls that it makes, as a policy. Pure.
+
+The policy allows changing and ending only resources with an installation's tag, and buying only with such a tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from spotctl.clouds.aws.kinds import KINDS
+from spotctl.clouds.tags import INSTALLATION_TAG
+
+PRICES = frozenset(
+    """
+    ec2:DescribeAvailabilityZones ec2:DescribeInstanceTypes ec2:DescribeRegions ec2:DescribeSpotPriceHistory
+    ec2:GetSpotPlacementScores pricing:GetProducts servicequotas:GetServiceQuota
+    """.split()
+)
+"""What `spotctl prices fetch` and `spotctl doctor` read."""
+
+LOOK = frozenset(
+    """
+    ec2:DescribeImages ec2:DescribeInstanceTypeOfferings ec2:DescribeInstanceTypes ec2:DescribeRegions
+    ec2:DescribeSecurityGroups ec2:DescribeSubnets
+    """.split()
+) | {f"ec2:{kind.describe}" for kind in KINDS}
+"""EC2 cannot limit these to what is tagged."""
+
+IMAGE = "ssm:GetParameter"
+BUY = "ec2:RunInstances"
+GROUP = "ec2:CreateSecurityGroup"
+TAG = "ec2:CreateTags"
+OWN = frozenset("ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:RevokeSecurityGroupIngress".split()) | {
+    f"ec2:{kind.remove}" for kind in KINDS
+}
+
+_TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
+_USED_AT_PURCHASE = ("subnet", "security-group")
+_KMS = (
+    "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext kms:ReEncryptFrom kms:ReEncryptTo"
+).split()
+
+
+def policy(kms_key: str | None = None) -> dict[str, Any]:
+    """An IAM policy. If the company's own key encrypts disks, EC2 may use that key on the user's behalf."""
+    tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
+    own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
+    creating = {"StringEquals": {"ec2:CreateAction": [_name(BUY), _name(GROUP)]}}
+    spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
+    passed = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+    statements = [
+        _allow("Look", sorted(LOOK | PRICES), "*"),
+        _allow("Image", [IMAGE], "arn:aws:ssm:*:*:parameter/aws/service/*"),
+        _allow("BuyTagged", [BUY], _ec2(_TAGGED_AT_PURCHASE), tagged),
+        _allow("BuyWith", [BUY], [*_ec2(_USED_AT_PURCHASE), "arn:aws:ec2:*::image/*"]),
+        _allow("GroupTagged", [GROUP], _ec2(["security-group"]), tagged),
+        _allow("GroupIn", [GROUP], _ec2(["vpc"])),
+        _allow("Tag", [TAG], "*", creating),
+        _allow("OwnOnly", sorted(OWN), "*", own),
+        _allow(
+            "FirstSpot",
+            ["iam:CreateServiceLinkedRole"],
+            "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*",
+            spot,
+        ),
+        _allow("Identity", ["iam:PassRole"], "arn:aws:iam::*:role/*", passed),
+    ]
+    if kms_key is not None:
+        statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _allow(
+    sid: str, actions: list[str], resources: str | list[str], condition: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+    return statement if condition is None else {**statement, "Condition": condition}
+
+
+def _ec2(kinds: Iterable[str]) -> list[str]:
+    return [f"arn:aws:ec2:*:*:{kind}/*" for kind in kinds]
+
+
+def _name(action: str) -> str:
+    return action.partition(":")[2]

@@ -1,0 +1,281 @@
+"""`AwsProvider`: machines of EC2. It keeps no state: everything is tagged when it is created, and EC2 is queried
+by these tags; what is cached here only saves calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pricing_data.clouds.aws import AwsSession
+from pricing_data.clouds.settings import AwsSettings
+from pricing_data.market import LINUX, Market
+from pricing_data.units import MINUTE
+from spotctl.clouds.aws import leftovers
+from spotctl.clouds.aws.buyer import Buyer
+from spotctl.clouds.aws.calls import AwsCalls, in_each
+from spotctl.clouds.aws.images import LEAST_DISK_GIB
+from spotctl.clouds.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
+from spotctl.clouds.aws.networks import Networks
+from spotctl.clouds.aws.orders import DISK_TYPE
+from spotctl.clouds.aws.quotas import QuotaPool, pool_of
+from spotctl.clouds.aws.records import CLOUD, machine_id, machine_of, needs_spot_request, order_of, parts_of, started_of
+from spotctl.clouds.aws.refusals import code_of
+from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
+from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered
+from spotctl.clouds.holdings import HeldDisk, holdings_of
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.requests import each
+from spotctl.home.cloud_settings import AwsMachineSettings
+from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.home.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
+    from spotctl.clouds.remote.agents import RemoteAgents
+    from spotctl.clouds.remote.prices import PriceLookup
+
+ACCESS = AwsSettings(max_attempts=3, timeout_seconds=20.0)
+"""Few attempts: botocore also repeats requests for which EC2 has no capacity; a run's loop repeats what is worth it."""
+
+_SSH = 22
+_ANY_REGION = "us-east-1"
+_LISTED_AFTER = 5 * MINUTE
+"""A machine younger than this may be missing from a list although it exists (EC2 Developer Guide, Eventual
+consistency)."""
+_DONE = frozenset({"cancelled", "closed", "failed"})
+_TERMINATED_AT_A_TIME = 1000
+
+
+class AwsProvider(WallClock):
+    """EC2 in the regions of the settings; `prices` are its markets."""
+
+    name = CLOUD
+
+    def __init__(
+        self, session: AwsSession, settings: AwsMachineSettings, agents: RemoteAgents, prices: PriceLookup
+    ) -> None:
+        self._calls = AwsCalls(session)
+        self._settings, self._agents, self._prices = settings, agents, prices
+        self._buyer = Buyer(self._calls, settings)
+        self._regions: tuple[str, ...] = settings.regions
+        self._seen: dict[str, Row] = {}
+        self._ended_requests: dict[str, Row] = {}
+
+    def offers(self) -> tuple[Market, ...]:
+        """See `CloudProvider`; the markets with known prices in the regions of the settings."""
+        known = (market for market in self._prices.markets(CLOUD) if market.os == LINUX)
+        chosen = self._settings.regions
+        return tuple(market for market in known if not chosen or market.region in chosen)
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._prices.prices(market, start, end)
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
+        """See `StatesQuotas`. Types of families that we do not know have none."""
+        pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
+        found = sorted(pools, key=lambda pool: pool.name)
+        return tuple(self._quota(region, pool, spot=spot) for pool in found for spot in (True, False))
+
+    def _quota(self, region: str, pool: QuotaPool, *, spot: bool) -> Quota:
+        asked = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
+        answer = self._calls.call("service-quotas", region, "GetServiceQuota", **asked)
+        return Quota(CLOUD, region, pool.family, int(answer["Quota"]["Value"]), QuotaUnit.VCPUS, spot=spot)
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated request."""
+        rows = self._of_token(request) or self._buy(request)
+        return tuple(self._machine(row, request.market.region) for row in sorted(rows, key=order_of))
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        """See `CloudProvider`. EC2 lists a machine for about an hour after its end."""
+
+        def listed(region: str) -> Sequence[Machine]:
+            rows = self._rows(region, filters_of(tags))
+            requests = self._spot_requests(region, rows)
+            return [self._machine(row, region, requests) for row in sorted(rows, key=order_of)]
+
+        machines = tuple(in_each(self._all_regions(), listed))
+        self._agents.forget([one.id for one in machines if one.state is MachineState.GONE])
+        return machines
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        by_region: dict[str, list[str]] = {}
+        for parts in map(parts_of, dict.fromkeys(ids)):
+            if parts is not None:
+                by_region.setdefault(parts[0], []).append(parts[1])
+        each(
+            partial(self._terminate, region, instances[first : first + _TERMINATED_AT_A_TIME])
+            for region, instances in by_region.items()
+            for first in range(0, len(instances), _TERMINATED_AT_A_TIME)
+        )
+
+    def link(self, machine: str) -> MachineLink:
+        return self._agents.link(self._remote(machine))
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        """See `Prepares`."""
+        self._agents.prepare(self._remote(machine.id), supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`."""
+        return self._agents.invocation(self._remote(machine), command)
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        networks = Networks(self._calls, self._settings)
+        return tuple(in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from)))
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        """See `CloudProvider`. Disks and interfaces that end with their machine are not listed next to it."""
+        company = self._settings.tags
+        return tuple(in_each(self._all_regions(), lambda region: leftovers.left_in(self._calls, region, tags, company)))
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        leftovers.remove(self._calls, resources, self.terminate)
+        self._buyer.forget()
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`. An image of the user's own may need a larger disk than the job names."""
+        disk = HeldDisk(DISK_TYPE, disk_gib or LEAST_DISK_GIB, DISK_TYPE)
+        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
+
+    def close(self) -> None:
+        """See `Closes`."""
+        self._agents.close()
+        self._calls.close()
+
+    def console(self, machine: str) -> str:
+        """The part of a machine's console output that EC2 shows by now."""
+        region, instance = self._parts(machine)
+        about = {"InstanceId": instance}
+        try:
+            answer = self._calls.ec2(region, "GetConsoleOutput", machine, Latest=True, **about)
+        except ProviderError as error:
+            if code_of(error) != "UnsupportedOperation":
+                raise
+            # Types that are not built on Nitro have only the output that EC2 took after the last boot.
+            answer = self._calls.ec2(region, "GetConsoleOutput", machine, **about)
+        return str(answer.get("Output") or "")
+
+    # -- what exists --------------------------------------------------------------------------------------------------
+
+    def _of_token(self, request: MachineRequest) -> Sequence[Row]:
+        """The machines of a token that was used before. TokenTaken: for another request."""
+        rows = self._rows(request.market.region, {f"tag:{TOKEN}": [client_token(request)]})
+        if any(all_tags(row).get(REQUEST) != request_hash(request) for row in rows):
+            raise TokenTaken(
+                f"token {request.token} was used for another request in {request.market.region};"
+                " a different request needs a token of its own"
+            )
+        return rows
+
+    def _buy(self, request: MachineRequest) -> Sequence[Row]:
+        try:
+            return self._buyer.buy(request, self._agents.start_up(request, CLOUD))
+        except TokenTaken:
+            # Another request's, or this one's with another lease or image, whose machines are not listed yet.
+            if rows := self._of_token(request):
+                return rows
+            raise Unanswered(
+                f"{request.market}: EC2 knows the token {request.token} but lists no machine for it;"
+                " spotctl asks again until the order's lease has ended"
+            ) from None
+
+    def _all_regions(self) -> tuple[str, ...]:
+        """The regions of the settings, or else all that the account has enabled."""
+        if not self._regions:
+            listed = self._calls.ec2(_ANY_REGION, "DescribeRegions")["Regions"]
+            self._regions = tuple(sorted(row["RegionName"] for row in listed))
+        return self._regions
+
+    def _rows(self, region: str, filters: Mapping[str, Sequence[str]]) -> Sequence[Row]:
+        reservations = self._calls.described(region, "DescribeInstances", "Reservations", filters)
+        return [row for reservation in reservations for row in reservation["Instances"]]
+
+    def _spot_requests(self, region: str, rows: Sequence[Row]) -> Mapping[str, Row]:
+        """The spot requests of ended machines, where only the request records the end; each is fetched once."""
+        ids = [row["SpotInstanceRequestId"] for row in rows if needs_spot_request(row)]
+        if new := [id_ for id_ in ids if id_ not in self._ended_requests]:
+            filters = {"spot-instance-request-id": new}
+            found = self._calls.described(region, "DescribeSpotInstanceRequests", "SpotInstanceRequests", filters)
+            self._ended_requests |= {row["SpotInstanceRequestId"]: row for row in found if row["State"] in _DONE}
+            return self._ended_requests | {row["SpotInstanceRequestId"]: row for row in found}
+        return self._ended_requests
+
+    def _machine(self, row: Row, region: str, requests: Mapping[str, Row] = {}) -> Machine:
+        machine = machine_of(row, region, self._settings.tags, requests.get(row.get("SpotInstanceRequestId", "")))
+        self._seen[machine.id] = row
+        return machine
+
+    def _terminate(self, region: str, instances: Sequence[str]) -> None:
+        """Ends them. If EC2 does not know one of them it ends none, so then each is ended separately."""
+        try:
+            self._calls.ec2(region, "TerminateInstances", InstanceIds=list(instances))
+        except NotFound:
+            if len(instances) > 1:
+                each(partial(self._terminate, region, [one]) for one in instances)
+            elif self._is_new(machine := machine_id(region, instances[0])):
+                raise Unanswered(f"{machine}: EC2 does not know it everywhere yet; it is ended when it does") from None
+
+    def _is_new(self, machine: str) -> bool:
+        """Whether EC2 granted a machine so recently that it may not be known everywhere."""
+        known = self._seen.get(machine)
+        return known is not None and started_of(known) > self.now() - _LISTED_AFTER
+
+    # -- links --------------------------------------------------------------------------------------------------------
+
+    def _remote(self, machine: str) -> RemoteMachine:
+        """What is needed to reach a machine. NotFound: it is gone, or never was; Unanswered: it has no address yet."""
+        row = self._seen.get(machine)
+        ended = row is not None and row["State"]["Name"] == "terminated"
+        public = self._settings.public_ip and not self._settings.private_ssh
+        if not ended and (row is None or _address(row, public=public) is None):
+            row = self._look(machine) or row
+        if row is None or row["State"]["Name"] == "terminated":
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
+        host = _address(row, public=public)
+        if host is None:
+            raise Unanswered(f"{machine}: it has no address yet; try again")
+        return RemoteMachine(
+            machine, int(row.get("AmiLaunchIndex", 0)), host, _SSH, self._console_of(machine), self._is_gone(machine)
+        )
+
+    def _console_of(self, machine: str) -> Callable[[], str]:
+        return lambda: self.console(machine)
+
+    def _is_gone(self, machine: str) -> Callable[[], bool]:
+        def gone() -> bool:
+            try:
+                row = self._look(machine)
+            except ProviderError:
+                return False
+            if row is None:
+                return not self._is_new(machine)
+            return bool(row["State"]["Name"] == "terminated")
+
+        return gone
+
+    def _look(self, machine: str) -> Row | None:
+        """EC2's current description of a machine; None: it is not listed, because it is gone or brand new."""
+        parts = parts_of(machine)
+        if parts is None:
+            return None
+        rows = self._rows(parts[0], {"instance-id": [parts[1]]})
+        if rows:
+            self._seen[machine] = rows[0]
+        return rows[0] if rows else None
+
+    def _parts(self, machine: str) -> tuple[str, str]:
+        parts = parts_of(machine)
+        if parts is None:
+            raise NotFound(f"{machine}: not a machine of AWS", (machine,))
+        return parts
+
+
+def _address(row: Row, *, public: bool) -> str | None:
+    """Where a machine listens for ssh."""
+    return row.get("PublicIpAddress" if public else "PrivateIpAddress") or None

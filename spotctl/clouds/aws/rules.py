@@ -1,0 +1,70 @@
+"""The rules of a run's security group: all from each other, and ssh from where the settings say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from spotctl.clouds.aws.rows import Row
+
+SSH = 22
+ADMITTED = "spotctl admit"
+"""The description of a rule for an address that the user admitted during the run: it stands instead of the settings."""
+Permission = dict[str, Any]
+
+
+def wanted(group: str, ssh_from: Iterable[str]) -> list[Permission]:
+    """The rules of a group, one source each."""
+    return [_from_group(group), *(_ssh(source) for source in ssh_from)]
+
+
+def admitted(present: Sequence[Row]) -> list[str]:
+    """The sources of ssh that the user admitted during the run."""
+    ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
+    found = ((one, source) for row in present for kind, source in ranges for one in row.get(kind, ()))
+    return [one[source] for one, source in found if one.get("Description") == ADMITTED]
+
+
+def admitting(rule: Permission) -> Permission:
+    """A rule for ssh with the description that makes it stand."""
+    ranges = ("IpRanges", "Ipv6Ranges")
+    return {
+        name: [{**one, "Description": ADMITTED} for one in value] if name in ranges else value
+        for name, value in rule.items()
+    }
+
+
+def missing(present: Sequence[Row], rules: Sequence[Permission]) -> list[Permission]:
+    """The rules that a group lacks."""
+    have = _single(present)
+    return [rule for rule in rules if rule not in have]
+
+
+def superfluous(present: Sequence[Row], rules: Sequence[Permission]) -> list[Permission]:
+    """Rules of the group that should not be there, such as one for yesterday's address."""
+    return [rule for rule in _single(present) if rule not in rules]
+
+
+def _from_group(group: str) -> Permission:
+    return {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+
+
+def _ssh(source: str) -> Permission:
+    ranges = {"Ipv6Ranges": [{"CidrIpv6": source}]} if ":" in source else {"IpRanges": [{"CidrIp": source}]}
+    return {"IpProtocol": "tcp", "FromPort": SSH, "ToPort": SSH, **ranges}
+
+
+def _single(present: Sequence[Row]) -> list[Permission]:
+    """The rules that EC2 lists, one source each and without descriptions."""
+    singles = []
+    for row in present:
+        ports = {name: row[name] for name in ("FromPort", "ToPort") if row.get(name, -1) != -1}
+        base = {"IpProtocol": row["IpProtocol"], **ports}
+        for kind, source in (
+            ("UserIdGroupPairs", "GroupId"),
+            ("IpRanges", "CidrIp"),
+            ("Ipv6Ranges", "CidrIpv6"),
+            ("PrefixListIds", "PrefixListId"),
+        ):
+            singles += [{**base, kind: [{source: one[source]}]} for one in row.get(kind, ())]
+    return singles

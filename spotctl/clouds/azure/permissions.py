@@ -1,0 +1,42 @@
+"""The least that spotctl and its machines may do in Azure, as custom roles. Pure, and derived from the calls.
+
+Each run makes its own resource group, so both roles are assigned at the subscription, but allow only what runs do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, permissions
+
+PRICES: Final = (
+    "Microsoft.Compute/skus/read",
+    "Microsoft.ResourceGraph/resources/read",
+)
+"""What fetching prices needs."""
+
+ALL: Final = tuple(sorted({*permissions(), *PRICES}))
+"""What the launcher needs."""
+
+
+def launcher_role(subscription: str) -> dict[str, Any]:
+    """The role of a user or service principal that launches, as `az role definition create` reads it."""
+    return _role("spotctl", "The least that spotctl needs to rent machines.", ALL, subscription)
+
+
+def machine_role(subscription: str) -> dict[str, Any]:
+    """The role of the managed identity of the machines, which delete themselves with it."""
+    return _role("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINE_PERMISSIONS, subscription)
+
+
+def _role(name: str, description: str, actions: tuple[str, ...], subscription: str) -> dict[str, Any]:
+    return {
+        "Name": name,
+        "IsCustom": True,
+        "Description": description,
+        "Actions": list(actions),
+        "NotActions": [],
+        "DataActions": [],
+        "NotDataActions": [],
+        "AssignableScopes": [f"/subscriptions/{subscription or 'SUBSCRIPTION'}"],
+    }

@@ -1,0 +1,394 @@
+"""`AzureProvider`: virtual machines of Azure, Spot or on demand. All state is in Azure.
+
+A token becomes the name of a deployment in the run's resource group. One request makes all machines of an order, with
+their disks, interfaces and addresses, which are deleted with them; the deployment remains, so that a repeated
+token finds what was made with it, even when the machines are gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
+
+from pricing_data.errors import CloudError
+from pricing_data.market import Market
+from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
+from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
+from spotctl.clouds.azure.names import (
+    GROUP_MARK,
+    GROUP_TAG,
+    MachineId,
+    Order,
+    checked,
+    deployment_name,
+    group_name,
+    group_tags,
+    index_of,
+)
+from spotctl.clouds.azure.refusals import meaning_of, translated
+from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
+from spotctl.clouds.azure.sizes import Size, image_reference, require, sizes_from
+from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
+from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
+from spotctl.clouds.errors import NotFound, ProviderError, Throttled, TokenTaken, Unanswered
+from spotctl.clouds.holdings import HeldDisk, holdings_of
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.requests import each
+from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.home.cloud_settings import AzureMachineSettings
+from spotctl.home.errors import BadRequest
+from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.home.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from pricing_data.clouds.azure import AzureSession
+    from pricing_data.series import PriceSeries
+    from spotctl.clouds.remote.agents import RemoteAgents
+    from spotctl.clouds.remote.prices import PriceLookup
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a call waits for Azure to finish an accepted allocation or deletion, and how often it checks."""
+
+    patience_seconds: float = 60.0
+    poll_seconds: float = 1.0
+
+
+SPOT_QUOTA: Final = "lowPriorityCores"
+"""The quota of vCPUs that spot machines of all sizes share in a region."""
+ON_DEMAND_QUOTA: Final = "cores"
+"""The same of on-demand machines, next to one for each family of sizes."""
+_DELETING: Final = "Deleting"
+_SSH_PORT: Final = 22
+_IMAGE_DISK_GIB: Final = 128
+"""No image of spotctl's own choice has a larger disk: Ubuntu's has 30 GiB, that with NVIDIA's drivers 128."""
+
+
+class AzureProvider(WallClock):
+    """Machines in one subscription; it signs in when it is first used. `agents` prepare the machines."""
+
+    name = "azure"
+
+    def __init__(
+        self,
+        sign_in: Callable[[], AzureSession],
+        settings: AzureMachineSettings,
+        agents: RemoteAgents,
+        prices: PriceLookup,
+        waits: Waits = Waits(),
+    ) -> None:
+        self._waits = waits
+        self._sign_in, self._settings, self._agents, self._prices = sign_in, settings, agents, prices
+        self._sizes: dict[str, dict[str, Size]] = {}
+        self._remote: dict[MachineId, RemoteMachine] = {}
+        self._networks: set[tuple[str, str]] = set()
+
+    @cached_property
+    def _calls(self) -> AzureCalls:
+        return AzureCalls(self._sign_in())
+
+    @cached_property
+    def _inventory(self) -> Inventory:
+        return Inventory(self._calls)
+
+    def offers(self) -> tuple[Market, ...]:
+        """See `CloudProvider`; the markets whose prices are known."""
+        return self._prices.markets(self.name)
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        """See `CloudProvider`."""
+        return self._prices.prices(market, start, end)
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - all share one
+        """See `StatesQuotas`."""
+        with translated(f"quotas in {region}"):
+            usages = self._calls.listed(Operation.LIST_USAGES, region=region)
+        limits = {one["name"]["value"]: int(one["limit"]) for one in usages}
+        return tuple(
+            Quota(self.name, region, None, limits[name], QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
+            for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
+            if name in limits
+        )
+
+    # -- buying -------------------------------------------------------------------------------------------------------
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. It waits until Azure has allocated the machines, or `patience_seconds`."""
+        group = group_name(request.tags)
+        with translated(str(request.market)):
+            identity = self._identity(request)
+            order = Order.of(request, identity)
+            found = self._calls.found(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
+            if found is None:
+                size = require(self._sizes_of(request.market), request.market, spot=request.bid is not None)
+                image = image_reference(size, request.image or self._settings.image)
+                self._refuse_tokens_of_other_runs(order, group)
+                self._ensure_group(request, group)
+                self._deploy(request, order, group, image)
+            else:
+                _require_same(found, order)
+            return self._granted(order, group)
+
+    def _identity(self, request: MachineRequest) -> str:
+        identity = request.identity or self._settings.identity
+        if identity is None:
+            raise BadRequest(
+                "Machines on Azure need a managed identity to delete themselves with: a machine that is only"
+                " switched off is still billed. Create one (az identity create), give it the role that"
+                " `spotctl doctor --policy azure-machines` prints, and set identity in [azure] to its resource id"
+            )
+        settings = self._settings
+        own_rules = not (request.network or settings.subnet or settings.security_group)
+        if own_rules and settings.public_ip and not settings.ssh_from:
+            raise BadRequest(
+                "no address may reach the machines on Azure over ssh: set ssh_from in [azure] to yours,"
+                " such as 203.0.113.7/32"
+            )
+        return identity
+
+    def _sizes_of(self, market: Market) -> dict[str, Size]:
+        if market.cloud != self.name:
+            raise NotFound(f"{market}: not a market on Azure")
+        if market.region not in self._sizes:
+            self._sizes[market.region] = sizes_from(self._calls.sizes(market.region))
+        return self._sizes[market.region]
+
+    def _refuse_tokens_of_other_runs(self, order: Order, group: str) -> None:
+        """A token names a deployment of its run's group; the same one in another group was used for another run."""
+        installation = order.tags.get(INSTALLATION_TAG)
+        for other in self._groups({}):
+            name = str(other["name"])
+            if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
+                continue
+            found = self._calls.found(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
+            if found is not None:
+                _require_same(found, order)
+
+    def _ensure_group(self, request: MachineRequest, group: str) -> None:
+        wanted = checked({**self._settings.tags, **group_tags(request.tags), GROUP_TAG: GROUP_MARK})
+        found = self._calls.found(Operation.GET_GROUP, group=group)
+        if found is None:
+            body = {"location": request.market.region, "tags": wanted}
+            self._calls.send(Operation.PUT_GROUP, body, group=group)
+            return
+        if found["properties"]["provisioningState"] == _DELETING:
+            raise Throttled(f"resource group {group} is being deleted; try again once it is gone")
+        if not _is_ours(found, group_tags(request.tags)):
+            raise BadRequest(f"resource group {group} exists and was not made for this run; delete or rename it")
+
+    def _deploy(self, request: MachineRequest, order: Order, group: str, image: Mapping[str, str]) -> None:
+        region = request.market.region
+        plan = DeploymentPlan(
+            group_id=f"/subscriptions/{self._calls.subscription}/resourceGroups/{group}",
+            order=order,
+            image=image,
+            identity=order.identity,
+            start_up=self._agents.start_up(request, self.name).encode(),
+            admin_key=_unusable_key(),
+            own_network=not (request.network or self._settings.subnet) and not self._has_network(group, region),
+        )
+        body = deployment(request, plan, self._settings)
+        self._calls.send(Operation.DEPLOY, body, group=group, name=deployment_name(request.token))
+
+    def _has_network(self, group: str, region: str) -> bool:
+        if (group, region) not in self._networks:
+            if self._calls.found(Operation.GET_NETWORK, group=group, name=network_name(region)) is None:
+                return False
+            self._networks.add((group, region))
+        return True
+
+    def _granted(self, order: Order, group: str) -> tuple[Machine, ...]:
+        outcome = self._awaited(order, group)
+        if outcome.ended:
+            self._clear_refused(order, outcome, group)
+            if not outcome.granted:
+                raise meaning_of(outcome.code, outcome.message)(
+                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}"
+                )
+        own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
+        machines = tuple(one for one in self._inventory.machines(group) if one.id in own)
+        if not machines:
+            raise Unanswered(f"{order.market}: Azure has accepted the order, but allocated no machine yet; try again")
+        return machines
+
+    def _awaited(self, order: Order, group: str) -> OrderOutcome:
+        """An order's outcome once it has ended or all machines are allocated; after the limit, what is known."""
+        give_up = time.monotonic() + self._waits.patience_seconds
+        name = deployment_name(order.token)
+        while True:
+            found = self._calls.send(Operation.GET_DEPLOYMENT, group=group, name=name).body
+            outcome = self._inventory.outcome(group, found)
+            if outcome.ended or time.monotonic() >= give_up:
+                return outcome
+            if all(self._inventory.is_allocated(group, machine) for machine in order.machine_names):
+                return outcome
+            time.sleep(self._waits.poll_seconds)
+
+    def _clear_refused(self, order: Order, outcome: OrderOutcome, group: str) -> None:
+        """Deletes the remains of machines that Azure could not allocate."""
+        for name in order.machine_names:
+            if name not in outcome.granted and self._calls.found(Operation.GET_MACHINE, group=group, name=name):
+                self._delete(MachineId(order.market.region, group, name))
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        with translated():
+            machines = [machine for group in self._groups(tags) for machine in self._inventory.machines(group["name"])]
+        self._agents.forget([one.id for one in machines if one.state is MachineState.GONE])
+        return tuple(one for one in machines if tags.items() <= one.tags.items())
+
+    def _groups(self, tags: Mapping[str, str]) -> Iterator[Body]:
+        """The resource groups made by spotctl whose machines may have these tags."""
+        mark = f"tagName eq '{GROUP_TAG}' and tagValue eq '{GROUP_MARK}'"
+        for group in self._calls.pages(Operation.LIST_GROUPS, query={"$filter": mark}):
+            if _is_ours(group, group_tags(tags)):
+                yield group
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        """See `CloudProvider`; a group that is being deleted exists until it is gone."""
+        found = []
+        with translated():
+            for group in self._groups(tags):
+                shared = dict(group.get("tags") or {})
+                items = self._calls.listed(Operation.LIST_RESOURCES, group=group["name"])
+                found += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
+        return tuple(one for one in found if tags.items() <= one.tags.items())
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        with translated():
+            return tuple(name for group in self._groups(tags) for name in self._admit_in(group["name"], ssh_from))
+
+    def _admit_in(self, group: str, ssh_from: Sequence[str]) -> Iterator[str]:
+        items = self._calls.listed(Operation.LIST_RESOURCES, group=group)
+        for name in (one["name"] for one in items if one["type"].lower() == RULES.lower()):
+            found = self._calls.send(Operation.GET_RULES, group=group, name=name).body
+            kept = {key: found[key] for key in ("location", "tags") if key in found}
+            self._calls.send(Operation.PUT_RULES, {**kept, "properties": ssh_rules(ssh_from)}, group=group, name=name)
+            yield f"security group {group}/{name}"
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        each(partial(self._delete, machine) for machine in map(MachineId.parse, ids) if machine is not None)
+
+    def _delete(self, machine: MachineId) -> None:
+        try:
+            with translated():
+                answer = self._calls.send(Operation.DELETE_MACHINE, group=machine.group, name=machine.name)
+        except NotFound:
+            return
+        if answer.status != 204:  # which says that there was nothing to delete
+            self._inventory.note_returned(machine)
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        """See `CloudProvider`. A group is deleted with everything in it, if its tags are unchanged since it was listed.
+
+        A call without an answer is repeated. ProviderError: something still exists after `patience_seconds`.
+        """
+        machines = [one.id for one in resources if MachineId.parse(one.id)]
+        removal, give_up = Removal(self._calls, resources), time.monotonic() + self._waits.patience_seconds
+        while True:
+            try:
+                with translated():
+                    self.terminate(machines)
+                    machines, left = [], removal.advance()
+            except (Throttled, Unanswered):
+                if time.monotonic() >= give_up:
+                    raise
+            else:
+                if not left:
+                    return
+                if time.monotonic() >= give_up:
+                    raise ProviderError(f"Azure is still deleting {', '.join(left)}; check again in a few minutes")
+            time.sleep(self._waits.poll_seconds)
+
+    # -- talking to machines ------------------------------------------------------------------------------------------
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        """See `Prepares`."""
+        self._agents.prepare(self._reached(machine.id), supplies)
+
+    def link(self, machine: str) -> MachineLink:
+        return self._agents.link(self._reached(machine))
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`."""
+        return self._agents.invocation(self._reached(machine), command)
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`."""
+        disk = HeldDisk(self._settings.disk_type, disk_gib or _IMAGE_DISK_GIB, AzureMachineSettings().disk_type)
+        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
+
+    def close(self) -> None:
+        """See `Closes`."""
+        self._agents.close()
+
+    def _reached(self, machine: str) -> RemoteMachine:
+        """How a machine is reached. NotFound: it is gone. Unanswered: it has no address yet."""
+        id_ = MachineId.parse(machine)
+        if id_ is None or self._inventory.known_gone(id_):
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
+        if id_ not in self._remote:
+            self._remote[id_] = self._remote_machine(id_)
+        return self._remote[id_]
+
+    def _remote_machine(self, id_: MachineId) -> RemoteMachine:
+        with translated():
+            vm = self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+            address = None if vm is None else self._inventory.address(id_.group, vm)
+        if vm is None:
+            raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
+        public = self._settings.public_ip and not self._settings.private_ssh
+        host = address and (address.public if public else address.private)
+        if not host:
+            raise Unanswered(f"{id_}: it has no address yet; try again")
+        return RemoteMachine(
+            id=str(id_),
+            index=index_of(vm["tags"]),
+            host=host,
+            port=_SSH_PORT,
+            console=partial(self._console, id_),
+            gone=partial(self._is_gone, id_),
+        )
+
+    def _console(self, id_: MachineId) -> str:
+        with translated(str(id_)):
+            return self._calls.console(id_.group, id_.name)
+
+    def _is_gone(self, id_: MachineId) -> bool:
+        """Whether a machine is gone or being deleted; False if Azure does not answer."""
+        try:
+            vm = self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+        except CloudError:
+            return False
+        return vm is None or vm["properties"]["provisioningState"] == _DELETING
+
+
+def _require_same(found: Body, order: Order) -> None:
+    known = Order.read(found.get("tags") or {})
+    if known is None or known.fingerprint != order.fingerprint:
+        what = "something else" if known is None else f"{known.count} machines of {known.market}"
+        raise TokenTaken(f"token {order.token} was used for {what}; a different request needs a token of its own")
+
+
+def _is_ours(group: Body, tags: Mapping[str, str]) -> bool:
+    has: Mapping[str, str] = group.get("tags") or {}
+    return has.get(GROUP_TAG) == GROUP_MARK and tags.items() <= has.items()
+
+
+def _unusable_key() -> str:
+    """A public key for the account that Azure insists on; its private half is thrown away."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = Ed25519PrivateKey.generate().public_key()
+    return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()

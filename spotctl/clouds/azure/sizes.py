@@ -1,0 +1,77 @@
+"""Machine sizes of Azure: whether one can be rented in a region, and the image that runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pricing_data.market import NO_ZONE, Market
+from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached
+from spotctl.home.errors import BadRequest
+
+# Published by Canonical; `ubuntu-hpc` is Microsoft's image with NVIDIA's drivers and CUDA.
+_X64, _ARM64, _GPU = (
+    "Canonical:ubuntu-24_04-lts:server:latest",
+    "Canonical:ubuntu-24_04-lts:server-arm64:latest",
+    "microsoft-dsvm:ubuntu-hpc:2204:latest",
+)
+_NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all)."""
+
+    name: str
+    arm64: bool = False
+    gpus: int = 0
+    spot: bool = True
+    barred: frozenset[str] = frozenset()
+
+
+def sizes_from(skus: Iterable[Any]) -> dict[str, Size]:
+    """The sizes of a region by their names in small letters: Azure does not distinguish them by case."""
+    machines = (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name)
+    return {sku.name.lower(): _size(sku) for sku in machines}
+
+
+def _size(sku: Any) -> Size:  # noqa: ANN401  # a model of the SDK, which only the door imports
+    said = {one.name: one.value for one in sku.capabilities or ()}
+    barred: set[str] = set()
+    for restriction in sku.restrictions or ():
+        if restriction.reason_code == _NOT_FOR_ACCOUNT:
+            zones = (restriction.restriction_info.zones if restriction.restriction_info else None) or ()
+            barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
+    return Size(
+        sku.name,
+        said.get("CpuArchitectureType") == "Arm64",
+        int(said.get("GPUs") or 0),
+        said.get("LowPriorityCapable", "True") == "True",
+        frozenset(barred),
+    )
+
+
+def require(sizes: dict[str, Size], market: Market, *, spot: bool) -> Size:
+    """The size of a market. NotFound: it does not exist there. QuotaReached: the account may not use it."""
+    size = sizes.get(market.instance_type.lower())
+    if size is None:
+        raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
+    if size.barred & {NO_ZONE, market.zone}:
+        raise QuotaReached(f"{market}: the subscription may not use this size there; request access in the portal")
+    if spot and not size.spot:
+        raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
+    return size
+
+
+def image_reference(size: Size, image: str | None) -> dict[str, str]:
+    """The image for a size: the requested one, or else Ubuntu."""
+    chosen = image or (_GPU if size.gpus else _ARM64 if size.arm64 else _X64)
+    if size.gpus and size.arm64 and image is None:
+        raise BadRequest(f"there is no default image for {size.name}, an Arm machine with GPUs; set image in [azure]")
+    if chosen.startswith("/"):
+        return {"id": chosen}
+    parts = chosen.split(":")
+    if len(parts) != 4 or not all(parts):
+        raise BadRequest(f"image {chosen!r} is neither publisher:offer:sku:version nor a resource id")
+    return dict(zip(("publisher", "offer", "sku", "version"), parts, strict=True))

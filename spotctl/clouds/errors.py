@@ -1,0 +1,60 @@
+"""How calls to a provider or a machine fail; each message names the market or machine and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spotctl.home.errors import SpotctlError
+
+if TYPE_CHECKING:
+    pass
+
+
+class ProviderError(SpotctlError):
+    """Root of the errors of providers and links; the message names the market or machine and the way out."""
+
+
+class NoCapacity(ProviderError):
+    """The market has no machine of this kind at this bid now. Another market may have one, or this one later."""
+
+
+class QuotaReached(ProviderError):
+    """The account may not have more of these; only its owner can raise the quota."""
+
+
+class Throttled(ProviderError):
+    """Too many calls. The same call succeeds after a pause."""
+
+
+class NotPermitted(ProviderError):
+    """Credentials are missing, have expired or do not allow the call."""
+
+
+class NotFound(ProviderError):
+    """Something does not exist (any more). `ids` are what is missing; the call was carried out for the others."""
+
+    def __init__(self, message: str, ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.ids = tuple(ids)
+
+
+class Unanswered(ProviderError):
+    """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
+
+
+class NotSent(ProviderError):
+    """The call was not sent, because its run is to end."""
+
+
+class PartlyListed(ProviderError):
+    """Some regions or clouds did not answer. `found` is what the others listed, and `parts` are the beginnings of the
+    ids of what may be missing. It is an error, so that no caller mistakes a part for the whole."""
+
+    def __init__(self, failure: ProviderError, found: Sequence[Any], parts: Sequence[str]) -> None:
+        super().__init__(str(failure))
+        self.found, self.parts = tuple(found), tuple(parts)
+
+
+class TokenTaken(ProviderError):
+    """The token belongs to a different request. This is a mistake of the caller, and nothing was created."""

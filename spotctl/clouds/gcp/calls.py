@@ -1,0 +1,98 @@
+"""`GcpCalls`: the calls to Compute Engine, which raise the errors of the provider contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from pricing_data.clouds.base import ApiCall
+from pricing_data.clouds.gcp import GcpSession, UnreachedScopes
+from pricing_data.errors import CloudError
+from spotctl.clouds.errors import NotFound, PartlyListed, Unanswered
+from spotctl.clouds.gcp import methods, names, refusals
+from spotctl.clouds.gcp.history import failure_of, is_pending
+from spotctl.clouds.gcp.methods import Method
+
+WAIT_SECONDS = 60.0
+"""How long to wait for an operation to end. The run's loop must renew leases in between, and will ask again."""
+
+
+class GcpCalls:
+    """Answers are the SDK's messages. A resource that does not exist is NotFound, or None where the method says so."""
+
+    def __init__(self, session: GcpSession) -> None:
+        self._session = session
+
+    @cached_property
+    def project(self) -> str:
+        with _refused():
+            return self._session.project
+
+    def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401  # the SDK's messages
+        asked = {"project": self.project, **request}
+        with _refused():
+            return self._session.answer(_described(method, what), method.service, method.name, asked)
+
+    def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401  # the SDK's messages
+        """The answer of the method; None if the resource does not exist."""
+        try:
+            return self.call(method, what, **request)
+        except NotFound:
+            return None
+
+    def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
+        """All items that match a filter: all pages, or an error."""
+        with _refused():
+            pages = self._session.pages(_described(method, what), method.service, self._chosen(chosen))
+            return [one for page in pages for one in page]
+
+    def listed_everywhere(self, method: Method, what: str, chosen: str) -> list[Any]:
+        """All items that match a filter, in all zones and regions. PartlyListed: some of these did not answer."""
+        found: list[Any] = []
+        with _refused():
+            try:
+                for one in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
+                    found.append(one)  # noqa: PERF402 - what was found before an error is kept
+            except UnreachedScopes as error:
+                parts = [names.machine_id(scope, "") for scope in error.scopes]
+                raise PartlyListed(Unanswered(str(error)), found, parts) from error
+        return found
+
+    def _chosen(self, chosen: str) -> dict[str, object]:
+        return {"project": self.project, "filter": chosen}
+
+    def awaited(self, operation: str, what: str, zone: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
+        """An operation once it has ended, whether or not it failed. Unanswered: it takes too long."""
+        method, place = (methods.WAIT_IN_ZONE, {"zone": zone}) if zone else (methods.WAIT_GLOBALLY, {})
+        give_up = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < give_up:
+            answer = self.call(method, what, operation=operation, **place)
+            if not is_pending(answer):
+                return answer
+        raise Unanswered(f"gcp: {what}: operation {operation} has not ended; try again later")
+
+    def done(self, operation: str, what: str, zone: str | None = None) -> None:
+        """Waits for an operation; raises its error if it failed."""
+        ended = self.awaited(operation, what, zone)
+        if (failure := failure_of(ended)) is not None:
+            raise refusals.of_operation(what, failure.code, failure.message)
+
+    def remove(self, begin: Callable[[], Any], what: str, zone: str | None = None) -> None:
+        """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
+        with suppress(NotFound):
+            self.done(begin().name, what, zone)
+
+
+def _described(method: Method, what: str) -> ApiCall:
+    return ApiCall(what, " and ".join(method.permissions))
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except CloudError as error:
+        raise refusals.of_call(error) from error

@@ -1,0 +1,227 @@
+"""`Creation`: carries out one request for machines, however often it is repeated.
+
+The operations of the project record what earlier attempts did. Machines that exist, or existed, are returned as they
+are. Once a token has a machine, no other is created for it, because nothing distinguishes a machine that was refused
+from one that an earlier attempt never requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from pricing_data.market import NO_ZONE
+from pricing_data.units import parse_time
+from spotctl.clouds.base import Machine, MachineRequest
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    TokenTaken,
+    Unanswered,
+)
+from spotctl.clouds.gcp import bodies, methods, names, refusals
+from spotctl.clouds.gcp.bodies import GcpHardware
+from spotctl.clouds.gcp.calls import GcpCalls
+from spotctl.clouds.gcp.history import OperationFailure, Past, failure_of, pasts
+from spotctl.clouds.gcp.labels import REQUEST_LABEL
+from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
+from spotctl.clouds.gcp.refusals import NameTaken
+from spotctl.clouds.requests import as_far_as_listed, fingerprint
+from spotctl.clouds.tags import INTENT_TAG
+from spotctl.home.cloud_settings import GcpMachineSettings
+from spotctl.home.errors import BadRequest, SpotctlError
+
+_REFUSED = (NoCapacity, QuotaReached, NotPermitted, BadRequest)
+
+
+class Creation:
+    """One request. `start_up` makes the script with which its machines boot."""
+
+    def __init__(
+        self,
+        calls: GcpCalls,
+        settings: GcpMachineSettings,
+        request: MachineRequest,
+        start_up: Callable[[], str],
+        now: Callable[[], int],
+    ) -> None:
+        self._calls, self._settings, self._request = calls, settings, request
+        self._start_up, self._now = start_up, now
+        self._order = names.OrderName.of(request)
+
+    def carried_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
+        """The machines, and Google's descriptions of those that exist. See `CloudProvider.create`."""
+        tried = self._tried()
+        created = [past for past in tried.values() if past.failure is None] or self._create(tried)
+        machines = [self._machine(past) for past in sorted(created, key=lambda past: names.index_of(past.name))]
+        return tuple(one for one, _ in machines), [instance for _, instance in machines if instance is not None]
+
+    def _tried(self) -> dict[tuple[str, str], Past]:
+        """What earlier attempts did with this token, by zone and name."""
+        chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
+        found, failure = as_far_as_listed(
+            lambda: self._calls.listed_everywhere(methods.LIST_OPERATIONS, "list of operations", chosen)
+        )
+        region = f"{names.CLOUD}:{self._request.market.region}"
+        if failure is not None and any(part.startswith(region) for part in failure.parts):
+            # An attempt in a zone that does not answer may have succeeded.
+            raise Unanswered(str(failure)) from failure
+        tried = pasts(found)
+        for _, name in tried:
+            known = names.parsed(name)
+            if known is not None and known[0] != self._order:
+                raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {name}")
+        return {place: self._settled(past) for place, past in tried.items()}
+
+    def _settled(self, past: Past) -> Past:
+        """A creation once it has succeeded or failed."""
+        if not past.pending:
+            return past
+        operation = self._calls.awaited(past.operation, f"creation of machine {past.name}", past.zone)
+        return replace(past, pending=False, failure=failure_of(operation))
+
+    def _create(self, tried: dict[tuple[str, str], Past]) -> list[Past]:
+        """Creates machines in the first zone that has one. Raises the refusal if none has."""
+        refused: SpotctlError | None = None
+        for zone, hardware in self._zones():
+            if refused is None:
+                self._admit(zone)
+            failures = {name: past.failure for (where, name), past in tried.items() if where == zone and past.failure}
+            created, problem = self._create_in(zone, hardware, failures)
+            if created:
+                return created
+            refused = problem
+            if not isinstance(problem, NoCapacity):
+                break
+        raise refused or NotFound(
+            f"{self._request.market}: Google Cloud has no such machines there; choose another type or region"
+        )
+
+    def _zones(self) -> Iterator[tuple[str, GcpHardware]]:
+        """The zones of the market that have its machine type; all requests of a run start with the same zone."""
+        market = self._request.market
+        zones = [market.zone] if market.zone != NO_ZONE else self._zones_of(market.region)
+        start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
+        for zone in zones[start:] + zones[:start]:
+            if (hardware := self._hardware(zone)) is not None:
+                yield zone, hardware
+
+    def _zones_of(self, name: str) -> list[str]:
+        try:
+            region = self._calls.call(methods.GET_REGION, f"region {name}", region=name)
+        except (NotFound, BadRequest):
+            return []
+        return sorted(last_part(one) for one in region.zones)
+
+    def _hardware(self, zone: str) -> GcpHardware | None:
+        name, attached = bodies.split_type(self._request.market.instance_type)
+        what = f"machine type {name} in {zone}"
+        try:
+            found = self._calls.call(methods.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
+        except (NotFound, BadRequest):
+            return None
+        return GcpHardware(name, found.architecture == "ARM64", bool(found.accelerators), attached)
+
+    def _create_in(
+        self, zone: str, hardware: GcpHardware, failures: dict[str, OperationFailure]
+    ) -> tuple[list[Past], SpotctlError | None]:
+        """The machines created in a zone, and why not all were."""
+        problem: SpotctlError | None = None
+        begun: list[Past] = []
+        for index in range(self._request.count):
+            name = self._order.machine(index)
+            if (failure := failures.get(name)) is not None:
+                problem = self._refusal(zone, failure)
+                continue
+            try:
+                begun.append(self._begin(zone, name, hardware))
+            except _REFUSED as error:
+                problem = error
+                break
+        settled = [self._settled(past) for past in begun]
+        failed = [past.failure for past in settled if past.failure is not None]
+        created = [past for past in settled if past.failure is None]
+        return created, self._refusal(zone, failed[0]) if failed else problem
+
+    def _refusal(self, zone: str, failure: OperationFailure) -> SpotctlError:
+        return refusals.of_operation(f"{self._request.market} in {zone}", failure.code, failure.message)
+
+    def _begin(self, zone: str, name: str, hardware: GcpHardware) -> Past:
+        """Asks for a machine."""
+        body = bodies.instance(self._request, self._settings, hardware, (zone, name), self._script, self._now())
+        request_id = names.create_id(name, zone, body)
+        what = f"creation of a machine of {self._request.market} in {zone}"
+        try:
+            operation = self._calls.call(
+                methods.INSERT_INSTANCE, what, zone=zone, instance_resource=body, request_id=request_id
+            )
+        except NameTaken:
+            # An earlier attempt created it, and its operation was not listed yet.
+            return Past(zone, name, self._now(), "", pending=False)
+        except NotFound as error:
+            raise BadRequest(str(error)) from error
+        return Past(zone, name, parse_time(operation.insert_time), operation.name, pending=True)
+
+    @cached_property
+    def _script(self) -> str:
+        return self._start_up()
+
+    def _admit(self, zone: str) -> None:
+        """Makes the firewall rules of the run, unless the settings rely on those of the network."""
+        if self._settings.network_tags:
+            return
+        if not self._settings.ssh_from and (self._settings.network != "default" or self._settings.subnetwork):
+            raise BadRequest(
+                f"{self._request.market}: no address may reach the machines over ssh: set ssh_from in [gcp] to your"
+                " address range, or network_tags if the network has rules that admit you"
+            )
+        tags = {key: value for key, value in self._request.tags.items() if key != INTENT_TAG}
+        rules = bodies.firewalls(self._order.scope, self._network(zone), self._settings.ssh_from, tags)
+        chosen = f'name eq "{names.network_tag(self._order.scope)}-.*"'
+        existing = {one.name for one in self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen)}
+        for rule in rules:
+            if rule["name"] in existing:
+                continue
+            what = f"firewall rule {rule['name']}"
+            request_id = names.create_id(str(rule["name"]), "global", rule)
+            with suppress(NameTaken):
+                operation = self._calls.call(
+                    methods.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id
+                )
+                self._calls.done(operation.name, what)
+
+    def _network(self, zone: str) -> str:
+        """The network of the machines, where rules belong."""
+        path = bodies.subnetwork_of(self._request, self._settings, zone)
+        if path is None:
+            return self._request.network or self._settings.network
+        region, name = path.split("/")[-3], path.split("/")[-1]
+        what = f"subnetwork {name}"
+        found = self._calls.unless_missing(methods.GET_SUBNETWORK, what, region=region, subnetwork=name)
+        if found is None:
+            raise BadRequest(f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings")
+        return str(found.network)
+
+    def _machine(self, past: Past) -> tuple[Machine, Any | None]:
+        what = f"machine {past.name}"
+        instance = self._calls.unless_missing(methods.GET_INSTANCE, what, zone=past.zone, instance=past.name)
+        if instance is not None:
+            if instance.labels.get(REQUEST_LABEL) != fingerprint(self._request):
+                raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {what}")
+            machine = machine_of(instance, past, self._settings.labels)
+            assert machine is not None, past.name
+            return _as_requested(machine, self._request), instance
+        end = past.end_if_missing(self._now())
+        if end is None:
+            raise ProviderError(f"{self._request.market}: {what} has disappeared; try again")
+        return _as_requested(gone_machine(past, end, self._request.tags), self._request), None
+
+
+def _as_requested(machine: Machine, request: MachineRequest) -> Machine:
+    return replace(machine, market=request.market, bid=request.bid, tags=dict(request.tags))

@@ -1,0 +1,270 @@
+"""`GcpProvider`: spot machines of Compute Engine.
+
+Google knows no bids: a request with a bid gets spot machines at Google's price, and its bid is only recorded. Each
+machine is created by a call of its own, under a name derived from the request: Google refuses a second machine with
+that name while the first exists, and its operations show for two weeks that there was one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.market import LINUX, Market
+from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
+from spotctl.clouds.errors import NotFound, PartlyListed
+from spotctl.clouds.gcp import bodies, methods, names, refusals
+from spotctl.clouds.gcp.calls import GcpCalls
+from spotctl.clouds.gcp.creation import Creation
+from spotctl.clouds.gcp.history import Past, failure_of, pasts
+from spotctl.clouds.gcp.labels import selection
+from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
+from spotctl.clouds.gcp.quotas import on_demand_quotas, spot_quotas
+from spotctl.clouds.holdings import holdings_of
+from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.requests import as_far_as_listed, each
+from spotctl.home.cloud_settings import GcpMachineSettings
+from spotctl.home.quotas import Quota
+from spotctl.home.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from pricing_data.clouds.gcp import GcpSession
+    from pricing_data.series import PriceSeries
+    from spotctl.clouds.remote.prices import PriceLookup
+
+SSH_PORT = 22
+
+
+class GcpProvider(WallClock):
+    """See the module's text and `CloudProvider`. `session` is open as long as the provider is used."""
+
+    name = names.CLOUD
+
+    def __init__(
+        self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceLookup
+    ) -> None:
+        self._calls = GcpCalls(session)
+        self._settings, self._agents, self._prices = settings, agents, prices
+        # From the last list, so that a link to a machine needs no call: its address and whether it has ended.
+        self._seen: dict[str, RemoteMachine | None] = {}
+
+    def offers(self) -> tuple[Market, ...]:
+        return self._prices.markets(names.CLOUD)
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._prices.prices(market, start, end)
+
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
+        """See `StatesQuotas`."""
+        found = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
+        return (*spot_quotas(found), *on_demand_quotas(found))
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        if request.market.cloud != names.CLOUD or request.market.os != LINUX:
+            raise NotFound(f"{request.market}: not a market of Linux machines on Google Cloud")
+        creation = Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now)
+        machines, instances = creation.carried_out()
+        for instance in instances:
+            self._see(instance)
+        return machines
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        """See `CloudProvider`. The bids of machines that Google has deleted are no longer known.
+
+        Machines in a zone that does not answer are not looked for: their operations do not say whether they have ended.
+        """
+        living, failure = self._listed(methods.LIST_INSTANCES, "list of machines", selection(tags))
+        told = f".*/instances/{names.names_of_machines(tags)}"
+        operations, unknown = self._listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{told}"')
+        past, failure = pasts(operations), failure or unknown
+        listed = {(last_part(one.zone), one.name): self._machine(one, past) for one in living}
+        parts = () if failure is None else failure.parts
+        missing = [
+            one
+            for place, one in past.items()
+            if place not in listed and one.failure is None and not names.machine_id(*place).startswith(parts)
+        ]
+        found = [one for one in listed.values() if one is not None]
+        machines = sorted([*found, *self._missing(missing, tags, found)], key=lambda one: (one.started, one.id))
+        if failure is not None:
+            raise PartlyListed(failure, machines, parts)
+        return tuple(machines)
+
+    def _listed(self, method: methods.Method, what: str, chosen: str) -> tuple[tuple[Any, ...], PartlyListed | None]:
+        """What is listed in all zones and regions, and why it is not all; None if it is."""
+        return as_far_as_listed(lambda: self._calls.listed_everywhere(method, what, chosen))
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        places = {machine: place for machine in ids if (place := names.place_of(machine)) is not None}
+        each(partial(self._terminate, machine, *place) for machine, place in places.items())
+
+    def _terminate(self, machine: str, zone: str, name: str) -> None:
+        what, failure = f"termination of {machine}", None
+        for request_id in names.end_ids(name, EndReason.RETURNED):
+            operation = self._calls.unless_missing(
+                methods.DELETE_INSTANCE, what, zone=zone, instance=name, request_id=request_id
+            )
+            failure = None if operation is None else failure_of(operation)
+            if failure is None:
+                return
+        assert failure is not None
+        raise refusals.of_operation(what, failure.code, failure.message)
+
+    def link(self, machine: str) -> MachineLink:
+        return self._agents.link(self._remote(machine))
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._agents.prepare(self._remote(machine.id), supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`."""
+        return self._agents.invocation(self._remote(machine), command)
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        """See `AdmitsSsh`."""
+        own = [rule for rule in self._rules() if has_tags(rule.tags, tags)]
+        found = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(bodies.SSH_RULE)]
+        for name in found:
+            what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
+            # The same change may be wanted again after another one, so each call has an id of its own.
+            operation = self._calls.call(
+                methods.PATCH_FIREWALL, what, firewall=name, firewall_resource=changed, request_id=str(uuid.uuid4())
+            )
+            self._calls.done(operation.name, what)
+        return tuple(f"firewall rule {name}" for name in found)
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        chosen, mandatory = selection(tags), self._settings.labels
+        machines, no_machines = self._listed(methods.LIST_INSTANCES, "list of machines", chosen)
+        disks, no_disks = self._listed(methods.LIST_DISKS, "list of disks", chosen)
+        addresses, no_addresses = self._listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
+        found = (
+            *(resource_of("machine", one, mandatory, one.status.lower()) for one in machines),
+            # The disk of a machine goes with it.
+            *(resource_of("disk", one, mandatory, f"{one.size_gb} GiB") for one in disks if not one.users),
+            *(resource_of("address", one, mandatory, one.address) for one in addresses),
+            *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
+        )
+        if (failure := no_machines or no_disks or no_addresses) is not None:
+            raise PartlyListed(failure, found, failure.parts)
+        return found
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        each(partial(self._remove, one) for one in resources)
+
+    def _remove(self, one: Resource) -> None:
+        _, place, name = one.id.split(":")
+        what, request_id = f"removal of {one.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
+        match one.kind:
+            case "machine":
+                self.terminate([one.id])
+            case "disk":
+                delete = partial(self._calls.call, methods.DELETE_DISK, what, zone=place, disk=name)
+                self._calls.remove(delete, what, place)
+            case "firewall rule":
+                delete = partial(self._calls.call, methods.DELETE_FIREWALL, what, firewall=name)
+                self._calls.remove(delete, what)
+            case "address":
+                self._calls.unless_missing(
+                    methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
+                )
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        """See `BillsHoldings`."""
+        disk = bodies.held_disk(market, disk_gib, self._settings)
+        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
+
+    def close(self) -> None:
+        """See `Closes`."""
+        self._agents.close()
+
+    def _start_up(self, request: MachineRequest) -> str:
+        return self._agents.start_up(request, names.CLOUD)
+
+    def _machine(self, instance: Any, past: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
+        self._see(instance)
+        place = last_part(instance.zone), instance.name
+        return machine_of(instance, past.get(place), self._settings.labels)
+
+    def _missing(self, missing: Sequence[Past], tags: Mapping[str, str], found: Sequence[Machine]) -> Iterator[Machine]:
+        """Machines that are not listed: most are gone, and some were created a moment ago."""
+        scopes = {names.scope_of(tags): tags, **{names.scope_of(one.tags): one.tags for one in found}}
+        unknown = {one.name for one in missing if _scope(one) not in scopes}
+        if unknown:
+            scopes |= {names.scope_of(rule.tags): rule.tags for rule in self._rules()}
+        for one in missing:
+            held = scopes.get(_scope(one))
+            machine = None if held is None else self._missing_one(one, held)
+            if machine is not None and has_tags(machine.tags, tags):
+                yield machine
+
+    def _missing_one(self, past: Past, tags: Mapping[str, str]) -> Machine | None:
+        if (end := past.end_if_missing(self.now())) is not None:
+            self._lose(names.machine_id(past.zone, past.name))
+            return gone_machine(past, end, tags)
+        instance = self._instance(past.zone, past.name)
+        return None if instance is None else self._machine(instance, {(past.zone, past.name): past})
+
+    def _rules(self) -> tuple[Resource, ...]:
+        chosen = f'name eq "{names.PREFIX}.*"'
+        rules = (rule_of(one) for one in self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen))
+        return tuple(rule for rule in rules if rule is not None)
+
+    def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
+        return self._calls.unless_missing(methods.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
+
+    def _see(self, instance: Any) -> None:  # noqa: ANN401  # the SDK's messages
+        """Remembers how a machine is reached, or that it has ended."""
+        zone, name = last_part(instance.zone), instance.name
+        known, machine = names.parsed(name), names.machine_id(zone, name)
+        seen = machine_of(instance, None, {})
+        if known is None or seen is None or seen.state is MachineState.GONE:
+            self._lose(machine)
+            return
+        (interface,) = instance.network_interfaces
+        outside = [one.nat_i_p for one in interface.access_configs if one.nat_i_p]
+        self._seen[machine] = RemoteMachine(
+            machine,
+            known[1],
+            outside[0] if outside and not self._settings.private_ssh else interface.network_i_p,
+            SSH_PORT,
+            partial(self._console, zone, name),
+            partial(self._is_gone, zone, name),
+        )
+
+    def _lose(self, machine: str) -> None:
+        """Forgets a machine that has ended."""
+        if self._seen.get(machine, machine) is not None:
+            self._seen[machine] = None
+            self._agents.forget((machine,))
+
+    def _remote(self, machine: str) -> RemoteMachine:
+        if machine not in self._seen and (place := names.place_of(machine)) is not None:
+            instance = self._instance(*place)
+            if instance is not None:
+                self._see(instance)
+        if (remote := self._seen.get(machine)) is None:
+            raise NotFound(f"{machine}: gone, or never existed", (machine,))
+        return remote
+
+    def _console(self, zone: str, name: str) -> str:
+        what = f"console of machine {name}"
+        return str(self._calls.call(methods.READ_CONSOLE, what, zone=zone, instance=name, port=1).contents)
+
+    def _is_gone(self, zone: str, name: str) -> bool:
+        instance = self._instance(zone, name)
+        if instance is None:
+            return True
+        seen = machine_of(instance, None, {})
+        return seen is None or seen.state is MachineState.GONE
+
+
+def _scope(past: Past) -> str:
+    known = names.parsed(past.name)
+    return known[0].scope if known else ""

@@ -1,0 +1,106 @@
+"""What Google's refusals mean. Pure.
+
+Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation that the call began,
+with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as ProviderError with Google's own words.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pricing_data.errors import CloudError, RequestRejected
+from spotctl.clouds.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled
+from spotctl.clouds.meanings import meaning_of_kind
+from spotctl.home.errors import BadRequest, SpotctlError
+
+_DOCS = "https://cloud.google.com/compute/docs"
+_CREATION = f"{_DOCS}/troubleshooting/troubleshooting-vm-creation"
+_STOCKOUT = f"{_DOCS}/troubleshooting/troubleshooting-resource-availability"
+_BULK = f"{_DOCS}/troubleshooting/troubleshooting-bulk-vm-creation"
+_QUOTA = "https://cloud.google.com/docs/quotas/troubleshoot"
+_RATE = f"{_DOCS}/api-rate-limits"
+_GLOBAL = "https://cloud.google.com/storage/docs/json_api/v1/status-codes"
+"""The reasons that all of Google's JSON APIs share."""
+_INFO = "https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto"
+_AUTOSCALER = "https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/autoscaling_gce_client.go"
+_SKYPILOT = "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was created"
+_POLICY = "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
+
+_RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quotas"
+_GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
+_ENABLE = "enable the API and billing of the project at https://console.cloud.google.com"
+_CHECK = "check the [gcp] settings and the job's image, identity and network"
+
+
+class NameTaken(ProviderError):
+    """Something of this name exists: an earlier attempt created it."""
+
+
+class GcpRefusal(NamedTuple):
+    """One of Google's codes, the error that it means, the cure, and where the code is documented."""
+
+    code: str
+    kind: type[SpotctlError]
+    cure: str
+    source: str
+
+    def error(self, problem: str) -> SpotctlError:
+        return self.kind(f"{problem}; {self.cure}" if self.cure else problem)
+
+
+REFUSALS = (
+    GcpRefusal("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _STOCKOUT),
+    GcpRefusal("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, "", _STOCKOUT),
+    GcpRefusal("RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _AUTOSCALER),
+    GcpRefusal("insufficientCapacity", NoCapacity, "", _BULK),
+    GcpRefusal("UNSUPPORTED_OPERATION", NoCapacity, "", _SKYPILOT),
+    GcpRefusal("QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _CREATION),
+    GcpRefusal("quotaExceeded", QuotaReached, _RAISE_QUOTA, _BULK),
+    GcpRefusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _INFO),
+    GcpRefusal("limitExceeded", QuotaReached, _RAISE_QUOTA, _QUOTA),
+    GcpRefusal("IP_SPACE_EXHAUSTED", QuotaReached, "the subnetwork has no free address: use a larger one", _AUTOSCALER),
+    GcpRefusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, "use a larger subnetwork", _AUTOSCALER),
+    GcpRefusal("rateLimitExceeded", Throttled, "", _RATE),
+    GcpRefusal("userRateLimitExceeded", Throttled, "", _GLOBAL),
+    GcpRefusal("RATE_LIMIT_EXCEEDED", Throttled, "", _INFO),
+    GcpRefusal("resourceNotReady", Throttled, "", _CREATION),
+    GcpRefusal("RESOURCE_NOT_READY", Throttled, "", _CREATION),
+    GcpRefusal("PERMISSIONS_ERROR", NotPermitted, _GRANT, _AUTOSCALER),
+    GcpRefusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _GRANT, _CREATION),
+    GcpRefusal("forbidden", NotPermitted, _GRANT, _GLOBAL),
+    GcpRefusal("insufficientPermissions", NotPermitted, _GRANT, _GLOBAL),
+    GcpRefusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, "sign in with the cloud-platform scope", _INFO),
+    GcpRefusal("accessNotConfigured", NotPermitted, _ENABLE, _GLOBAL),
+    GcpRefusal("SERVICE_DISABLED", NotPermitted, _ENABLE, _INFO),
+    GcpRefusal("BILLING_DISABLED", NotPermitted, _ENABLE, _INFO),
+    GcpRefusal("CONSUMER_SUSPENDED", NotPermitted, _ENABLE, _INFO),
+    GcpRefusal("CONSUMER_INVALID", NotPermitted, "check the project", _INFO),
+    GcpRefusal("CONDITION_NOT_MET", NotPermitted, "an organization policy forbids it", _AUTOSCALER),
+    GcpRefusal("conditionNotMet", NotPermitted, "an organization policy forbids it", _POLICY),
+    GcpRefusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, "set public_ip = false in [gcp]", _AUTOSCALER),
+    GcpRefusal("alreadyExists", NameTaken, "", _GLOBAL),
+    GcpRefusal("RESOURCE_ALREADY_EXISTS", NameTaken, "", _CREATION),
+    GcpRefusal("RESOURCE_NOT_FOUND", BadRequest, _CHECK, _CREATION),
+    GcpRefusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
+    GcpRefusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),
+    GcpRefusal("invalid", BadRequest, _CHECK, _BULK),
+    GcpRefusal("INTERNAL_ERROR", ProviderError, "", _CREATION),
+)
+
+_BY_CODE = {one.code: one for one in REFUSALS}
+
+
+def of_call(error: CloudError) -> SpotctlError:
+    """The error for a call that Google refused."""
+    known = _BY_CODE.get(error.code)
+    if known is not None:
+        return known.error(error.problem)
+    kind = BadRequest if isinstance(error, RequestRejected) else meaning_of_kind(error)
+    return kind(str(error))
+
+
+def of_operation(what: str, code: str, message: str) -> SpotctlError:
+    """The error for an operation that Google accepted, and that failed."""
+    problem = f"gcp: {what}: {message.strip() or 'no reason was given'} ({code})"
+    known = _BY_CODE.get(code)
+    return ProviderError(problem) if known is None else known.error(problem)

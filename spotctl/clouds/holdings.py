@@ -1,0 +1,40 @@
+"""What machines hold besides themselves and a cloud bills: a disk each and, if they have one, a public address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from pricing_data import holdings as listed
+from pricing_data.errors import UnknownPrice
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.clouds.capabilities import Holdings
+
+if TYPE_CHECKING:
+    from pricing_data.list_prices import ListPrices
+    from pricing_data.market import Market
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDisk:
+    """A disk as its cloud names it. Where the list has no such kind, the price of the `usual` one stands for it."""
+
+    kind: str
+    gib: int
+    usual: str
+
+
+def holdings_of(market: Market, disk: HeldDisk, lists: ListPrices, *, spot: bool, public_ip: bool) -> Holdings:
+    """The newest list prices of a machine's disk and address."""
+    cloud, region = market.cloud, market.region
+    try:
+        price = listed.disk(cloud, region, disk.kind, disk.gib, lists=lists)
+    except UnknownPrice:
+        price = listed.disk(cloud, region, disk.usual, disk.gib, lists=lists)
+    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else None
+    return Holdings(_nanos(price.usd_per_hour), 0 if held is None else _nanos(held.usd_per_hour))
+
+
+def _nanos(usd: float) -> int:
+    return ceil(usd * NANOS_PER_DOLLAR)

@@ -1,0 +1,13 @@
+"""The installation's id: all that a home buys is tagged with it, so two homes can share one cloud account."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from spotctl.clouds.owner_only import made_once
+
+
+def installation_id(home: Path) -> str:
+    """The home's id, made once; it is kept when the home is moved."""
+    return made_once(home / "installation", secrets.token_hex(8).encode()).decode().strip()

@@ -1,0 +1,256 @@
+"""The files of the local provider: all that is known of a machine is in its folder, where any process can read it.
+
+    clock.json                  the market's time
+    begun.json                  the number of the first allocation since the market was started
+    link.key                    the key from which the secrets of links are derived; only its owner can read it
+    lock                        held by the process that changes something
+    machines/ALLOCATION/        named after the request's token, so a token has one folder
+        allocation.json         the request (without its secrets), its number, and the planned endings of its machines
+        agent.log               errors of hypervisors and agents
+        0/ 1/ ...               one folder for each machine, see `spotctl.clouds.local.hypervisor`
+
+An allocation is built in a temporary folder and renamed: it exists with all its machines, or not at all. Its file and
+the ends of machines are flushed to disk. A power failure may lose the rest, as it ends the processes; a file that it
+leaves unreadable counts as never written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pricing_data.market import Market
+from spotctl.agent.files import exclusive, replace_json, sync_folder
+from spotctl.clouds.base import MachineRequest, Payload
+from spotctl.clouds.link import link_secret
+from spotctl.clouds.local.machine_file import MachineFile
+from spotctl.clouds.planned_ending import Ending, PlannedEnding, ending
+
+_NEW, _OLD = ".new-", ".over-"
+
+
+@dataclass(frozen=True)
+class LocalAllocation:
+    """What one request got; `number` counts allocations in the order in which they were granted."""
+
+    folder: Path
+    request: MachineRequest
+    number: int
+    closes_at: int
+    plans: tuple[PlannedEnding, ...]
+
+    @property
+    def machines(self) -> tuple[MachineFolder, ...]:
+        return tuple(MachineFolder(self, self.folder / str(index)) for index in range(len(self.plans)))
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFolder:
+    """One machine's folder."""
+
+    allocation: LocalAllocation
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        return f"{self.allocation.folder.name}-{self.folder.name}"
+
+    @property
+    def plan(self) -> PlannedEnding:
+        """When the market takes it, which only the market may know."""
+        return self.allocation.plans[int(self.folder.name)]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its agent has come up, at any time."""
+        return (self.folder / "state.json").exists()
+
+    @property
+    def port(self) -> int | None:
+        """The port of its agent, once that has come up."""
+        return _number(read_json(self.folder / "state.json"), "port")
+
+    @property
+    def agent(self) -> int | None:
+        """The process id of its agent, once that has come up."""
+        return _number(read_json(self.folder / "state.json"), "agent")
+
+    @property
+    def hypervisor(self) -> int | None:
+        """The process id of its hypervisor, once its agent has come up."""
+        return _number(read_json(self.folder / "state.json"), "pid")
+
+    @property
+    def terminated_at(self) -> int | None:
+        """When it was terminated by its launcher."""
+        return _number(read_json(self.folder / "terminate.json"), "at")
+
+    @property
+    def ended(self) -> Ending | None:
+        """When and why it ended; nothing of it runs then."""
+        end = read_json(self.folder / "end.json")
+        return None if end is None else Ending(**end)
+
+    def end_by(self, now: int) -> Ending | None:
+        """The end that has come by now, whether or not it was carried out and recorded yet."""
+        return self.ended or ending(self.plan, self._lease_until, self.terminated_at, now)
+
+    def secret(self, key: bytes) -> bytes:
+        """The secret of the link to its agent."""
+        return link_secret(key, self.id)
+
+    def terminate(self, at: int) -> None:
+        """Tells its hypervisor to end it."""
+        replace_json(self.folder / "terminate.json", {"at": at})
+
+    def record_end(self, end: Ending) -> None:
+        """Records the end of a machine whose hypervisor cannot do so any more."""
+        replace_json(self.folder / "end.json", asdict(end), lasting=True)
+
+    @property
+    def _lease_until(self) -> int:
+        renewed = _number(read_json(self.folder / "lease.json"), "until")
+        until = self.allocation.request.lease_until if renewed is None else renewed
+        return min(until, self.allocation.closes_at)
+
+
+class AllocationFolders:
+    """The allocations under a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.machines = root / "machines"
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Lets one process at a time change something; a killed one releases the lock."""
+        self.machines.mkdir(parents=True, exist_ok=True)
+        return exclusive(self.root / "lock")
+
+    def of_token(self, token: str) -> LocalAllocation | None:
+        return self._allocation(self._folder_of(token))
+
+    def all(self) -> Iterator[LocalAllocation]:
+        """All allocations that are not forgotten, in the order in which they were granted."""
+        if self.machines.is_dir():
+            allocations = (self._allocation(path) for path in self.machines.iterdir() if not path.name.startswith("."))
+            yield from sorted((one for one in allocations if one is not None), key=lambda one: one.number)
+
+    def next_number(self) -> int:
+        return 1 + max((one.number for one in self.all()), default=self.first_number - 1)
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first allocation since the market was started."""
+        return _number(read_json(self.root / "begun.json"), "first") or 0
+
+    def begin(self) -> None:
+        """Restarts the count of allocations; their numbers go on."""
+        replace_json(self.root / "begun.json", {"first": self.next_number()}, lasting=True)
+
+    def forget(self, before: float) -> None:
+        """Removes allocations that ended before a time of this computer, and leftovers of killed processes.
+
+        The caller holds the lock.
+        """
+        for allocation in self.all():
+            ends = [machine.folder / "end.json" for machine in allocation.machines]
+            if all(end.exists() and end.stat().st_mtime < before for end in ends):
+                allocation.folder.rename(allocation.folder.with_name(f"{_OLD}{allocation.folder.name}"))
+        for leftover in self.machines.glob(".*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def by_id(self, machines: Sequence[str]) -> dict[str, MachineFolder | None]:
+        """The folders of the machines with these ids; None for an unknown id."""
+        parts = {machine: machine.rpartition("-") for machine in machines}
+        names = {name for name, _, _ in parts.values() if name}
+        allocations = {name: self._allocation(self.machines / name) for name in names}
+        return {machine: _machine(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
+
+    def create(
+        self, request: MachineRequest, plans: Sequence[PlannedEnding], number: int, closes_at: int
+    ) -> LocalAllocation:
+        """Grants a request: the rename grants it, whatever becomes of the caller. The caller holds the lock."""
+        folder = self._folder_of(request.token)
+        new = folder.with_name(f"{_NEW}{folder.name}")
+        shutil.rmtree(new, ignore_errors=True)
+        allocation = LocalAllocation(new, request, number, closes_at, tuple(plans))
+        try:
+            for index, machine in enumerate(allocation.machines):
+                machine.folder.mkdir(parents=True)
+                file = MachineFile(
+                    f"{folder.name}-{index}", index, machine.plan, request.lease_until, closes_at, request.payload
+                )
+                replace_json(machine.folder / "machine.json", file.to_json())
+            replace_json(new / "allocation.json", _written(allocation), lasting=True)
+            new.rename(folder)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        sync_folder(self.machines)
+        return replace(allocation, folder=folder)
+
+    def _folder_of(self, token: str) -> Path:
+        return self.machines / hashlib.sha256(token.encode()).hexdigest()[:16]
+
+    def _allocation(self, folder: Path) -> LocalAllocation | None:
+        values = read_json(folder / "allocation.json")
+        return None if values is None else _read(folder, values)
+
+
+def _machine(allocation: LocalAllocation | None, index: str) -> MachineFolder | None:
+    if allocation is None or not index.isdecimal() or int(index) >= len(allocation.plans):
+        return None
+    return allocation.machines[int(index)]
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A file that is replaced as a whole; None if it does not exist or did not reach the disk."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return values
+
+
+def _number(values: Mapping[str, Any] | None, name: str) -> int | None:
+    return None if values is None else int(values[name])
+
+
+def _written(allocation: LocalAllocation) -> dict[str, Any]:
+    request = allocation.request
+    return {
+        "token": request.token,
+        "market": str(request.market),
+        "count": request.count,
+        "bid": request.bid,
+        "lease_until": request.lease_until,
+        "tags": dict(request.tags),
+        "payload": None if request.payload is None else request.payload.to_json(),
+        "number": allocation.number,
+        "closes_at": allocation.closes_at,
+        "plans": [asdict(plan) for plan in allocation.plans],
+    }
+
+
+def _read(folder: Path, values: Mapping[str, Any]) -> LocalAllocation | None:
+    if "plans" not in values:
+        # Written by an earlier version, whose machines ended when their leases did.
+        return None
+    payload = values["payload"]
+    request = MachineRequest(
+        values["token"],
+        Market.parse(values["market"]),
+        values["count"],
+        values["bid"],
+        values["lease_until"],
+        values["tags"],
+        None if payload is None else Payload.from_json(payload),
+    )
+    plans = tuple(PlannedEnding(**plan) for plan in values["plans"])
+    return LocalAllocation(folder, request, values["number"], values["closes_at"], plans)

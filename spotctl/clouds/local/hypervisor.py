@@ -1,0 +1,223 @@
+"""The local market's side of a machine: `python -m spotctl.clouds.local.hypervisor CLOCK LOCK:FOLDER ...`.
+
+It does for a process of this computer what a cloud does for a virtual machine. The started process reads the link's
+secrets from its standard input, forks one hypervisor for each machine, and exits once all of them are up. A hypervisor
+forks the machine's agent (`spotctl.agent.machine`), which serves the link, runs the payload and keeps the lease. The
+hypervisor warns the agent over the link as the market planned, evicts it by SIGKILL, terminates it by SIGTERM, and
+records in `end.json` when and why the machine ended, on the market's clock. None of this needs a launcher.
+
+The machine's folder holds, apart from the agent's own files, each replaced as a whole by its one writer:
+
+- by the provider: `machine.json` (`MachineFile`: the planned ending and what the agent starts with),
+  `terminate.json` (the machine was terminated `at`; on a full disk a signal says so);
+- by the hypervisor: `state.json` (`pid`, `agent` and the `port` of the agent, which is up), `end.json`.
+
+`lock` is locked by the process that starts a machine, and hypervisor and agent inherit the lock: a machine runs exactly
+as long as its lock is held, however its processes die. On Linux the kernel kills the agent when its hypervisor dies,
+and the payload when its agent dies. A machine whose folder is removed ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn
+
+from spotctl.agent.agent_fork import fork_agent
+from spotctl.agent.errors import AgentError
+from spotctl.agent.files import Watched, replace_json
+from spotctl.agent.link_client import LinkClient
+from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED
+from spotctl.agent.machine import AgentSettings, MachineAgent
+from spotctl.agent.processes import kill, kill_marked
+from spotctl.agent.waking import WakeUps
+from spotctl.clouds.local.clock import MarketClock
+from spotctl.clouds.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
+from spotctl.clouds.planned_ending import EVICTED, FAILED, LEASE_ENDED, Ending, ending, warning
+
+SOURCE = "local"
+
+SHUTDOWN_SECONDS = 90.0
+"""How long an agent may take to end after SIGTERM; an operating system's shutdown waits about as long."""
+
+_POLL_SECONDS = 0.1
+_SHUTDOWN_POLL = 0.01
+_LINK_SECONDS = 5.0
+
+
+class Hypervisor:
+    """Plays the market for one machine, from start to end; it closes the descriptor `up` when the agent serves."""
+
+    def __init__(self, folder: Path, clock: MarketClock, secret: bytes, up: int) -> None:
+        self._folder, self._clock, self._secret, self._up = folder, clock, secret, up
+        self._machine = Watched(folder / "machine.json", MachineFile.from_json)
+        self._renewed = Watched(folder / "lease.json", lambda values: int(values["until"]))
+        self._terminated = Watched(folder / "terminate.json", lambda values: int(values["at"]))
+        self._agent = 0
+        self._agent_status: int | None = None
+        self._port = 0
+        self._warned_until: int | None = None
+        self._killed = self._returned = False
+        self._wake_ups = WakeUps()
+
+    def run(self) -> None:
+        """From the machine's start to its end."""
+        self._wake_ups.listen(self._on_signal)
+        signal.signal(RETURN_SIGNAL, self._on_return)
+        try:
+            end = self._until_end()
+        except BaseException:
+            self._stop_agent(by_force=True)
+            self._record(Ending(self._clock.now(), FAILED))
+            raise
+        self._stop_agent(by_force=end.reason == EVICTED)
+        self._record(end)
+
+    def _until_end(self) -> Ending:
+        machine = self._machine.value()
+        if machine is None:
+            return Ending(self._clock.now(), FAILED)
+        if (end := self._due(machine)) is not None:
+            return end
+        self._start_agent(machine)
+        if self._agent_status is None:
+            replace_json(self._folder / "state.json", {"pid": os.getpid(), "agent": self._agent, "port": self._port})
+            os.close(self._up)
+        while (end := self._due(machine)) is None:
+            self._warn(machine)
+            self._sleep(machine)
+        return end
+
+    def _due(self, machine: MachineFile) -> Ending | None:
+        now, lease = self._clock.now(), self._lease(machine)
+        if self._killed or not (self._folder / "machine.json").exists():
+            return Ending(now, FAILED)
+        terminated_at = now if self._returned else self._terminated.value()
+        if (end := ending(machine.plan, lease, terminated_at, now)) is not None:
+            return end
+        self._poll_agent()
+        if self._agent_status is None:
+            return None
+        # The agent's own clock may be a moment ahead of the market's.
+        ended_lease = os.waitstatus_to_exitcode(self._agent_status) == AGENT_LEASE_ENDED
+        return Ending(lease, LEASE_ENDED) if ended_lease else Ending(now, FAILED)
+
+    def _lease(self, machine: MachineFile) -> int:
+        """The end of the lease. What a machine costs after the market's history is unknown, so it never runs then."""
+        renewed = self._renewed.value()
+        return min(machine.lease_until if renewed is None else renewed, machine.closes_at)
+
+    # -- the agent ----------------------------------------------------------------------------------------------------
+
+    def _start_agent(self, machine: MachineFile) -> None:
+        """Forks the agent and waits until it serves, or has died."""
+        listener = socket.create_server((HOST, 0))
+        self._port = listener.getsockname()[1]
+        seconds = self._clock.seconds_until(self._lease(machine))
+        settings = AgentSettings(self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload)
+        self._agent = fork_agent(
+            lambda: MachineAgent(settings, listener, self._secret), (*self._wake_ups.descriptors, self._up)
+        )
+        listener.close()
+        self._poll_agent()
+
+    def _poll_agent(self) -> None:
+        if self._agent and self._agent_status is None:
+            pid, status = os.waitpid(self._agent, os.WNOHANG)
+            if pid:
+                self._agent_status = status
+
+    def _warn(self, machine: MachineFile) -> None:
+        """Tells the agent over its link that the machine will be evicted; an agent that does not answer misses it."""
+        until = warning(machine.plan, self._clock.now())
+        if until is None or until == self._warned_until:
+            return
+        self._warned_until = until
+        seconds = max(self._clock.seconds_until(until), 0.0)
+        try:
+            link = LinkClient((HOST, self._port), machine.id, self._secret, min(_LINK_SECONDS, seconds + _POLL_SECONDS))
+            try:
+                link.call("notify", kind="evict", until=until, seconds=seconds, source=SOURCE)
+            finally:
+                link.close()
+        except AgentError as error:
+            sys.stderr.write(f"the eviction notice was not delivered: {error}\n")
+
+    def _stop_agent(self, *, by_force: bool) -> None:
+        """Ends the agent and all that was started on the machine."""
+        if self._agent and self._agent_status is None:
+            kill(self._agent, signal.SIGKILL if by_force else signal.SIGTERM)
+            give_up = time.monotonic() + SHUTDOWN_SECONDS
+            while self._agent_status is None:
+                self._poll_agent()
+                if time.monotonic() > give_up:
+                    kill(self._agent)
+                self._wake_ups.pause(_SHUTDOWN_POLL)
+        kill_marked(self._folder)
+
+    def _record(self, end: Ending) -> None:
+        if self._folder.is_dir():
+            replace_json(self._folder / "end.json", asdict(end), lasting=True)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _sleep(self, machine: MachineFile) -> None:
+        """Until something is due or happens, and no longer than a file may go unread."""
+        plan = machine.plan
+        moments = [self._lease(machine), plan.taken_at, None if self._warned_until else plan.warned_at]
+        waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
+        self._wake_ups.pause(min([_POLL_SECONDS, *waits]))
+
+    def _on_signal(self, *_: object) -> None:
+        # Being asked to end, as when the computer shuts down, is a failure of the machine.
+        self._killed = True
+
+    def _on_return(self, *_: object) -> None:
+        self._returned = True
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Forks the hypervisors, and returns when each machine is up or has ended."""
+    clock = MarketClock(Path(arguments[0]))
+    machines = [(int(lock), Path(folder)) for lock, folder in (one.split(":", 1) for one in arguments[1:])]
+    secrets = [bytes.fromhex(line.decode()) for line in sys.stdin.buffer.read().split()]
+    locks = {lock for lock, _ in machines}
+    ups: list[int] = []
+    for (lock, folder), secret in zip(machines, secrets, strict=True):
+        up = os.pipe()
+        if os.fork() == 0:
+            for descriptor in {up[0], *ups, *(locks - {lock})}:
+                os.close(descriptor)
+            _run_hypervisor(Hypervisor(folder, clock, secret, up[1]))
+        os.close(up[1])
+        os.close(lock)
+        locks.discard(lock)
+        ups.append(up[0])
+    for descriptor in ups:
+        # Nothing is written: the end of the file comes when the hypervisor closes its side, or dies.
+        os.read(descriptor, 1)
+
+
+def _run_hypervisor(hypervisor: Hypervisor) -> NoReturn:
+    """A fork's whole life."""
+    status = 1
+    try:
+        os.setsid()
+        hypervisor.run()
+        status = 0
+    except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

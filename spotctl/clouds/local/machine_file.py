@@ -1,0 +1,36 @@
+"""`machine.json`: what the provider tells a machine's hypervisor."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spotctl.agent.payload import Payload
+from spotctl.clouds.planned_ending import PlannedEnding
+
+HOST = "127.0.0.1"
+"""Where agents of local machines listen."""
+
+RETURN_SIGNAL = signal.SIGUSR1
+"""Tells a hypervisor that its machine was returned, when no file can say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """A machine's id, its number in its request, and its planned ending; `closes_at` ends the market's history."""
+
+    id: str
+    index: int
+    plan: PlannedEnding
+    lease_until: int
+    closes_at: int
+    payload: Payload | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "payload": None if self.payload is None else self.payload.to_json()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> MachineFile:
+        payload = None if values["payload"] is None else Payload.from_json(values["payload"])
+        return cls(**{**values, "plan": PlannedEnding(**values["plan"]), "payload": payload})

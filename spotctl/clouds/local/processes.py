@@ -1,0 +1,169 @@
+"""The processes of local machines: one hypervisor for each folder, known alive by the folder's lock, never left behind.
+
+The process that starts a machine locks its folder first and passes the locked descriptor on. So at every moment, and
+whichever process is killed, the lock is held exactly as long as the machine runs or is being started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotctl.agent.processes import MARK, environment_of, kill, kill_marked, marked
+from spotctl.clouds.local.folders import MachineFolder
+from spotctl.clouds.local.machine_file import RETURN_SIGNAL
+from spotctl.clouds.planned_ending import FAILED, Ending
+from spotctl.home.paths import PACKAGE
+
+TAGS_VARIABLE = "SPOTCTL_TAGS"
+"""Carries a request's tags to all processes of its machines, by which they are found when their folder is gone."""
+
+_CODE = PACKAGE.parent
+_HYPERVISOR = "spotctl.clouds.local.hypervisor"
+_OBSERVER_SECONDS = 0.5
+
+
+def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, str], key: bytes) -> None:
+    """Starts those that never ran, and waits until they are up or have failed. `key`: see `MachineFolder.secret`."""
+    with ExitStack() as locks:
+        waiting = [
+            (lock, machine)
+            for machine in machines
+            if not machine.is_up
+            and (lock := locks.enter_context(_locked(machine))) is not None
+            and machine.ended is None
+            and not machine.is_up
+        ]
+        if not waiting:
+            return
+        allocation = waiting[0][1].allocation
+        tags = json.dumps(dict(allocation.request.tags))
+        with (allocation.folder / "agent.log").open("ab") as log:
+            # Without site packages, and from the folder of our code: the standard library and our own modules are all
+            # that is needed, and nothing in the user's environment can get in the way.
+            subprocess.run(
+                [
+                    *(sys.executable, "-E", "-S", "-m", _HYPERVISOR, str(clock)),
+                    *(f"{lock}:{machine.folder}" for lock, machine in waiting),
+                ],
+                cwd=_CODE,
+                env={**os.environ, **secrets, MARK: str(allocation.folder), TAGS_VARIABLE: tags},
+                pass_fds=[lock for lock, _ in waiting],
+                start_new_session=True,
+                input="\n".join(machine.secret(key).hex() for _, machine in waiting).encode(),
+                stdout=log,
+                stderr=log,
+                check=False,
+            )
+
+
+def is_alive(machine: MachineFolder) -> bool:
+    """Whether a machine runs or is being started."""
+    return _is_held(machine.folder)
+
+
+def signal_return(machine: MachineFolder) -> bool:
+    """Tells the hypervisor of a machine to end it, without a file; False if it cannot be reached."""
+    if not is_alive(machine):
+        return True
+    pid = machine.hypervisor
+    if pid is not None:
+        kill(pid, RETURN_SIGNAL)
+    return pid is not None
+
+
+def clean_up(machine: MachineFolder, now: int) -> Ending | None:
+    """Ends what a dead machine left running, records its end and returns it; None if it was never started."""
+    with _locked(machine) as lock:
+        if lock is None or machine.ended is not None:
+            return machine.ended
+        end = machine.end_by(now)
+        if end is None and not machine.is_up:
+            return None
+        kill_marked(machine.folder)
+        end = end or Ending(max(now, machine.plan.started), FAILED)
+        # On a full disk the next caller records it: that the machine is gone must be seen now.
+        with suppress(OSError):
+            machine.record_end(end)
+        return end
+
+
+def fail(machine: MachineFolder, now: int) -> None:
+    """Records that a machine could not be started, unless it runs."""
+    with _locked(machine) as lock:
+        if lock is not None and machine.ended is None:
+            kill_marked(machine.folder)
+            machine.record_end(Ending(max(now, machine.plan.started), FAILED))
+
+
+@dataclass(frozen=True, slots=True)
+class StrayProcess:
+    """A process that was started for a machine which does not run any more, or whose folder is gone."""
+
+    pid: int
+    mark: Path
+    tags: Mapping[str, str]
+
+
+def stray_processes(machines: Path) -> Iterator[StrayProcess]:
+    """The stray processes of machines under this folder."""
+    for pid, mark in marked():
+        if mark.is_relative_to(machines) and mark != machines:
+            owners = [mark] if mark.parent != machines else [mark, *mark.glob("[0-9]*")]
+            if not any(_is_held(owner) for owner in owners):
+                yield StrayProcess(pid, mark, _tags_of(pid))
+
+
+def _tags_of(pid: int) -> Mapping[str, str]:
+    try:
+        values = json.loads(environment_of(pid).get(TAGS_VARIABLE, "{}"))
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+
+
+@contextmanager
+def _locked(machine: MachineFolder) -> Iterator[int | None]:
+    """The descriptor of a machine's lock; None if its processes hold it, or are about to."""
+    descriptor = os.open(machine.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield descriptor if _lock(descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Locks exclusively. A process that only checks whether the lock is held blocks it for a moment, not longer."""
+    give_up = time.monotonic() + _OBSERVER_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(_OBSERVER_SECONDS / 100)
+        else:
+            return True
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a machine holds the lock. Locked shared, so that two callers do not mistake each other for a machine."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

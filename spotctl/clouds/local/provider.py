@@ -1,0 +1,294 @@
+"""`LocalProvider`: machines that are processes of this computer, on a replayed market; it survives SIGKILL anywhere.
+
+A grant is one rename (`folders`), a running machine is known by a lock (`processes`), and when a machine ends is
+planned when it is granted and carried out by its own hypervisor (`hypervisor`), so no launcher has to be there for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pricing_data.market import Market
+from pricing_data.units import SECOND
+from spotctl.agent.files import read_from
+from spotctl.agent.output_times import times_file
+from spotctl.agent.processes import kill, surroundings
+from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Invocation
+from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
+from spotctl.clouds.link import AgentLink, link_key
+from spotctl.clouds.local.clock import MarketClock
+from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
+from spotctl.clouds.local.machine_file import HOST
+from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
+from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.requests import check_settings, same_request
+from spotctl.home.errors import BadSettings
+
+if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
+
+# Longer than any caller repeats a request, so that no token is served again because it was forgotten.
+_REMEMBERED_SECONDS = 7 * 24 * 3600
+
+
+class MarketBusy(ProviderError):
+    """The market cannot be restarted while machines run on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Settings of a local market.
+
+    `warning_seconds` are seconds of this computer, because a program needs them to save its state. A share of the
+    evictions comes `unwarned`; `seed` decides which. `most_machines` protects this computer.
+    """
+
+    warning_seconds: float = 2.0
+    unwarned: float = 0.25
+    seed: int = 0
+    most_machines: int = 64
+
+
+class LocalProvider:
+    """The local market under a folder. `market` is called when prices are first needed, because reading takes time."""
+
+    name = "local"
+
+    def __init__(self, root: Path, market: Callable[[], Replayed], settings: LocalSettings = LocalSettings()) -> None:
+        self._folders = AllocationFolders(root.absolute())
+        self._clock = MarketClock(self._folders.root / "clock.json")
+        self._read_market, self._settings = market, settings
+        self._links: dict[str, AgentLink] = {}
+
+    def begin(self, moment: int, speed: float) -> None:
+        """Starts the market at a moment of its history; its clock runs `speed` times faster than this computer's.
+
+        MarketBusy: machines run, whose times would change.
+        """
+        if not 0 < speed < float("inf"):
+            raise BadSettings(f"a market speed of {speed:g} is not above 0 and finite")
+        with self._changing():
+            alive = self._alive()
+            if alive:
+                raise MarketBusy(f"{len(alive)} machines run on the local market; end them first (spotctl down)")
+            self._folders.begin()
+            self._clock.start(moment, speed)
+
+    @property
+    def has_begun(self) -> bool:
+        return self._clock.started
+
+    @property
+    def speed(self) -> float:
+        """Seconds of market time per second, as the market was started."""
+        self._require_begun()
+        return self._clock.speed
+
+    def now(self) -> int:
+        """The market's time, the same for every process."""
+        self._require_begun()
+        return self._clock.now()
+
+    def offers(self) -> tuple[Market, ...]:
+        """See `CloudProvider`; the markets whose history has a price now."""
+        return self._market.open_at(self.now())
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        """See `CloudProvider`; from the history that decides about evictions."""
+        return self._market.prices(market, start, end, self.now())
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. When it returns, machines are up or have failed."""
+        self._require_begun()
+        check_settings(request, self.name)
+        with self._changing():
+            self._folders.forget(time.time() - _REMEMBERED_SECONDS)
+            allocation = self._folders.of_token(request.token)
+            if allocation is None:
+                allocation = self._grant(request)
+        known = allocation.request
+        if not same_request(known, request):
+            raise TokenTaken(
+                f"token {request.token} was used for {known.count} machines of {known.market};"
+                " a different request needs a token of its own"
+            )
+        self._start(allocation, request.secrets)
+        return tuple(self._seen(machine) for machine in allocation.machines)
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        tagged = (one for one in self._folders.all() if tags.items() <= one.request.tags.items())
+        return tuple(self._seen(machine) for allocation in tagged for machine in allocation.machines)
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. Billing ends at once, the processes within a moment."""
+        now = self.now()
+        try:
+            with self._changing():
+                for machine in self._running(ids):
+                    machine.terminate(now)
+        except ProviderError:
+            # A disk that takes no write must not keep machines running.
+            without = [machine for machine in self._running(ids) if not signal_return(machine)]
+            if without:
+                raise
+
+    def _running(self, ids: Sequence[str]) -> tuple[MachineFolder, ...]:
+        """Those of these machines that have not ended and were not terminated."""
+        found = (machine for machine in self._folders.by_id(ids).values() if machine is not None)
+        return tuple(machine for machine in found if machine.ended is None and machine.terminated_at is None)
+
+    def link(self, machine: str) -> AgentLink:
+        """See `CloudProvider`. Agents listen on this computer's loopback interface."""
+        if machine in self._links:
+            return self._links[machine]
+        folder = self._folders.by_id([machine])[machine]
+        if folder is None or folder.end_by(self.now()) is not None:
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
+        if (port := folder.port) is None:
+            raise Unanswered(f"{machine}: its agent has not started yet; try again")
+
+        def gone() -> bool:
+            return folder.end_by(self.now()) is not None
+
+        link = AgentLink(lambda: (HOST, port), machine, folder.secret(self._key), self._clock, gone)
+        self._links[machine] = link
+        return self._links[machine]
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        """See `CloudProvider`; machines, and processes that belong to no running machine any more."""
+        alive = (one for one in self.list(tags) if one.state is not MachineState.GONE)
+        machines = [Resource("machine", one.id, one.tags, str(one.market)) for one in alive]
+        strays = [
+            Resource("process", str(stray.pid), stray.tags, str(stray.mark))
+            for stray in stray_processes(self._folders.machines)
+            if tags.items() <= stray.tags.items()
+        ]
+        return (*machines, *strays)
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        self.terminate([one.id for one in resources if one.kind == "machine"])
+        processes = {one.id for one in resources if one.kind == "process"}
+        for stray in stray_processes(self._folders.machines):
+            if str(stray.pid) in processes:
+                kill(stray.pid)
+
+    def output(self, machine: str, after: int = 0) -> bytes:
+        return self._read(machine, lambda folder: folder / "output", after)
+
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        return self._read(machine, lambda folder: times_file(folder / "output"), after)
+
+    def _read(self, machine: str, path: Callable[[Path], Path], after: int) -> bytes:
+        folder = self._folders.by_id([machine])[machine]
+        if folder is None:
+            raise NotFound(f"{machine}: no such machine", (machine,))
+        return read_from(path(folder.folder), after)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`. The command carries the machine's mark, by which its hypervisor ends it."""
+        folder = self._folders.by_id([machine])[machine]
+        if folder is None or folder.end_by(self.now()) is not None:
+            raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
+        agent = folder.agent
+        if agent is None:
+            raise Unanswered(f"{machine}: its agent has not started yet; try again")
+        payload = folder.allocation.request.payload
+        around = surroundings(folder.folder, agent, "" if payload is None else payload.folder)
+        return Invocation(tuple(around.around(command)), around.environment, around.folder)
+
+    @cached_property
+    def _market(self) -> Replayed:
+        return self._read_market()
+
+    @cached_property
+    def _key(self) -> bytes:
+        return link_key(self._folders.root)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One process at a time; if the disk refuses a write, that is the provider's error, and nothing was granted."""
+        try:
+            with self._folders.locked():
+                if self._clock.started:
+                    self._clock.note()
+                yield
+        except OSError as error:
+            where = error.filename or self._folders.root
+            raise ProviderError(
+                f"{where}: cannot be written: {error.strerror or error}; make room, or set another SPOTCTL_HOME"
+            ) from error
+
+    def _grant(self, request: MachineRequest) -> LocalAllocation:
+        alive = self._alive()
+        room = self._settings.most_machines - len(alive)
+        if room < 1:
+            raise QuotaReached(
+                f"{len(alive)} local machines are running, of at most {self._settings.most_machines}; end some first"
+            )
+        now = self._clock.now()
+        held = [
+            HeldSpot(machine.plan.started, machine.plan.taken_at)
+            for machine in alive
+            if machine.allocation.request.market == request.market and machine.allocation.request.bid is not None
+        ]
+        number = self._folders.next_number()
+        affordable = replace(request, count=min(request.count, room))
+        plans = self._market.planned_endings(affordable, held, now, number - self._folders.first_number, self._warnings)
+        return self._folders.create(request, plans, number, self._market.closes_at(request.market))
+
+    @property
+    def _warnings(self) -> Warnings:
+        ahead = round(self._settings.warning_seconds * self._clock.speed * SECOND)
+        return Warnings(ahead, self._settings.unwarned, self._settings.seed)
+
+    def _start(self, allocation: LocalAllocation, secrets: Mapping[str, str]) -> None:
+        try:
+            start(allocation.machines, self._clock.path, secrets, self._key)
+            for machine in allocation.machines:
+                if not machine.is_up:
+                    fail(machine, self._clock.now())
+        except OSError as error:
+            raise Unanswered(
+                f"machines of token {allocation.request.token} could not all be started: {error.strerror or error};"
+                " repeat the request with its token, or let its lease end"
+            ) from error
+
+    def _seen(self, machine: MachineFolder) -> Machine:
+        end = machine.ended
+        if end is None and not is_alive(machine):
+            end = clean_up(machine, self.now())
+        if end is not None and (link := self._links.pop(machine.id, None)) is not None:
+            link.close()
+        request = machine.allocation.request
+        return Machine(
+            id=machine.id,
+            market=request.market,
+            bid=request.bid,
+            state=_state(machine) if end is None else MachineState.GONE,
+            started=machine.plan.started,
+            tags=request.tags,
+            address=HOST,
+            ended=None if end is None else end.at,
+            end_reason=None if end is None else EndReason(end.reason),
+        )
+
+    def _alive(self) -> tuple[MachineFolder, ...]:
+        machines = (machine for allocation in self._folders.all() for machine in allocation.machines)
+        return tuple(machine for machine in machines if self._seen(machine).state is not MachineState.GONE)
+
+    def _require_begun(self) -> None:
+        if not self._clock.started:
+            raise NotFound(f"{self._folders.root}: the local market was not started; spotctl launch starts it")
+
+
+def _state(machine: MachineFolder) -> MachineState:
+    if machine.terminated_at is not None:
+        return MachineState.LEAVING
+    return MachineState.RUNNING if machine.is_up else MachineState.STARTING

@@ -1,0 +1,30 @@
+"""What errors of a cloud mean to the caller of a provider, where the cloud's own code says nothing more exact."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    MissingCredentials,
+    MissingExtra,
+    NoAnswer,
+    RateLimited,
+    UnknownResource,
+)
+from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Throttled, Unanswered
+
+_MEANINGS: Final[dict[type[CloudError], type[ProviderError]]] = {
+    MissingCredentials: NotPermitted,
+    AccessDenied: NotPermitted,
+    MissingExtra: NotPermitted,
+    RateLimited: Throttled,
+    NoAnswer: Unanswered,
+    UnknownResource: NotFound,
+}
+
+
+def meaning_of_kind(error: CloudError) -> type[ProviderError]:
+    """The error of the provider contract for this kind of error."""
+    return _MEANINGS.get(type(error), ProviderError)

@@ -1,0 +1,142 @@
+"""`RemoteAgents`: what a cloud's provider needs to prepare a booted machine and to talk to its agent.
+
+A machine boots with a start-up script, the only thing that the cloud receives. Once the machine's console has shown its
+host key, the launcher connects over ssh and copies what the machine lacks: our code, the packages that payloads import,
+and the job's folder. Then it starts the agent's service (`spotctl.agent.rented`) and writes the secrets to its standard
+input. All of this may be interrupted at any point and repeated by any process of this home, even by two at once:
+archives are named by their digest and renamed into place, and only one service runs on a machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+from spotctl.clouds.base import MachineLink, MachineRequest
+from spotctl.clouds.capabilities import Invocation, MachineSupplies
+from spotctl.clouds.errors import NotFound
+from spotctl.clouds.link import AgentLink, ProviderClock, link_key, link_secret
+from spotctl.clouds.remote import home
+from spotctl.clouds.remote.bringing import Archives, Bringing, start_of
+from spotctl.clouds.remote.bundle import Archive, code_wheel, packages_archive
+from spotctl.clouds.remote.connections import MachineConnection
+from spotctl.clouds.remote.job_folder import check_folder, job_archive
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
+from spotctl.clouds.remote.start_up import start_up_script
+
+MOST_AT_ONCE = 16
+"""How many machines are connected to or prepared at the same time; the others wait."""
+
+
+class RemoteAgents:
+    """The agents of the machines of one home, over ssh. Methods may be called from any thread.
+
+    `folder`, for its owner alone, holds the ssh key and the key of the links; all state of a machine is on the machine.
+    Nothing is read or written before it is needed.
+    """
+
+    def __init__(self, folder: Path, clock: ProviderClock) -> None:
+        self._folder, self._clock = folder.absolute(), clock
+        self._lock, self._packing = threading.RLock(), threading.Lock()
+        self._turn = threading.Semaphore(MOST_AT_ONCE)
+        self._home: home.RemoteHome | None = None
+        self._numbers = count()
+        self._connections: dict[str, MachineConnection] = {}
+        self._links: dict[str, AgentLink] = {}
+        self._jobs: dict[Path, Archive] = {}
+        self._packages: dict[tuple[str, ...], Archive] = {}
+        self._checked: set[Path] = set()
+
+    def start_up(self, request: MachineRequest, cloud: str) -> str:
+        """The user-data of a request's machines: a shell script of less than 12 KiB that holds no secret.
+
+        It differs between repetitions of a request, because `lease_until` does. `cloud` is aws, gcp or azure.
+        ProviderError: this computer has no ssh client. BadRequest: the payload is too large.
+        """
+        ssh_client()
+        return start_up_script(request, cloud, home.public_key(self._folder), self._clock.now())
+
+    def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
+        """Brings a machine to the point where its agent answers; see `Prepares`. Returns at once.
+
+        What is already there is left alone; the tunnels of `supplies` are opened in any case. BadRequest: the job's
+        folder cannot be copied. Other failures appear as errors of the machine's link.
+        """
+        if supplies.folder is not None and supplies.folder not in self._checked:
+            check_folder(supplies.folder)
+            self._checked.add(supplies.folder)
+
+        def bring(bringing: Bringing) -> None:
+            secret = link_secret(link_key(self._folder), machine.id)
+            bringing.bring(
+                lambda: self._archives(supplies),
+                lambda archives: start_of(machine.id, machine.index, secret, supplies.secrets, archives),
+            )
+
+        self._connection(machine).prepare(supplies, bring)
+
+    def link(self, machine: RemoteMachine) -> MachineLink:
+        """The link to a machine's agent. Its calls raise Unanswered, with the reason, until the machine is prepared.
+
+        It connects by itself where the machine was prepared before, perhaps by another process.
+        """
+        with self._lock:
+            connection = self._connection(machine)
+            if machine.id not in self._links:
+                secret = link_secret(link_key(self._folder), machine.id)
+                link = AgentLink(connection.address, machine.id, secret, self._clock, connection.gone)
+                self._links[machine.id] = link
+            return self._links[machine.id]
+
+    def invocation(self, machine: RemoteMachine, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`. NotFound: the machine is gone. Unanswered: it has not booted yet."""
+        connection = self._connection(machine)
+        if connection.gone():
+            raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
+        host, said = connection.host(), connection.said()
+        words = tuple(invocation(host, command, said))
+        return Invocation(words, client_environment(), str(self._folder), lambda code: lost(host, code, said))
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Ends the connections to machines that are gone."""
+        for machine in ids:
+            with self._lock:
+                link, connection = self._links.pop(machine, None), self._connections.pop(machine, None)
+            if link is not None:
+                link.close()
+            if connection is not None:
+                connection.close()
+
+    def close(self) -> None:
+        """Ends the ssh processes. The agents go on."""
+        with self._lock:
+            self.forget(tuple(self._connections))
+            if self._home is not None:
+                self._home.close()
+                self._home = None
+
+    def _connection(self, machine: RemoteMachine) -> MachineConnection:
+        with self._lock:
+            if self._home is None:
+                self._home = home.RemoteHome(self._folder)
+            if machine.id not in self._connections:
+                places = self._home.places
+                self._connections[machine.id] = MachineConnection(machine, next(self._numbers), places, self._turn)
+            connection = self._connections[machine.id]
+            connection.machine = machine
+            return connection
+
+    def _archives(self, supplies: MachineSupplies) -> Archives:
+        """The archives for these supplies, packed once per process, so that all machines get the same ones."""
+        folder = self._folder / "archives"
+        with self._packing:
+            if supplies.folder is not None and supplies.folder not in self._jobs:
+                self._jobs[supplies.folder] = job_archive(supplies.folder, folder)
+            if supplies.packages and supplies.packages not in self._packages:
+                self._packages[supplies.packages] = packages_archive(folder, supplies.packages)
+            job = None if supplies.folder is None else self._jobs[supplies.folder]
+            packages = self._packages[supplies.packages] if supplies.packages else None
+            return Archives(code_wheel(folder), packages, job)

@@ -1,0 +1,190 @@
+"""The archives that a launcher copies to a machine so that it can run our code, named by their SHA-256.
+
+- A wheel with `spotctl.agent` and `agileml`, made from the modules that run here, however they were installed.
+- The packages that a payload imports, with all that they need, as they are installed here. They contain machine code,
+  so the machine must have the same Python version and processor.
+
+Both are zip files with fixed dates and order, so that the same content gives the same archive.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import io
+import os
+import platform
+import re
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import agileml
+import bidbrain
+import pricing_data
+from pricing_data.atomic_write import atomic_write
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.remote.left_out import RULES, is_left_out
+from spotctl.home.paths import PACKAGE
+
+_FASTEST = 1
+"""The level of compression that takes a third of the time of the usual one, and a few percent more space."""
+
+_COMPRESSED = (".gz", ".parquet")
+
+_DATE = (1980, 1, 1, 0, 0, 0)
+_NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(?:;(.*))?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A zip file; `digest` is its SHA-256 in hexadecimal digits."""
+
+    digest: str
+    path: Path
+
+
+def code_wheel(folder: Path) -> Archive:
+    """Our own code for machines, as a wheel below `folder`."""
+    root, own = PACKAGE, Path(agileml.__file__).parent
+    return _wheel(
+        folder,
+        {
+            "spotctl/__init__.py": (root / "__init__.py").read_bytes(),
+            **_tree(root / "agent", "spotctl/agent"),
+            **_tree(root / "integrations", "spotctl/integrations"),
+            **_tree(own, "agileml"),
+        },
+    )
+
+
+def whole_wheel(folder: Path) -> Archive:
+    """All of spotctl, for a machine that does the launcher's work."""
+    others = {package.__name__: Path(str(package.__file__)).parent for package in (agileml, bidbrain, pricing_data)}
+    files = [_tree(path, name) for name, path in {**others, "spotctl": PACKAGE}.items()]
+    return _wheel(folder, {name: content for tree in files for name, content in tree.items()})
+
+
+def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
+    version = importlib.metadata.version("spotctl")
+    files = dict(sources)
+    info = f"spotctl-{version}.dist-info"
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    record = [f"{name},sha256={_record_digest(content)},{len(content)}" for name, content in sorted(files.items())]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+    return _kept(folder, _zipped(files))
+
+
+def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
+    """Installed packages, and all that they need, in a zip file below `folder`. ProviderError: one is not installed.
+
+    Packing takes seconds, so an archive is kept for as long as the same versions are installed.
+    """
+    found = with_requirements(names)
+    versions = ",".join(f"{name}=={one.version}" for name, one in sorted(found.items()))
+    key = hashlib.sha256(f"{platform_tag()} {versions} {sys.prefix} {RULES}".encode()).hexdigest()[:16]
+    known = folder / f"packages-{key}"
+    try:
+        digest = known.read_text().strip()
+        return Archive(digest, _existing(folder / f"{digest}.zip"))
+    except FileNotFoundError:
+        files = {name: path.read_bytes() for name, path in files_of(found.values())}
+        archive = _kept(folder, _zipped(files))
+        with atomic_write(known) as new:
+            new.write_text(archive.digest)
+        return archive
+
+
+def platform_tag() -> str:
+    """The Python version and the processor; packages run on machines of the same."""
+    return f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}"
+
+
+def _tree(folder: Path, name: str) -> dict[str, bytes]:
+    """The files of a package, by their names in a wheel."""
+    return {
+        f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
+    """Installed packages, and all that they need, by name. ProviderError: one is not installed."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        name = _normal(waiting.pop())
+        if name in found:
+            continue
+        try:
+            found[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise ProviderError(f"{name} is not installed here, and machines need it: pip install {name}") from None
+        waiting += [needed for text in found[name].requires or () if (needed := _needed(text)) is not None]
+    return found
+
+
+def _needed(requirement: str) -> str | None:
+    """The name of a requirement that holds here and is no extra; a marker is judged by what is installed."""
+    match = _NAME.match(requirement)
+    if match is None or "extra ==" in (match[3] or ""):
+        return None
+    name = match[1]
+    if match[3]:
+        try:
+            importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+    return name
+
+
+def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
+    """The files of distributions below their site folder that machines load."""
+    for one in distributions:
+        if not one.files:
+            name = one.metadata["Name"]
+            raise ProviderError(f"{name} is installed without a list of its files: install it again with pip")
+        names = {file.as_posix() for file in one.files if not file.parts[0].startswith("..")}
+        for name in names:
+            path = Path(str(one.locate_file(name)))
+            if not is_left_out(name, names) and path.is_file():
+                yield name, path
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_FASTEST) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _DATE)
+            kind = zipfile.ZIP_STORED if name.endswith(_COMPRESSED) else zipfile.ZIP_DEFLATED
+            entry.compress_type, entry.external_attr, entry.create_system = kind, 0o644 << 16, 3
+            archive.writestr(entry, files[name])
+    return buffer.getvalue()
+
+
+def _kept(folder: Path, content: bytes) -> Archive:
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / f"{digest}.zip"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with atomic_write(path) as new:
+            new.write_bytes(content)
+    return Archive(digest, path)
+
+
+def _existing(path: Path) -> Path:
+    os.stat(path)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
+    return path
+
+
+def _record_digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

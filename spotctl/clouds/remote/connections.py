@@ -1,0 +1,202 @@
+"""The connection to one machine: opened and prepared in the background, and opened again after it is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from pricing_data.errors import PricingDataError
+from spotctl.clouds.capabilities import MachineSupplies, ReverseTunnel
+from spotctl.clouds.errors import ProviderError, Unanswered
+from spotctl.clouds.remote.bringing import Bringing
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, host_key_of
+from spotctl.home.errors import SpotctlError
+
+WAIT_SECONDS = 2.0
+"""How long a call on a link waits for a connection. It is short, because the caller serves all machines in turn."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 8.0
+"""Between attempts; each pause is twice as long as the last."""
+
+FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 5.0, 60.0
+"""Pauses before asking the cloud again whether a machine that does not answer is gone, each twice as long as the last.
+A run asks in every turn of its loop, and clouds limit calls. Their lists of machines also show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Files of this home and of this process: the ssh key, the machines' host keys, and sockets."""
+
+    key: Path
+    known_hosts: Path
+    sockets: Path
+
+    def host_key_file(self, machine: str) -> Path:
+        return self.known_hosts / hashlib.sha256(machine.encode()).hexdigest()[:32]
+
+
+class MachineConnection:
+    """All of this process's dealings with one machine over ssh. At most one thread of its own works at a time."""
+
+    def __init__(self, machine: RemoteMachine, number: int, places: Places, turn: threading.Semaphore) -> None:
+        self.machine = machine
+        self._places, self._turn, self._number, self._clients = places, turn, number, count()
+        self._control, self._socket = places.sockets / f"{number}.c", places.sockets / f"{number}.a"
+        self._lock = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._ssh: SshConnection | None = None
+        self._closed = False
+        self._progress = ""
+        self._failure: ProviderError | None = None
+        self._not_before, self._pause = 0.0, FIRST_PAUSE_SECONDS
+        self._prepared: SshConnection | None = None
+        self._tunnels: tuple[ReverseTunnel, ...] = ()
+        self._gone, self._look_at, self._look_pause = False, 0.0, FIRST_LOOK_SECONDS
+
+    def gone(self) -> bool:
+        """Whether the cloud has ended the machine, as of up to a minute ago. False where the cloud does not answer."""
+        if not self._gone and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + self._look_pause
+            self._look_pause = min(2 * self._look_pause, LONGEST_LOOK_SECONDS)
+            with suppress(ProviderError):
+                self._gone = self.machine.gone()
+            if self._gone:
+                self.close()
+        return self._gone
+
+    def prepare(self, supplies: MachineSupplies, bring: Callable[[Bringing], None]) -> None:
+        """Connects and brings what the machine lacks, in the background; nothing if that is done or under way."""
+
+        def work() -> None:
+            ssh = self._connected()
+            if self._prepared is not ssh:
+                bring(Bringing(self.machine.id, ssh, self._note))
+                self._prepared = ssh
+            self._open_tunnels(ssh)
+
+        self._tunnels = supplies.reach
+        done = self._prepared
+        if done is not None and done is self._ssh and done.is_open and done.reached.issuperset(supplies.reach):
+            return
+        self._begin(work)
+
+    def address(self) -> Path:
+        """The local end of the agent's socket. Unanswered, with the reason, while there is no connection."""
+        if self._idle.is_set() and not self._is_open:
+            self._begin(self._connect)
+            self._idle.wait(WAIT_SECONDS)
+        # A prepared machine stays reachable even if something else, such as a tunnel, fails or takes time.
+        if self._is_open and self._prepared is self._ssh:
+            return self._socket
+        if not self._idle.is_set():
+            raise Unanswered(f"{self.machine.id}: {self._progress}; try again")
+        if self._failure is not None:
+            raise Unanswered(str(self._failure))
+        if not self._is_open:
+            raise Unanswered(f"{self.machine.id}: the connection was lost; try again")
+        return self._socket
+
+    @property
+    def _is_open(self) -> bool:
+        return self._ssh is not None and self._ssh.is_open
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        if self._ssh is not None:
+            self._ssh.close()
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._closed or not self._idle.is_set() or time.monotonic() < self._not_before:
+                return
+            self._idle.clear()
+            self._note("waiting for its turn")
+        threading.Thread(target=self._work, args=(work,), name=f"ssh {self.machine.id}", daemon=True).start()
+
+    def _work(self, work: Callable[[], None]) -> None:
+        failure: ProviderError | None = None
+        try:
+            with self._turn:
+                work()
+        except ProviderError as error:
+            failure = error
+        except (SpotctlError, PricingDataError, OSError, ValueError) as error:
+            failure = ProviderError(f"{self.machine.id}: {error}")
+        finally:
+            if failure is not None:
+                self._not_before = time.monotonic() + self._pause
+                self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            else:
+                self._pause = FIRST_PAUSE_SECONDS
+            self._failure = failure
+            self._idle.set()
+            if self._closed and self._ssh is not None:
+                self._ssh.close()
+
+    def _connect(self) -> None:
+        ssh = self._connected()
+        if self._prepared is not None:
+            self._prepared = ssh
+        self._open_tunnels(ssh)
+
+    def _open_tunnels(self, ssh: SshConnection) -> None:
+        """The tunnels that were last requested; they end with their connection."""
+        self._note("opening tunnels")
+        ssh.reach(self._tunnels)
+
+    def _connected(self) -> SshConnection:
+        if self._ssh is not None and self._ssh.is_open:
+            return self._ssh
+        if self._ssh is not None:
+            self._ssh.close()
+            self._ssh = None
+        known = self._known_host()
+        self._note("connecting over ssh")
+        try:
+            self._ssh = SshConnection(self._host(known), self._control, self._socket)
+        except HostKeyDiffers:
+            # The next attempt looks at the console again.
+            known.unlink(missing_ok=True)
+            raise
+        # Should it be lost, the cloud is asked at once.
+        self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
+        return self._ssh
+
+    def host(self) -> SshHost:
+        """How the machine is reached. Unanswered: its console does not show its host key yet."""
+        return self._host(self._known_host())
+
+    def said(self) -> Path:
+        """A file for what the client of one more connection has to say."""
+        return self._places.sockets / f"{self._number}.{next(self._clients)}.e"
+
+    def _host(self, known: Path) -> SshHost:
+        machine = self.machine
+        return SshHost(machine.id, machine.host, machine.port, machine.user, self._places.key, known)
+
+    def _known_host(self) -> Path:
+        path = self._places.host_key_file(self.machine.id)
+        if path.exists():
+            return path
+        self._note("waiting for its console to show its ssh host key")
+        key = host_key_of(self.machine.console())
+        if key is None:
+            raise Unanswered(
+                f"{self.machine.id}: still booting (its console does not show its ssh host key yet); try again"
+            )
+        new = path.with_name(f".{path.name}.{threading.get_ident()}")
+        new.write_text(f"machine {key}\n")
+        new.replace(path)
+        return path
+
+    def _note(self, progress: str) -> None:
+        self._progress = progress

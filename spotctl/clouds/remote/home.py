@@ -1,0 +1,108 @@
+"""What a home keeps for machines that are reached over ssh: a key, the host keys of machines, archives, and sockets."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.owner_only import made_once
+from spotctl.clouds.remote.connections import Places
+
+KEPT_SECONDS = 30 * 24 * 3600
+"""How long host keys and archives are kept that are not used."""
+
+_SOCKET_FOLDER = re.compile(r"[A-Za-z0-9/._-]{1,60}")
+"""Unix socket paths must be short, ssh lengthens the path that it is given, and treats some characters specially."""
+
+
+def private_key(folder: Path) -> Path:
+    """The file of this home's ssh key, which only its owner can read, made once."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    path = folder / "ssh.key"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = Ed25519PrivateKey.generate()
+        made_once(path, new.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    return path
+
+
+def public_key(folder: Path) -> str:
+    """The public half, as it is written in files of authorized keys. ProviderError: the private one is damaged."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+
+    path = private_key(folder)
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except ValueError as error:
+        raise ProviderError(
+            f"{path}: not an ssh key ({error}). Machines of this home accept only the key that was here: remove the"
+            " file once no machine is left (spotctl gc), and spotctl creates a new key"
+        ) from None
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " spotctl"
+
+
+class RemoteHome:
+    """The home's files, and a folder for this process's sockets, which lasts from construction to `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        known_hosts = folder / "known_hosts"
+        known_hosts.mkdir(exist_ok=True, mode=0o700)
+        for old in (known_hosts, folder / "archives"):
+            _prune(old, time.time() - KEPT_SECONDS)
+        sockets = _socket_folder(folder)
+        _remove_left(sockets)
+        self._own = Path(tempfile.mkdtemp(prefix="", dir=sockets))
+        self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.places = Places(private_key(folder), known_hosts, self._own)
+
+    def close(self) -> None:
+        shutil.rmtree(self._own, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _socket_folder(folder: Path) -> Path:
+    """A folder with a short path that only this user can enter."""
+    near = folder / "sockets"
+    if _SOCKET_FOLDER.fullmatch(str(near)):
+        near.mkdir(exist_ok=True, mode=0o700)
+        return near
+    path = Path(tempfile.gettempdir()) / f"spotctl-{os.getuid()}"
+    path.mkdir(exist_ok=True, mode=0o700)
+    status = path.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or path.is_symlink():
+        raise ProviderError(f"{path}: other users may write there, so it cannot hold sockets to machines: remove it")
+    return path
+
+
+def _remove_left(sockets: Path) -> None:
+    """Removes the folders of processes that were killed: their locks are free."""
+    for one in sockets.iterdir():
+        try:
+            lock = os.open(one / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            # Another process is making it.
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(one, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+
+
+def _prune(folder: Path, before: float) -> None:
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.is_file() and path.stat().st_mtime < before:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""The job's folder on its way to a machine: a tar file without what `.spotctlignore` names.
+
+Each line of `.spotctlignore` is a pattern of paths or names, as in `.gitignore`: `*` and `?` match within a name, a
+pattern with a slash other than at its end is relative to the folder, one that ends with a slash matches folders only,
+and `#` begins a comment. `.git` and `__pycache__` are never copied.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import hashlib
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotctl.clouds.remote.bundle import Archive
+from spotctl.home.errors import BadRequest
+
+IGNORE_FILE = ".spotctlignore"
+MOST_BYTES = 256 << 20
+
+_NEVER = (".git", "__pycache__")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """One line of the file."""
+
+    text: str
+    folders_only: bool
+    anchored: bool
+
+    def matches(self, path: str, *, folder: bool) -> bool:
+        if self.folders_only and not folder:
+            return False
+        subject = path if self.anchored else path.rpartition("/")[2]
+        return fnmatch.fnmatchcase(subject, self.text) and subject.count("/") == self.text.count("/")
+
+
+def check_folder(folder: Path) -> None:
+    """BadRequest: the folder is missing, too large to be copied to machines, or its `.spotctlignore` is wrong."""
+    if not folder.is_dir():
+        raise BadRequest(f"{folder}: no such folder; correct workdir in the job file")
+    size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)
+    if size > MOST_BYTES:
+        raise BadRequest(
+            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit is"
+            f" {MOST_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, and large"
+            " input under data: in the job file"
+        )
+
+
+def job_archive(folder: Path, into: Path) -> Archive:
+    """The folder as a compressed tar file below `into`; the same files with the same times give the same archive."""
+    into.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(prefix=".job-", dir=into)
+    part = Path(name)
+    try:
+        with (
+            os.fdopen(handle, "wb") as file,
+            # Without the name and the time of this file.
+            gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            for path, _ in _entries(folder):
+                archive.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=_plain)
+        with part.open("rb") as written:
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
+        whole = into / f"{digest}.tar.gz"
+        part.replace(whole)
+    finally:
+        part.unlink(missing_ok=True)
+    return Archive(digest, whole)
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without this computer's users, and with times of whole seconds."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = int(entry.mtime)
+    return entry
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """What is copied, folders before what is in them, in order; each with whether it is a folder."""
+    patterns = _patterns(folder / IGNORE_FILE)
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        folders[:] = sorted(name for name in folders if not _ignored(here / name, folder, patterns, is_folder=True))
+        for name in folders:
+            yield here / name, not (here / name).is_symlink()
+        for name in sorted(files):
+            path = here / name
+            regular = path.is_symlink() or path.is_file()
+            if regular and not _ignored(path, folder, patterns, is_folder=False):
+                yield path, False
+
+
+def _ignored(path: Path, root: Path, patterns: Sequence[_Pattern], *, is_folder: bool) -> bool:
+    relative = path.relative_to(root).as_posix()
+    return path.name in _NEVER or any(one.matches(relative, folder=is_folder) for one in patterns)
+
+
+def _patterns(path: Path) -> tuple[_Pattern, ...]:
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path}: cannot be read: {error}") from None
+    patterns = []
+    for number, line in enumerate(lines, 1):
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("!") or "**" in line:
+            raise BadRequest(f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported")
+        text = line.rstrip("/")
+        patterns.append(_Pattern(text.lstrip("/"), line.endswith("/"), "/" in text))
+    return tuple(patterns)

@@ -1,0 +1,250 @@
+"""One machine over the system's `ssh`: a connection that stays open, commands on it, and forwarded sockets.
+
+The connection is a process of its own that ends when its standard input does, so it also ends when this process does,
+however that happens. It ignores the user's configuration, offers only our key, forwards no agent, and connects only
+to a computer that proves to have the host key on the machine's console. Its arguments contain no secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from spotctl.agent import layout
+from spotctl.clouds.capabilities import ReverseTunnel
+from spotctl.clouds.errors import NotPermitted, ProviderError, Unanswered
+
+CONNECT_SECONDS = 10
+KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
+
+CLIENT_FAILED = 255
+"""The client's own exit code. A command may end with the same."""
+
+_COMMAND_ENDED, _AUTHENTICATED = " rtype exit-", "\nAuthenticated to "
+"""In what the client says when the machine sends the status of the command, or its signal; and once it is connected."""
+
+_UP = b"connected\n"
+_HOLD = "echo connected; exec cat >/dev/null"
+_CONSOLE_KEY = re.compile(r"spotctl: host key (ssh-ed25519 [A-Za-z0-9+/]+={0,2})\s")
+
+
+class HostKeyDiffers(NotPermitted):
+    """What answers at the machine's address does not have the host key that the machine's console shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """Where a machine is reached, and the files for it: our private key and the machine's host key."""
+
+    machine: str
+    host: str
+    port: int
+    user: str
+    key: Path
+    known_hosts: Path
+
+
+def ssh_client() -> str:
+    """The path of the ssh client. ProviderError: this computer has none."""
+    path = shutil.which("ssh")
+    if path is None:
+        raise ProviderError("there is no ssh client on this computer: install openssh-client (or OpenSSH) first")
+    return path
+
+
+def host_key_of(console: str) -> str | None:
+    """The host key that a machine's start-up script wrote to its console; None until then.
+
+    The first one counts: it was written before anything of a job could run.
+    """
+    found = _CONSOLE_KEY.search(console)
+    return None if found is None else found[1]
+
+
+class SshConnection:
+    """An open connection, from construction on. Raises Unanswered, with the reason, or HostKeyDiffers.
+
+    It forwards the Unix socket `agent` to the agent's; `control` is where its process takes commands.
+    """
+
+    def __init__(self, host: SshHost, control: Path, agent: Path) -> None:
+        self._host, self._client, self._control = host, ssh_client(), control
+        self._reach: set[ReverseTunnel] = set()
+        words = [*self._words("-M"), "-L", f"{agent}:{layout.SOCKET}", "--", host.host, _HOLD]
+        # To a file: a pipe without a reader would fill up, because each refused connection leaves a line.
+        self._said = control.with_suffix(".e")
+        with self._said.open("wb") as said:
+            self._process = self._started(words, subprocess.PIPE, said)
+        try:
+            self._wait_until_up()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def reached(self) -> frozenset[ReverseTunnel]:
+        return frozenset(self._reach)
+
+    @property
+    def is_open(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, command: str, stdin: Path | bytes = b"", seconds: float = 60.0) -> str:
+        """What a command prints. `stdin` may be secret. Unanswered: it failed, with what it said, or took too long."""
+        words = [*self._words(), "--", self._host.host, command]
+        if isinstance(stdin, Path):
+            with stdin.open("rb") as file:
+                return self._run(words, file, None, seconds)
+        return self._run(words, subprocess.PIPE, stdin, seconds)
+
+    def reach(self, tunnels: Sequence[ReverseTunnel]) -> None:
+        """Makes ports of this computer reachable from the machine, at ports of its own loopback interface."""
+        for one in tunnels:
+            if one not in self._reach:
+                forward = f"127.0.0.1:{one.port}:{one.host}:{one.host_port}"
+                words = [*self._words("-O", "forward"), "-R", forward, "--", self._host.host]
+                self._run(words, subprocess.PIPE, b"", CONNECT_SECONDS)
+                self._reach.add(one)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.terminate()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                stream.close()
+        for path in (self._control, self._said):
+            path.unlink(missing_ok=True)
+
+    def _wait_until_up(self) -> None:
+        assert self._process.stdout is not None
+        # The client gives up by itself: see its options.
+        if self._process.stdout.readline() == _UP:
+            return
+        self._process.wait()
+        raise failure_of(self._host, self._said.read_text(errors="replace"))
+
+    def _run(self, words: Sequence[str], stdin: int | BinaryIO, sent: bytes | None, seconds: float) -> str:
+        process = self._started(words, stdin, subprocess.PIPE)
+        try:
+            out, err = process.communicate(sent, seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise Unanswered(f"{self._host.machine}: no answer over ssh for {seconds:.0f} s") from None
+        if process.returncode == 0:
+            return out.decode(errors="replace")
+        said = err.decode(errors="replace")
+        if process.returncode == CLIENT_FAILED and not self.is_open:
+            raise failure_of(self._host, said)
+        raise Unanswered(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(said)}")
+
+    def _started(self, words: Sequence[str], stdin: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [self._client, *words],
+            env=client_environment(),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+    def _words(self, *more: str) -> list[str]:
+        return ["-T", *options(self._host, self._control), *more]
+
+
+def invocation(host: SshHost, command: Sequence[str], said: Path) -> list[str]:
+    """The words that run a command on a machine with a terminal, over a connection of its own.
+
+    The command runs in the folder and the environment of the payload, once the agent has started. The client writes its
+    own messages to the file `said`.
+    """
+    enter = f"cd {layout.CODE} && exec {layout.PYTHON} -E -s -S -m spotctl.agent.enter {shlex.join(command)}"
+    return [ssh_client(), "-t", "-E", str(said), *options(host, "none", "DEBUG1"), "--", host.host, enter]
+
+
+def lost(host: SshHost, code: int, said: Path) -> ProviderError | None:
+    """Why an invocation that ended with this code has not reached the machine; None if the code is the command's."""
+    text = said.read_text(errors="replace") if said.exists() else ""
+    said.unlink(missing_ok=True)
+    if code != CLIENT_FAILED or _COMMAND_ENDED in text:
+        return None
+    if _AUTHENTICATED in text:
+        return Unanswered(
+            f"{host.machine}: the connection broke: the machine is cut off from the network, or has ended"
+        )
+    return failure_of(host, "\n".join(line for line in text.splitlines() if not line.startswith("debug")))
+
+
+def options(host: SshHost, control: Path | str, messages: str = "ERROR") -> list[str]:
+    """What every call of the client is given; `control` is the socket of an open connection."""
+    settings = {
+        "IdentityFile": host.key,
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "PreferredAuthentications": "publickey",
+        "UserKnownHostsFile": host.known_hosts,
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "HostKeyAlias": "machine",
+        "HostKeyAlgorithms": "ssh-ed25519",
+        "UpdateHostKeys": "no",
+        "CheckHostIP": "no",
+        "BatchMode": "yes",
+        "ForwardAgent": "no",
+        "ConnectTimeout": CONNECT_SECONDS,
+        "ServerAliveInterval": KEEPALIVE_SECONDS,
+        "ServerAliveCountMax": KEEPALIVES,
+        "ExitOnForwardFailure": "yes",
+        "StreamLocalBindMask": "0177",
+        "StreamLocalBindUnlink": "yes",
+        "ControlPath": control,
+        "LogLevel": messages,
+        "Port": host.port,
+    }
+    # The client expands % in paths.
+    values = ((name, str(value).replace("%", "%%")) for name, value in settings.items())
+    words = (word for name, value in values for word in ("-o", f'{name}="{value}"'))
+    return ["-F", "none", "-a", "-x", "-l", host.user, *words]
+
+
+def client_environment() -> dict[str, str]:
+    """The environment of the client: the launcher's own may hold secrets that the client does not need."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "TERM") if name in os.environ}
+    return {**kept, "LC_ALL": "C"}
+
+
+def failure_of(host: SshHost, said: str) -> ProviderError:
+    """What the client's message means for the caller."""
+    where = f"{host.machine} at {host.host} port {host.port}"
+    if "Host key verification failed" in said or "IDENTIFICATION HAS CHANGED" in said:
+        return HostKeyDiffers(
+            f"{where}: its ssh host key differs from the one on its console, so something else may answer at its"
+            " address; nothing was sent to it"
+        )
+    if "Permission denied" in said:
+        return Unanswered(
+            f"{where}: it does not accept this home's ssh key: it is still booting, or another home rented it"
+        )
+    if any(text in said for text in ("Connection refused", "Connection reset", "Connection closed")):
+        return Unanswered(f"{where}: ssh does not answer yet")
+    if any(text in said for text in ("timed out", "No route to host", "unreachable", "not responding")):
+        return Unanswered(
+            f"{where}: no answer on the ssh port: it is still booting or cut off from the network, or its firewall does"
+            " not admit this computer; if the public address of this computer has changed: spotctl admit JOB ADDRESS/32"
+        )
+    return Unanswered(f"{where}: ssh failed: {_last(said)}")
+
+
+def _last(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1].strip()[:300] if lines else "it gave no reason"

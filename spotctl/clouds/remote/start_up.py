@@ -1,0 +1,47 @@
+"""The user-data of a machine: `start_up.sh` with the values of one request."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import shlex
+import textwrap
+from pathlib import Path
+
+from spotctl.agent import self_deletion
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.remote.machine import USER
+from spotctl.home.errors import BadRequest
+
+MOST_BYTES = 12 * 1024
+"""EC2 takes 16 KiB, before its own encoding."""
+
+
+def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: int) -> str:
+    """The script. `now` is the moment of the request on the provider's clock. BadRequest: the payload is too large."""
+    payload = None if request.payload is None else request.payload.to_json()
+    told = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
+    values = {
+        "@USER@": USER,
+        "@CONTAINERS@": "yes" if request.containers else "",
+        "@CLOUD@": shlex.quote(cloud),
+        "@LEASE_UNTIL@": str(request.lease_until // 1_000_000),
+        "@LEASE_SECONDS@": str(max(request.lease_until - now, 0) // 1_000_000),
+        "@PUBLIC_KEY@": f"restrict,port-forwarding,pty {public_key}",
+        "@SELF_DELETION@": _packed(Path(self_deletion.__file__).read_bytes()),
+        "@MACHINE@": _packed(json.dumps(told, separators=(",", ":")).encode()),
+    }
+    script = Path(__file__).with_name("start_up.sh").read_text()
+    for name, value in values.items():
+        script = script.replace(name, value)
+    if len(script.encode()) > MOST_BYTES:
+        raise BadRequest(
+            f"the start-up script of a machine would be {len(script.encode())} bytes long, but the limit is"
+            f" {MOST_BYTES}: make the job's setup or environment shorter, for example by a script in the job's folder"
+        )
+    return script
+
+
+def _packed(content: bytes) -> str:
+    return "\n".join(textwrap.wrap(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode(), 120))

@@ -1,0 +1,160 @@
+"""The market behind a provider that rents nothing real: what a request gets, when its machines end, what they cost.
+
+It is `bidbrain.replay.market`, so what the backtest predicts is what happens here. Pure: `local` adds processes to it,
+`fake` a scriptable memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import SECOND, format_time, format_usd
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.errors import NoCapacity, NotFound
+from spotctl.clouds.planned_ending import PlannedEnding
+from spotctl.home.errors import BadSettings
+
+# Its multiples are spread evenly between the whole numbers, wherever they begin.
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """How evictions are announced: `ahead` of them (microseconds of market time), except a share of the allocations.
+
+    An allocation's number and the seed decide whether it is warned, evenly: of any 1 / share in a row about one is not.
+    """
+
+    ahead: int = 120 * SECOND
+    unwarned: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ahead < 0 or not 0 <= self.unwarned <= 1:
+            raise BadSettings(
+                f"warnings {self.ahead} us ahead, except for a share of {self.unwarned:g}:"
+                " the time must be at least 0, the share from 0 to 1"
+            )
+
+    def warned_at(self, allocation: int, started: int, taken_at: int) -> int | None:
+        """When the machines of the allocation with this number are warned; None: not at all."""
+        if (self.seed * _GOLDEN + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
+            return None
+        return max(started, taken_at - self.ahead)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSpot:
+    """A running spot machine: when it was granted, and when the market takes it."""
+
+    started: int
+    taken_at: int | None
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Price histories, with capacities and lifetimes where they are known."""
+
+    histories: Mapping[Market, PriceSeries]
+    capacities: Mapping[Market, Capacity] | None = None
+    lives: DrawnLives | None = None
+
+    @classmethod
+    def of(
+        cls,
+        histories: Iterable[PriceSeries],
+        capacities: Mapping[Market, Capacity] | None = None,
+        lives: DrawnLives | None = None,
+    ) -> Replayed:
+        """The market of these histories."""
+        return cls({series.market: series for series in histories}, capacities, lives)
+
+    @cached_property
+    def _replay(self) -> MarketReplay:
+        return MarketReplay(self.histories.values(), self.capacities, self.lives)
+
+    def open_at(self, now: int) -> tuple[Market, ...]:
+        """The markets whose history covers a moment."""
+        return tuple(market for market, series in self.histories.items() if series.first <= now <= series.last)
+
+    def prices(self, market: Market, start: int, end: int, now: int) -> PriceSeries:
+        """What a market cost; nothing of its future."""
+        series = self._history(market)
+        if not series.first <= start <= end <= min(now, series.last):
+            raise NotFound(
+                f"{market}: prices are known from {format_time(series.first)} to {format_time(min(now, series.last))},"
+                f" not from {format_time(start)} to {format_time(end)}"
+            )
+        return series.window(start, end)
+
+    def closes_at(self, market: Market) -> int:
+        """The end of a market's history. No machine runs beyond it, because its price would be unknown."""
+        return self._history(market).last
+
+    def grant(self, request: MachineRequest, held: Sequence[HeldSpot], now: int) -> tuple[int | None, ...]:
+        """When each granted machine will be taken. `held` are the market's spot machines, oldest first.
+
+        When capacity falls, the newest machines are taken first. Earlier machines count as held until the market takes
+        them, even if their launcher will terminate them before.
+        """
+        price = self._price(request.market, now)
+        if request.bid is None:
+            return (None,) * request.count
+        if price > request.bid:
+            raise NoCapacity(
+                f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of"
+                f" {format_usd(request.bid)}; bid more, or wait"
+            )
+        room = self._replay.capacity(request.market, now) - len(held)
+        granted = int(min(room, request.count))
+        if granted < 1:
+            raise NoCapacity(f"{request.market} has no machine left now; try another market, or this one later")
+        before = list(held)
+        for _ in range(granted):
+            before.append(HeldSpot(now, self._taken_at(request.market, request.bid, before, now)))
+        return tuple(one.taken_at for one in before[len(held) :])
+
+    def planned_endings(
+        self, request: MachineRequest, held: Sequence[HeldSpot], now: int, allocation: int, warnings: Warnings
+    ) -> tuple[PlannedEnding, ...]:
+        """When each granted machine will be warned and taken."""
+        return tuple(
+            PlannedEnding(now, taken_at, None if taken_at is None else warnings.warned_at(allocation, now, taken_at))
+            for taken_at in self.grant(request, held, now)
+        )
+
+    def _taken_at(self, market: Market, bid: int, before: Sequence[HeldSpot], now: int) -> int | None:
+        moments = (self._replay.evicted_at(market, bid, now), self._short_at(market, before, now))
+        return min((at for at in moments if at is not None), default=None)
+
+    def _short_at(self, market: Market, before: Sequence[HeldSpot], now: int) -> int | None:
+        """When a market has too few machines for one more than those before, which are taken at their own times."""
+        leaves = sorted(one.taken_at for one in before if one.taken_at is not None and one.taken_at > now)
+        running = len(before) - sum(one.taken_at is not None and one.taken_at <= now for one in before) + 1
+        at = now
+        for leave in leaves:
+            short = self._replay.short_from(market, running, at)
+            if short is None or short < leave:
+                return short
+            at, running = leave - 1, running - 1
+        return self._replay.short_from(market, running, at)
+
+    def _price(self, market: Market, now: int) -> int:
+        series = self._history(market)
+        if not series.first <= now <= series.last:
+            raise NoCapacity(
+                f"{market}: its history is replayed from {format_time(series.first)} to {format_time(series.last)},"
+                f" and it is {format_time(now)}; start the market at a time in between"
+            )
+        return self._replay.price(market, now)
+
+    def _history(self, market: Market) -> PriceSeries:
+        try:
+            return self.histories[market]
+        except KeyError:
+            raise NotFound(f"{market} is not replayed; spotctl prices ls shows the markets with a history") from None

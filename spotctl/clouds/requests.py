@@ -1,0 +1,67 @@
+"""Requests that are repeated with their token, and settings that a provider does not have."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.errors import PartlyListed
+from spotctl.home.errors import BadRequest, SpotctlError
+
+T = TypeVar("T")
+
+
+def same_request(one: MachineRequest, other: MachineRequest) -> bool:
+    """Whether two requests differ only in what may change when a request is repeated."""
+    return _fixed(one) == _fixed(other)
+
+
+def fingerprint(request: MachineRequest) -> str:
+    """A hash of what must not change when a request is repeated: 16 hexadecimal digits."""
+    fixed = (
+        request.token,
+        str(request.market),
+        request.count,
+        request.bid,
+        dict(request.tags),
+        None if request.payload is None else request.payload.to_json(),
+        (request.image, request.identity, request.disk_gib, request.network),
+    )
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_settings(request: MachineRequest, provider: str) -> None:
+    """Refuses settings of a cloud's machines on a provider whose machines have none."""
+    for name in ("image", "identity", "disk_gib", "network"):
+        if (value := getattr(request, name)) is not None:
+            raise BadRequest(
+                f"{name} is {value!r}, but machines of the {provider} provider have no {name}; leave it out"
+            )
+
+
+def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], PartlyListed | None]:
+    """What a list has, and why it is not all; None if it is."""
+    try:
+        return tuple(call()), None
+    except PartlyListed as error:
+        return error.found, error
+
+
+def each(calls: Iterable[Callable[[], object]]) -> None:
+    """Makes all calls, even if one fails; the first failure is raised then. What ends billing does not wait."""
+    failures: list[SpotctlError] = []
+    for call in calls:
+        try:
+            call()
+        except SpotctlError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _fixed(request: MachineRequest) -> MachineRequest:
+    return replace(request, lease_until=0, secrets={}, tags=dict(request.tags))

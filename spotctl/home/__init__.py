@@ -1,0 +1,1 @@
+"""The ground floor: settings, the folders of a home, quotas and errors."""

@@ -1,0 +1,56 @@
+"""`Paths`: where runs keep their files, under the home."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of `spotctl`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where runs keep their files."""
+
+    home: Path
+
+    @property
+    def log(self) -> Path:
+        return self.home / "log.sqlite"
+
+    @property
+    def costs(self) -> Path:
+        """What ended runs cost, as reports keep it; it follows from the log and can be deleted."""
+        return self.home / "log.costs"
+
+    @property
+    def locks(self) -> Path:
+        """One lock per job, held by the process that runs it."""
+        return self.home / "locks"
+
+    @property
+    def quotas(self) -> Path:
+        """What clouds said that the account may rent."""
+        return self.home / "quotas.json"
+
+    @property
+    def cache(self) -> Path:
+        """Copies of input data for machines on this computer."""
+        return self.home / "cache"
+
+    def elsewhere(self, job: str) -> Path:
+        """The home of a run whose runner lives on a rented machine, as its launcher made it."""
+        return self.home / "elsewhere" / job
+
+    def kept(self, job: str) -> Path:
+        """The state of a job's training that ended early, from which the next run resumes."""
+        return self.home / "kept" / job
+
+    def output(self, run: str) -> Path:
+        """What the rented machines of a run have printed."""
+        return self.home / "runs" / run / "output"
+
+    def results(self, run: str) -> Path:
+        """The results of a run, unless the job names another folder."""
+        return self.home / "runs" / run

@@ -1,0 +1,1 @@
+"""`spotctl backtest`: scenario files, replays, tables and plots."""

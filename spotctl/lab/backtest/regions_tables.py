@@ -1,0 +1,87 @@
+"""Results of the replay of many zones, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from pricing_data.units import HOUR
+from spotctl.show.layout import plain_table
+
+if TYPE_CHECKING:
+    from bidbrain.backtest.regions.policies import PlayedWindow
+    from spotctl.lab.backtest.regions import PolicySummary
+
+
+def table(summaries: Sequence[PolicySummary]) -> Table:
+    """A row for each policy, with means per window."""
+    shown = plain_table("policy", "windows", "cost $", "over optimal", "moves", "probes", "spot", "misses")
+    for one in summaries:
+        excess = "-" if one.excess is None else f"{one.excess:+.1%}"
+        figures = (f"{one.cost_usd:,.2f}", excess, f"{one.moves:.1f}", f"{one.probes:.1f}", f"{one.spot_share:.0%}")
+        shown.add_row(one.policy, str(one.windows), *figures, str(one.missed))
+    return shown
+
+
+def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
+    """What `--json` prints.
+
+    Fields:
+        results: results by policy and window
+        results[] -> _row
+        policies: means over all windows by policy
+        policies[] -> spotctl.lab.backtest.regions:PolicySummary
+        wall_seconds: time that the command took
+    """
+    return {
+        "results": [_row(one) for one in results],
+        "policies": [asdict(one) for one in summaries],
+        "wall_seconds": seconds,
+    }
+
+
+def _row(played: PlayedWindow) -> dict[str, Any]:
+    """A policy in one window.
+
+    Fields:
+        policy: name of the policy
+        window: zones, start and length of the window in words
+        start_hours: its start in the record
+        work_hours: work of the job
+        deadline_hours: time until the deadline
+        checkpoint_gb: size of the checkpoint
+        zones: zones that the policy may use
+        cost_usd: cost of the job
+        machines_usd: part for machines
+        moving_usd: part for moving checkpoints
+        probing_usd: part for probing whether spot is available
+        moves: number of moves
+        probes: number of probes
+        spot_hours: hours on spot
+        on_demand_hours: hours on demand
+        missed: whether the deadline was missed
+    """
+    window, outcome = played.window, played.outcome
+    record, job, bill = window.record, window.job, outcome.bill
+    start = window.start * record.gap / HOUR
+    return {
+        "policy": played.policy,
+        "window": f"{','.join(record.zones)} from {start:.2f} h, {job.work / HOUR:.2f} of {job.deadline / HOUR:.2f} h",
+        "start_hours": start,
+        "work_hours": job.work / HOUR,
+        "deadline_hours": job.deadline / HOUR,
+        "checkpoint_gb": job.checkpoint_gb,
+        "zones": list(record.zones),
+        "cost_usd": bill.total,
+        "machines_usd": bill.machines,
+        "moving_usd": bill.moving,
+        "probing_usd": bill.probing,
+        "moves": bill.moves,
+        "probes": bill.probes,
+        "spot_hours": outcome.spot_steps * record.gap / HOUR,
+        "on_demand_hours": outcome.on_demand_steps * record.gap / HOUR,
+        "missed": outcome.missed,
+    }

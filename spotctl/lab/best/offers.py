@@ -1,0 +1,312 @@
+"""`spotctl prices best`: the cheapest machines that fit a wish, over all clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import exp, inf
+from typing import Any
+
+from bidbrain.eviction.hazard import hazard_of
+from pricing_data.catalog import Catalog, InstanceType
+from pricing_data.errors import UnknownPrice
+from pricing_data.interruptions import Interruption
+from pricing_data.library import Library, Selection
+from pricing_data.list_prices import saving_of
+from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.units import HOUR, SECOND, format_time, to_usd
+from spotctl.files.job.conversions import meant
+from spotctl.home.errors import BadRequest
+
+_EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
+_BANDS = ("monthly-bucket", "eviction-rate")
+Range = tuple[float, float]
+
+GPU_MEMORY_GIB = {
+    "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "B200": 180, "GB200": 186, "H100": 80, "H200": 141, "K520": 4,
+    "K80": 12, "L4": 24, "L40S": 48, "M60": 8, "MI300X": 192, "P100": 16, "P4": 8, "P40": 24, "T4": 16, "V100": 16,
+    "V100-32GB": 32,
+}  # fmt: skip
+"""Memory of one GPU, by the catalog's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineWish:
+    """What a machine must have; ranges are closed. `gpu` is a name such as A100, which A100-80GB also fits."""
+
+    selection: Selection
+    gpu: str = ""
+    gpus: Range = (0, inf)
+    memory: Range = (0, inf)
+    os: str = LINUX
+
+    def fits(self, machine: InstanceType) -> bool:
+        if not self.memory[0] <= machine.memory_gib <= self.memory[1]:
+            return False
+        if not self.gpu:
+            return True
+        name, wanted = (machine.accelerator or "").upper(), self.gpu.upper()
+        alike = name == wanted or (name.startswith(f"{wanted}-") and not name.endswith("-SLICE"))
+        return alike and self.gpus[0] <= machine.accelerators <= self.gpus[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedOffer:
+    """A machine at its price in nano-dollars per hour, as of `seen`; `estimated` if no spot price was published.
+
+    `eviction` is the probability of an eviction within an hour, `band` the provider's own words, `score` the chance
+    that a request is filled, from 1 to 10. `lost_hours` is what an eviction costs: the work since the last checkpoint
+    and the time until another machine works. The price of a `shipped` offer is by the lists in this package.
+    """
+
+    market: Market
+    machine: InstanceType
+    price: int
+    seen: int
+    estimated: bool
+    on_demand: int | None
+    eviction: float | None
+    band: str | None
+    score: float | None
+    lost_hours: float
+    shipped: bool = False
+
+    @property
+    def usd_per_hour(self) -> float:
+        return to_usd(self.price)
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        return self.usd_per_hour / self.machine.accelerators if self.machine.accelerators else None
+
+    @property
+    def usd_per_vcpu_hour(self) -> float:
+        return self.usd_per_hour / self.machine.vcpus
+
+    @property
+    def usd_per_useful_hour(self) -> float | None:
+        """The price of an hour of progress; None where evictions are unknown, or would leave no progress."""
+        if self.eviction is None or self.eviction * self.lost_hours >= 1:
+            return None
+        return self.usd_per_hour / (1 - self.eviction * self.lost_hours)
+
+    @property
+    def discount(self) -> float | None:
+        return 1 - self.price / self.on_demand if self.on_demand else None
+
+    @property
+    def gpu_memory_gib(self) -> int | None:
+        """The memory of one GPU, where it is known."""
+        return GPU_MEMORY_GIB.get(self.machine.accelerator or "")
+
+    def age_seconds(self, now: int) -> float:
+        return max(0.0, (now - self.seen) / SECOND)
+
+    def is_current(self, now: int, oldest: int) -> bool:
+        """Whether the price was seen within this time; synthetic prices have no age."""
+        return self.market.is_synthetic or now - self.seen <= oldest
+
+
+SORTS: dict[str, Callable[[RankedOffer], float | None]] = {
+    "price": lambda offer: offer.usd_per_hour,
+    "gpu": lambda offer: offer.usd_per_gpu_hour,
+    "vcpu": lambda offer: offer.usd_per_vcpu_hour,
+    "useful": lambda offer: offer.usd_per_useful_hour,
+    "eviction": lambda offer: offer.eviction,
+    "age": lambda offer: -offer.seen,
+}
+"""What offers can be ranked by; offers without that figure come last."""
+
+
+def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
+    """The offers, the best first."""
+    if by not in SORTS:
+        raise BadRequest(f"--sort {by!r} is not one of {', '.join(SORTS)}")
+    figure = SORTS[by]
+
+    def key(offer: RankedOffer) -> tuple[float, float, str]:
+        value = figure(offer)
+        return (inf if value is None else value, offer.usd_per_hour, str(offer.market))
+
+    return sorted(offers, key=key)
+
+
+def other_gpu(wish: MachineWish, catalog: Catalog) -> str:
+    """The GPU that was probably meant, as a question; empty if the wish names a known one, or none is close."""
+    known = {one.accelerator for one in catalog.types if one.accelerator is not None} | GPU_MEMORY_GIB.keys()
+    named = wish.gpu.upper()
+    return "" if any(one.startswith(named) for one in known) else meant(named, known)
+
+
+def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:
+    """All offers that fit the wish: every spot market with its last price, an estimate where AWS publishes only the
+    saving against the on-demand price, and one by the shipped lists for a cloud of which no price is stored."""
+    figures = _Figures(library.store.interruptions())
+    found = [
+        _offer(library.catalog, figures, (market, price, seen, False), lost_hours)
+        for market, price, seen in _spot(library, wish)
+    ]
+    priced = {(one.market.cloud, one.market.region, one.market.instance_type) for one in found}
+    found += [
+        _offer(library.catalog, figures, (market, price, seen, True), lost_hours)
+        for market, price, seen in _estimates(library.catalog, figures, wish)
+        if (market.cloud, market.region, market.instance_type) not in priced
+    ]
+    stored = {market.cloud for market in library.store.markets()}
+    return found + [
+        replace(_offer(library.catalog, figures, (market, price, seen, True), lost_hours), shipped=True)
+        for market, price, seen in _shipped_estimates(library.catalog, wish)
+        if market.cloud not in stored
+    ]
+
+
+def _spot(library: Library, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
+    markets = [
+        market
+        for market in library.select(wish.selection)
+        if market.os == wish.os and _fits(library.catalog, wish, market)
+    ]
+    for series in library.table(markets):
+        yield series.market, int(series.prices[-1]), series.last
+
+
+def _estimates(catalog: Catalog, figures: _Figures, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
+    """On-demand price x (1 - saving), where the provider publishes the saving."""
+    for saving in figures.savings():
+        market = saving.market
+        if market.os != wish.os or not wish.selection.matches(market, catalog) or not _fits(catalog, wish, market):
+            continue
+        try:
+            on_demand = catalog.on_demand(market, saving.as_of)
+        except UnknownPrice:
+            continue
+        price = round(on_demand.price * (1 - saving.low))
+        if price > 0:
+            yield market, price, saving.as_of
+
+
+def _shipped_estimates(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
+    """On-demand price x (1 - saving), by the lists that are shipped; as old as the older of the two."""
+    for on_demand in catalog.prices:
+        saving = saving_of(on_demand.cloud, on_demand.instance_type)
+        if saving is None or on_demand.os != wish.os:
+            continue
+        market = Market(on_demand.cloud, on_demand.region, NO_ZONE, on_demand.instance_type, on_demand.os)
+        if wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
+            yield market, round(on_demand.price * (1 - saving[0])), min(on_demand.as_of, saving[1])
+
+
+def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:
+    return catalog.knows(market.cloud, market.instance_type) and wish.fits(
+        catalog.instance_type(market.cloud, market.instance_type)
+    )
+
+
+def _offer(catalog: Catalog, figures: _Figures, spot: tuple[Market, int, int, bool], lost_hours: float) -> RankedOffer:
+    market, price, seen, estimated = spot
+    try:
+        on_demand = catalog.on_demand(market, seen).price
+    except UnknownPrice:
+        on_demand = None
+    return RankedOffer(
+        market,
+        catalog.instance_type(market.cloud, market.instance_type),
+        price,
+        seen,
+        estimated,
+        on_demand,
+        figures.eviction(market),
+        figures.band(market),
+        figures.score(market),
+        lost_hours,
+    )
+
+
+class _Figures:
+    """Published interruption figures by machine: a figure of a region holds for its zones."""
+
+    def __init__(self, published: Sequence[Interruption]) -> None:
+        self._newest: dict[tuple[str, str, str, str, str, str], Interruption] = {}
+        self._of_type: dict[tuple[str, str, str], list[Interruption]] = {}
+        for one in sorted(published, key=lambda one: one.as_of):
+            market = one.market
+            self._newest[market.cloud, market.region, market.zone, market.instance_type, market.os, one.measure] = one
+            if one.measure in _EVICTION_MEASURES:
+                self._of_type.setdefault((market.cloud, market.region, market.instance_type), []).append(one)
+
+    def savings(self) -> Iterator[Interruption]:
+        return (one for one in self._newest.values() if one.measure == "saving")
+
+    def _of(self, market: Market, measure: str) -> Interruption | None:
+        for zone in (market.zone, "-"):
+            key = (market.cloud, market.region, zone, market.instance_type, market.os, measure)
+            if key in self._newest:
+                return self._newest[key]
+        return None
+
+    def eviction(self, market: Market) -> float | None:
+        figures = self._of_type.get((market.cloud, market.region, market.instance_type))
+        hazard = hazard_of(market, (), figures) if figures else None
+        return None if hazard is None else 1 - exp(-hazard.rate[0])
+
+    def band(self, market: Market) -> str | None:
+        found = next((one for one in (self._of(market, measure) for measure in _BANDS) if one), None)
+        if found is None:
+            return None
+        return f"{found.low * 100:g}-{found.high * 100:g}%" if found.high < 1 else f">{found.low * 100:g}%"
+
+    def score(self, market: Market) -> float | None:
+        found = self._of(market, "placement-score")
+        return None if found is None else found.low
+
+
+def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:
+    """An offer for programs. Keys may be added but never change.
+
+    Fields:
+        market: the market
+        usd_per_hour: current price of a machine
+        usd_per_gpu_hour: price per GPU; null without GPUs
+        usd_per_vcpu_hour: price per vCPU
+        usd_per_useful_hour: price per hour of work that evictions do not destroy; null if the eviction rate is unknown
+        eviction: probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing
+        band: published band of interruptions or evictions; null if none is published
+        age_seconds: age of the price
+        estimated: whether the price was estimated from a published discount
+        placement_score: published placement score, 1 to 10; null if none is stored
+        discount: price reduction against on demand, as a share
+        on_demand: on-demand price in dollars per hour
+        vcpus: number of vCPUs of a machine
+        memory_gib: memory of a machine
+        gpu: model of its GPUs; null without
+        gpus: number of its GPUs
+        gpu_memory_gib: memory of one GPU
+        machine_as_of: date of the shipped description of the machine; null if the cloud itself described it
+        synthetic: whether the prices are generated
+    """
+    return {
+        "market": str(offer.market),
+        "usd_per_hour": offer.usd_per_hour,
+        "usd_per_gpu_hour": offer.usd_per_gpu_hour,
+        "usd_per_vcpu_hour": offer.usd_per_vcpu_hour,
+        "usd_per_useful_hour": offer.usd_per_useful_hour,
+        "eviction": offer.eviction,
+        "band": offer.band,
+        "age_seconds": offer.age_seconds(now),
+        "estimated": offer.estimated,
+        "placement_score": offer.score,
+        "discount": offer.discount,
+        "on_demand": None if offer.on_demand is None else to_usd(offer.on_demand),
+        "vcpus": offer.machine.vcpus,
+        "memory_gib": offer.machine.memory_gib,
+        "gpu": offer.machine.accelerator,
+        "gpus": offer.machine.accelerators,
+        "gpu_memory_gib": offer.gpu_memory_gib,
+        "machine_as_of": None if offer.machine.as_of is None else format_time(offer.machine.as_of),
+        "synthetic": offer.market.is_synthetic,
+    }
+
+
+def lost_hours_of(micros: int) -> float:
+    """The hours that an eviction costs."""
+    return micros / HOUR

@@ -1,0 +1,1 @@
+"""Eviction estimates of `spotctl beta`: the question, its tables and plots."""

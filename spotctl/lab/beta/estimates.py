@@ -1,0 +1,367 @@
+"""Eviction estimates of `spotctl beta`: the market, its sibling markets, bids, and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError
+from bidbrain.eviction.alternatives import LEARNERS
+from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
+from bidbrain.eviction.calibration import Calibration, CalibrationPlan, Skill, calibrate
+from bidbrain.eviction.estimate import Estimate, price_outlook, together
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
+from bidbrain.eviction.regime import in_force
+from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
+from pricing_data.catalog import Catalog
+from pricing_data.errors import UnknownInstanceType, UnknownPrice
+from pricing_data.library import Library, Selection
+from pricing_data.lifetimes import Lifetime
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.sources.observations import read_availability, read_lifetimes
+from pricing_data.units import HOUR, format_time, parse_duration, parse_time, parse_usd
+from spotctl.home.errors import BadRequest
+from spotctl.lab.option_values import names
+
+ON_DEMAND = "on-demand"
+_MOST_SIBLINGS = 60
+# Young machines are evicted far more often, and GCP's preemptible ones again just before their limit of 24 hours.
+_AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
+_AGE_WEIGHT = 1.0
+_LEAST_LIVES_FOR_AGES = 50
+_CURVE = (0.001, 1.0)
+CURVE_BIDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BetaQuery:
+    """A market's history up to a moment, its sibling markets, and a window in microseconds."""
+
+    library: Library
+    series: PriceSeries
+    siblings: tuple[PriceSeries, ...]
+    window: int
+    at: int
+
+    @property
+    def market(self) -> Market:
+        """The market whose evictions are estimated."""
+        return self.series.market
+
+    def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:
+        """The market at its bid, then its siblings at equivalent bids."""
+        return [(self.series, bid), *_equivalent(self.series, bid, self.siblings, self.library.catalog, self.at)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The estimate for one bid; `crossing` is the part that prices explain, `evidence` what the rest rests on."""
+
+    market: Market
+    bid: Bid
+    window: int
+    at: int
+    estimate: Estimate
+    crossing: Estimate
+    evidence: str
+    historical_share: float
+
+
+def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
+    """The query about a market, at the end of its history or at a time within it."""
+    series = library.series(Market.parse(market))
+    moment = parse_time(at) if at else series.last
+    if not series.first <= moment <= series.last:
+        raise BadRequest(
+            f"--at {at}: the history of {series.market} covers {format_time(series.first)}"
+            f" to {format_time(series.last)}"
+        )
+    return BetaQuery(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)
+
+
+def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
+    """The bid that the options give; the on-demand price by default."""
+    if delta and bid:
+        raise BadRequest("beta: --bid-delta and --bid exclude each other; give one")
+    if delta:
+        return BidAbove(_delta(delta))
+    if bid and bid != ON_DEMAND:
+        return FixedBid(parse_usd(bid, "bid"))
+    try:
+        return FixedBid(query.library.catalog.on_demand(query.market, query.at).price)
+    except UnknownPrice as error:
+        raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
+
+
+def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
+    """The estimate for one bid, and for a machine that is `age` microseconds old."""
+    with _as_bad_request():
+        outlook = price_outlook(query.markets_at(bid), query.window, query.at)
+        estimate = together(outlook.estimate, hazard, query.window, age / HOUR)
+    evidence = "price" if hazard is None else hazard.kind
+    return Answer(
+        query.market, bid, query.window, query.at, estimate, outlook.estimate, evidence, outlook.historical.share
+    )
+
+
+def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
+    """The market's hazard from stored figures and from files; traces count as observations of that market."""
+    lives = [_named(life, query) for path in lifetimes for life in read_lifetimes(path)]
+    traces = [Evidence(query.market, exposure_of_trace(read_availability(path))) for path in availability]
+    # An earlier moment may only use figures published before it.
+    published = [
+        one
+        for one in query.library.store.interruptions(query.market.cloud)
+        if one.as_of <= query.at or query.at == query.series.last
+    ]
+    ages = AgeProfile()
+    if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
+        ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
+    found = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces], published, ages)
+    return in_force(query.market, found, query.at)
+
+
+def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
+    """Estimates over bids from 0.1% to 100% above the price.
+
+    Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is above every lower
+    bid, too, so each estimate is capped by those of lower bids.
+    """
+    price = query.series.price_at(query.at)
+    deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
+    answers: list[Answer] = []
+    for delta in deltas:
+        estimate = answer(query, BidAbove(delta), hazard)
+        answers.append(_held_below(estimate, answers[-1]) if answers else estimate)
+        step()
+    return answers
+
+
+def _held_below(one: Answer, lower_bid: Answer) -> Answer:
+    at_most = lower_bid.estimate
+    estimate = replace(
+        one.estimate,
+        probability=min(one.estimate.probability, at_most.probability),
+        low=min(one.estimate.low, at_most.low),
+        high=min(one.estimate.high, at_most.high),
+    )
+    return replace(one, estimate=estimate)
+
+
+def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
+    """The calibration plan of the options; origins are one horizon apart unless `step` is given."""
+    spans = [parse_duration(text) for text in (window, history, horizon, step or horizon)]
+    if spans[0] >= spans[1]:
+        raise BadRequest(f"calibrate: a history of {history} does not exceed the window of {window}")
+    return CalibrationPlan(*spans)
+
+
+def bid_names(deltas: str) -> tuple[str, ...]:
+    """The distinct bids of a comma-separated list."""
+    bids = names(deltas)
+    if not bids:
+        raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
+    return bids
+
+
+def calibrations(
+    library: Library,
+    glob: str,
+    planned: CalibrationPlan,
+    bids: Sequence[str],
+    learned: tuple[str, int],
+    step: Callable[[], None],
+) -> dict[str, Calibration]:
+    """The scores of each bid; `learned` is the learner's name and its random seed."""
+    learner, seed = learned
+    if learner not in LEARNERS:
+        raise BadRequest(f"--learner {learner!r} is not one of {', '.join(LEARNERS)}")
+    series = list(library.table(library.require(Selection(glob))))
+    scored = {}
+    for bid in bids:
+        rng = np.random.default_rng(seed)
+        with _as_bad_request():
+            scored[bid] = calibrate(priced_at(library, series, bid), planned, rng, LEARNERS[learner])
+        step()
+    return scored
+
+
+def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> list[tuple[PriceSeries, Bid]]:
+    """Markets with one of the bids to calibrate; for on-demand bids, markets without a known price are left out."""
+    if delta != ON_DEMAND:
+        return [(one, BidAbove(_delta(delta))) for one in series]
+    known = [(one, _on_demand(library.catalog, one.market, one.last)) for one in series]
+    priced: list[tuple[PriceSeries, Bid]] = [(one, FixedBid(price)) for one, price in known if price is not None]
+    if not priced:
+        raise BadRequest(
+            "calibrate: no on-demand price is known for these markets (run spotctl prices import --on-demand TABLE)"
+        )
+    return priced
+
+
+@contextmanager
+def _as_bad_request() -> Iterator[None]:
+    """Reports a history that is too short for the request as a BadRequest."""
+    try:
+        yield
+    except BidBrainError as error:
+        raise BadRequest(str(error)) from error
+
+
+def age_of(text: str) -> int:
+    """A machine's age in microseconds; 0 if none is given."""
+    return parse_duration(text) if text else 0
+
+
+def _delta(text: str) -> int:
+    try:
+        if Decimal(text) == 0:
+            return 0
+    except InvalidOperation:
+        pass
+    return parse_usd(text, "bid delta")
+
+
+def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
+    """The closest markets of the same cloud and operating system: same type first, then same region."""
+    market = series.market
+    others = [
+        one
+        for one in library.select(Selection(f"{market.cloud}/*/*/*/{market.os}"))
+        if one != market and one.is_synthetic == market.is_synthetic
+    ]
+    others.sort(key=lambda one: (one.instance_type != market.instance_type, one.region != market.region, str(one)))
+    yield from library.table(others[:_MOST_SIBLINGS])
+
+
+def _equivalent(
+    series: PriceSeries, bid: Bid, siblings: Sequence[PriceSeries], catalog: Catalog, at: int
+) -> Iterator[tuple[PriceSeries, Bid]]:
+    """A fixed bid as the same multiple of another market's on-demand price, or of its mean price if that is unknown."""
+    if isinstance(bid, BidAbove):
+        yield from ((one, bid) for one in siblings)
+        return
+    own = _on_demand(catalog, series.market, at)
+    for one in siblings:
+        if one.first >= at:
+            continue
+        theirs = _on_demand(catalog, one.market, at)
+        if own and theirs:
+            yield one, FixedBid(max(1, round(bid.price * theirs / own)))
+        elif own is None:
+            means = [each.window(each.first, min(each.last, at)).time_weighted_mean() for each in (series, one)]
+            yield one, FixedBid(max(1, round(bid.price * means[1] / means[0])))
+
+
+def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
+    try:
+        return catalog.on_demand(market, at).price
+    except UnknownPrice:
+        return None
+
+
+def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
+    """Lifetimes name machines by accelerators (`v100x8`); those of the market get its type."""
+    market = query.market
+    try:
+        machine = query.library.catalog.instance_type(market.cloud, market.instance_type)
+    except UnknownInstanceType:
+        return life
+    name = f"{(machine.accelerator or '').lower()}x{machine.accelerators}"
+    same = life.cloud == market.cloud and life.instance_type.lower() == name
+    return replace(life, instance_type=market.instance_type) if same else life
+
+
+def to_json(one: Answer) -> dict[str, Any]:
+    """What `beta show --json` prints.
+
+    Fields:
+        market: the market
+        probability: beta: probability of an eviction within the window, at this bid
+        low: lower end of its 95% interval
+        high: upper end of its 95% interval
+        historical_share: share of past windows in which the price rose above the bid
+        median_seconds_to_eviction: median time to the eviction of the machines that are evicted; null if none are
+        observations: number of observations behind the estimate
+        basis: how it was estimated, and from what
+        bid: the bid: relative to the price at the start, or absolute
+        window_seconds: length of the window
+        at: moment from which the window begins
+        evidence: what the rate of evictions for other reasons than the price rests on
+        price_probability: probability that the price rises above the bid within the window
+        price_low: lower end of its 95% interval
+        price_high: upper end of its 95% interval
+    """
+    estimate = one.estimate
+    return {
+        "market": str(one.market),
+        "probability": estimate.probability,
+        "low": estimate.low,
+        "high": estimate.high,
+        "historical_share": one.historical_share,
+        "median_seconds_to_eviction": estimate.median_seconds_to_eviction,
+        "observations": estimate.observations,
+        "basis": estimate.basis,
+        "bid": str(one.bid),
+        "window_seconds": one.window / 1e6,
+        "at": format_time(one.at),
+        "evidence": one.evidence,
+        "price_probability": one.crossing.probability,
+        "price_low": one.crossing.low,
+        "price_high": one.crossing.high,
+    }
+
+
+def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
+    """What `beta calibrate --json` prints for one bid.
+
+    Fields:
+        bid: the bid
+        origins: number of moments at which the model was fitted and then tested
+        starts: number of windows predicted
+        crossed: share of windows in which the price rose above the bid
+        brier: Brier score of the model (mean squared error of the probability; less is better)
+        brier_own_share: Brier score of predicting the market's own past share
+        brier_pooled_share: Brier score of predicting the past share of all markets
+        against_own_share: how much better the model is than the market's own past share
+        against_own_share -> _skill_json
+        against_pooled_share: how much better the model is than the past share of all markets
+        against_pooled_share -> _skill_json
+        beats_both: whether both intervals are above 0
+        relied_on: how often the model relied on each method
+        relied_on.*: number of origins with this method
+        reliability: predictions by band
+        reliability[] -> bidbrain.eviction.calibration:Bin
+    """
+    return {
+        "bid": bid,
+        "origins": one.origins,
+        "starts": one.starts,
+        "crossed": one.crossed,
+        "brier": one.brier,
+        "brier_own_share": one.brier_own,
+        "brier_pooled_share": one.brier_pooled,
+        "against_own_share": _skill_json(one.against_own),
+        "against_pooled_share": _skill_json(one.against_pooled),
+        "beats_both": one.beats_both,
+        "relied_on": one.methods,
+        "reliability": [band._asdict() for band in one.reliability],
+    }
+
+
+def _skill_json(skill: Skill) -> dict[str, float]:
+    """Brier skill against a baseline.
+
+    Fields:
+        skill: 1 minus the ratio of the Brier scores
+        low: lower end of its 95% interval
+        high: upper end of its 95% interval
+    """
+    return {"skill": skill.skill, "low": skill.low, "high": skill.high}

@@ -1,0 +1,1 @@
+"""`spotctl gavel`: its files, the price analysis, the simulated cluster, tables and plots."""

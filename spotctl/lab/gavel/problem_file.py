@@ -1,0 +1,245 @@
+"""`PROBLEM.json`: its schema, its errors, and the `AllocationProblem` it describes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, FloatArray, Pairs
+from spotctl.home.errors import BadRequest
+
+# An unconsolidated type spreads a job over servers, which makes no difference to a job on a single worker.
+_APART = "_unconsolidated"
+
+# Beyond these, products of two numbers overflow floating point, and small differences vanish.
+_LEAST, _MOST, _MOST_WORKERS = 1e-30, 1e30, 10**9
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("number", "Input should be a number")
+    return value
+
+
+def _of_usual_size(value: float) -> float:
+    if value and not _LEAST <= abs(value) <= _MOST:
+        raise PydanticCustomError("size", f"Input should be 0 or between {_LEAST:g} and {_MOST:g}")
+    return value
+
+
+Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+Workers = Annotated[int, Field(ge=0, le=_MOST_WORKERS), BeforeValidator(_number)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class EstimatePart(_Part):
+    """What a throughput was estimated from, and the interval in which the real one is expected."""
+
+    basis: Literal["profile", "formula", "measured"]
+    """What the throughput was estimated from."""
+    interval: tuple[NotNegative, NotNegative]
+    """Interval in which the real one is expected."""
+
+
+class JobPart(_Part):
+    """A job in the file. `estimates` describe throughputs by type; those that it leaves out count as exact."""
+
+    id: Name
+    throughputs: dict[str, NotNegative]
+    estimates: dict[str, EstimatePart] = {}
+    weight: Positive = 1.0
+    scale: Annotated[Workers, Field(ge=1)] = 1
+    steps: NotNegative | None = None
+    elapsed_seconds: NotNegative = 0.0
+    slo_seconds: NotNegative | None = None
+    isolated_seconds: NotNegative | None = None
+    arrival: Number = 0.0
+    entity: str | None = None
+
+
+class PairPart(_Part):
+    """Two jobs on one worker: the throughput of each, by type."""
+
+    jobs: tuple[str, str]
+    throughputs: dict[str, tuple[NotNegative, NotNegative]]
+
+
+class EntityPart(_Part):
+    """A user or group that jobs belong to."""
+
+    weight: Positive = 1.0
+    policy: Literal["fairness", "fifo"] = "fairness"
+
+
+class ProblemFile(_Part):
+    """The whole file."""
+
+    workers: Annotated[dict[Name, Workers], Field(min_length=1)]
+    prices: dict[str, Positive] | None = None
+    jobs: list[JobPart]
+    pairs: list[PairPart] = []
+    entities: dict[Name, EntityPart] = {}
+    budget_usd: Positive | None = None
+
+
+Estimates = dict[str, dict[str, EstimatePart]]
+"""By job and worker type."""
+
+
+def load(path: Path) -> tuple[AllocationProblem, Estimates]:
+    """Reads a problem; raises BadRequest that names the first mistake and its place in the file."""
+    try:
+        content = json.loads(path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused)
+        file = ProblemFile.model_validate(content)
+        return problem(file), {part.id: part.estimates for part in file.jobs if part.estimates}
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path}: is not UTF-8 text: write the problem as JSON") from None
+    except ValidationError as error:
+        raise BadRequest(f"{path}: {_first_of(error)}") from None
+    except (ValueError, RecursionError) as error:
+        # Invalid JSON, an integer of thousands of digits, or very deep nesting.
+        raise BadRequest(f"{path}: is not JSON: {error}") from None
+    except _Misfit as error:
+        raise BadRequest(f"{path}: {error}") from None
+
+
+def problem(file: ProblemFile) -> AllocationProblem:
+    """The allocation problem in the form that policies solve."""
+    types = tuple(file.workers)
+    return AllocationProblem(
+        Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), _prices(file, types)),
+        _jobs(file, types),
+        _pairs(file, types) if file.pairs else None,
+        tuple(Entity(name, part.weight, part.policy) for name, part in file.entities.items()),
+        file.budget_usd,
+    )
+
+
+class _Misfit(Exception):
+    """Two parts of the file contradict each other."""
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if repeated := _repeated(key for key, _ in pairs):
+        raise _Misfit(f"duplicate key {repeated!r} in one object: keep one")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> float:
+    raise _Misfit(f"{constant} is not a number: leave out fields with unknown values")
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def _first_of(error: ValidationError) -> str:
+    """One line. Unknown keys come first: they are often misspelled versions of missing ones."""
+    first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
+    where = ".".join(map(str, first["loc"])) or "the file"
+    given = first["input"]
+    shown = f", not {given!r}" if isinstance(given, str | int | float) and first["type"] != "extra_forbidden" else ""
+    unknown = " (no such field: check its spelling)" if first["type"] == "extra_forbidden" else ""
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {first['msg']}{shown}{unknown}{more}"
+
+
+def _prices(file: ProblemFile, types: Sequence[str]) -> FloatArray | None:
+    if file.prices is None:
+        return None
+    _known("prices", file.prices, types)
+    for name in types:
+        if name not in file.prices:
+            raise _Misfit(f"prices.{name}: is missing: give a price for every worker type, or for none")
+    return np.array([file.prices[name] for name in types])
+
+
+def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
+    for name in given:
+        if name not in types and name.removesuffix(_APART) not in types:
+            raise _Misfit(f"{where}.{name}: unknown worker type (expected one of {', '.join(types)})")
+
+
+def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
+    parts = file.jobs
+    if repeated := _repeated(part.id for part in parts):
+        raise _Misfit(f"jobs: id {repeated!r} is used twice: each job needs its own id")
+    for i, part in enumerate(parts):
+        _known(f"jobs.{i}.throughputs", part.throughputs, types)
+        _check_estimates(f"jobs.{i}", part)
+        if part.entity is not None and part.entity not in file.entities:
+            raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
+    isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
+    return ClusterJobs(
+        ids=tuple(part.id for part in parts),
+        throughputs=np.array([[_throughput(part, name) for name in types] for part in parts]).reshape(-1, len(types)),
+        scale=np.array([part.scale for part in parts], dtype=np.int64),
+        weight=_column(part.weight for part in parts),
+        steps=_column(np.inf if part.steps is None else part.steps for part in parts),
+        elapsed_seconds=_column(part.elapsed_seconds for part in parts),
+        slo_seconds=_column(np.inf if part.slo_seconds is None else part.slo_seconds for part in parts),
+        arrival=_column(part.arrival for part in parts),
+        entity=tuple(part.entity for part in parts),
+        isolated_seconds=_column(isolated),
+    )
+
+
+def _check_estimates(where: str, part: JobPart) -> None:
+    for name, estimate in part.estimates.items():
+        if name not in part.throughputs:
+            raise _Misfit(f"{where}.estimates.{name}: the job has no throughput on {name}: add it, or remove this")
+        (low, high), given = estimate.interval, part.throughputs[name]
+        if not low <= given <= high:
+            raise _Misfit(
+                f"{where}.estimates.{name}.interval: {low:g} to {high:g} does not contain the throughput {given:g}:"
+                " correct one of them"
+            )
+
+
+def _throughput(part: JobPart, name: str) -> float:
+    if name not in part.throughputs and name.endswith(_APART) and part.scale == 1:
+        return part.throughputs.get(name.removesuffix(_APART), 0.0)
+    return part.throughputs.get(name, 0.0)
+
+
+def _column(values: Iterable[float]) -> FloatArray:
+    return np.array(list(values), dtype=np.float64)
+
+
+def _pairs(file: ProblemFile, types: Sequence[str]) -> Pairs:
+    rows = {part.id: m for m, part in enumerate(file.jobs)}
+    for i, part in enumerate(file.pairs):
+        _known(f"pairs.{i}.throughputs", part.throughputs, types)
+        for name in part.jobs:
+            if name not in rows:
+                raise _Misfit(f"pairs.{i}.jobs: unknown job {name!r}")
+        first, second = (file.jobs[rows[name]] for name in part.jobs)
+        if first is second:
+            raise _Misfit(f"pairs.{i}.jobs: {first.id!r} cannot be paired with itself: name two different jobs")
+        if first.scale != second.scale:
+            scales = f"{first.scale} and {second.scale}"
+            raise _Misfit(f"pairs.{i}.jobs: scales {scales} differ: only jobs of the same scale can share workers")
+    if repeated := _repeated("+".join(sorted(part.jobs)) for part in file.pairs):
+        raise _Misfit(f"pairs: {repeated!r} is listed twice: give both throughputs in one pair")
+    if clash := {"+".join(part.jobs) for part in file.pairs} & set(rows):
+        raise _Misfit(f"jobs: id {min(clash)!r} is also the name of a pair: rename the job")
+    nothing = (0.0, 0.0)
+    return Pairs(
+        np.array([[rows[name] for name in part.jobs] for part in file.pairs], dtype=np.int64),
+        np.array([[part.throughputs.get(name, nothing) for name in types] for part in file.pairs]),
+    )

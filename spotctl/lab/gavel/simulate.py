@@ -1,0 +1,260 @@
+"""The cluster simulation of `spotctl gavel simulate`: from options to a simulation and its dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+
+from bidbrain.gavel.estimator import BadFingerprint, with_estimated_pairs
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
+from bidbrain.gavel.simulator.budget import WithinBudget
+from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
+from bidbrain.gavel.simulator.queue import InOrder
+from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
+from bidbrain.gavel.workload import Arrivals, ClusterWorkload, JobKind, Throughputs, generate
+from spotctl.home.errors import BadRequest
+from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
+from spotctl.lab.option_values import amounts
+
+# Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster stays full.
+_ARRIVALS = 4
+# Random streams of deadlines, of a queue that ignores throughputs, of priorities, and of owners.
+_SLO_STREAM, _BLIND_STREAM, _WEIGHT_STREAM, _OWNER_STREAM = 10, 11, 12, 13
+_MOST_JOBS, _MOST_SECONDS = 1_000_000, 1e9
+_ON_BUDGET = "makespan-within-budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command's options, as the user wrote them."""
+
+    trace: Path | None
+    arrivals: str
+    jobs: str
+    seed: int
+    scale: str
+    throughputs: Path
+    cluster: str
+    policy: str
+    prices: str
+    slo: str
+    priorities: str
+    entities: str
+    agnostic: bool
+    space_sharing: bool
+    measured_pairs: int | None
+    round_seconds: float
+    checkpoint_seconds: float
+    budget: float | None
+
+
+def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
+    """The simulation, and remarks on jobs that were left out."""
+    workers = amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
+    cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
+    if any(count % 1 for count in workers.values()) or not sum(workers.values()):
+        raise BadRequest(f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0")
+    if not (isfinite(options.round_seconds) and options.round_seconds > 0):
+        raise BadRequest(f"--round {options.round_seconds:g}: must be above 0 seconds")
+    if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
+        raise BadRequest(f"--budget {options.budget:g}: must be above 0 dollars")
+    throughputs = read_throughputs(options.throughputs).on(tuple(workers))
+    workload, measured, remarks = _workload(options, throughputs)
+    if options.slo:
+        rng = np.random.default_rng([options.seed, _SLO_STREAM])
+        workload = workload.with_slos(_factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10"), rng)
+    if options.priorities:
+        rng = np.random.default_rng([options.seed, _WEIGHT_STREAM])
+        weights = _factors("--priorities", options.priorities, "weights of jobs", "1,1,1,1,5")
+        workload = workload.with_weights(weights, rng)
+    if options.entities:
+        rng = np.random.default_rng([options.seed, _OWNER_STREAM])
+        workload = workload.with_entities(_entities(options.entities), rng)
+    if not 0 <= options.checkpoint_seconds < options.round_seconds:
+        raise BadRequest(
+            f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less than a round"
+        )
+    settings = SimulationSettings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
+    return ClusterSimulation(workload, cluster, measured, settings, _sharing(options, throughputs)), remarks
+
+
+def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
+    if options.measured_pairs is None:
+        return Sharing() if options.space_sharing else None
+    if not options.space_sharing:
+        raise BadRequest(
+            f"--measured-pairs {options.measured_pairs}: needs --space-sharing, the only mode that uses pairs of jobs"
+        )
+    try:
+        return Sharing(believed=with_estimated_pairs(throughputs, options.measured_pairs, options.seed))
+    except BadFingerprint as error:
+        raise BadRequest(f"--measured-pairs: {error}") from error
+
+
+def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    if options.budget is not None and options.policy != _ON_BUDGET:
+        raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
+    return _WAYS.get(options.policy, _conserving)(options, simulation)
+
+
+def _conserving(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    return ByShares(simulation, policy_named(options.policy, agnostic=options.agnostic))
+
+
+def _thrifty(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    """For policies that leave workers idle on purpose."""
+    return _prompt(options, simulation, DispatchRules(beyond_shares=False))
+
+
+def _planning(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    """For policies that also plan for deadlines: they plan again every round."""
+    return _prompt(options, simulation, DispatchRules(beyond_shares=False, periodic=True))
+
+
+def _prompt(options: Options, simulation: ClusterSimulation, rules: DispatchRules) -> Dispatcher:
+    return ByShares(_at_once(simulation), policy_named(options.policy, agnostic=options.agnostic), rules)
+
+
+def _at_once(simulation: ClusterSimulation) -> ClusterSimulation:
+    """Allocates as soon as a job arrives: rented machines are available at once."""
+    return replace(simulation, settings=replace(simulation.settings, allocation_seconds=0.0))
+
+
+def _budgeted(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    if options.budget is None:
+        raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
+    return WithinBudget(_at_once(simulation), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
+
+
+def _queue(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    _refuse_sharing(options)
+    return InOrder(simulation, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
+
+
+def _queue_that_moves(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    _refuse_sharing(options)
+    if options.agnostic:
+        raise BadRequest("--agnostic: --policy fifo-perf chooses by throughput; use --policy fifo")
+    return InOrder(simulation, moves=True)
+
+
+def _refuse_sharing(options: Options) -> None:
+    if options.space_sharing:
+        raise BadRequest(
+            f"--space-sharing: --policy {options.policy} cannot share workers; use --policy fifo-preemptive"
+        )
+
+
+def _fifo_preemptive(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    return ByShares(simulation, policy_named("fifo", agnostic=options.agnostic))
+
+
+_WAYS: Mapping[str, Callable[[Options, ClusterSimulation], Dispatcher]] = {
+    "fifo": _queue,
+    "fifo-perf": _queue_that_moves,
+    "fifo-preemptive": _fifo_preemptive,
+    "min-cost": _thrifty,
+    "min-cost-slo": _planning,
+    _ON_BUDGET: _budgeted,
+}
+
+
+def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorkload, range, list[str]]:
+    if (options.trace is None) == (not options.arrivals):
+        raise BadRequest("no workload: give either --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
+    if options.scale not in ("single", "multiple"):
+        raise BadRequest(f"--scale {options.scale}: must be single or multiple")
+    if options.trace is not None:
+        trace = read_trace(options.trace, throughputs, options.seed)
+        jobs = len(trace.workload.names)
+        measured = _window(options.jobs) if options.jobs else range(jobs)
+        return trace.workload, measured, _left_out(trace.unknown)
+    if not options.jobs:
+        raise BadRequest("--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)")
+    measured = _window(options.jobs)
+    arrivals = Arrivals(_mean_seconds(options.arrivals), options.scale == "multiple")
+    count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
+    return generate(throughputs, arrivals, count, options.seed), measured, []
+
+
+def _left_out(unknown: Mapping[JobKind, int]) -> list[str]:
+    if not unknown:
+        return []
+    kind, jobs = max(unknown.items(), key=lambda item: item[1])
+    more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
+    return [
+        f"left out: {sum(unknown.values()):,} jobs whose throughput was not measured"
+        f" ({jobs:,} of {kind.name!r} on {kind.scale} workers{more})"
+    ]
+
+
+def _window(text: str) -> range:
+    """Reads `4000:5000`, or `500` for the first 500 jobs."""
+    first, colon, last = text.partition(":")
+    try:
+        window = range(int(first), int(last)) if colon else range(int(first))
+    except ValueError:
+        window = range(0)
+    if not window or window.start < 0 or window.stop > _MOST_JOBS:
+        raise BadRequest(
+            f"--jobs {text}: is not a range of at most {_MOST_JOBS:,} jobs (write 4000:5000; 5000 is not included)"
+        )
+    return window
+
+
+def _mean_seconds(text: str) -> float:
+    process, _, mean = text.partition(":")
+    try:
+        seconds = float(mean)
+    except ValueError:
+        seconds = float("nan")
+    if process != "poisson" or not 0 <= seconds <= _MOST_SECONDS:
+        raise BadRequest(
+            f"--arrivals {text}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
+        )
+    return seconds
+
+
+def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    if not text:
+        return None
+    prices = amounts("--prices", text, "v100=0.74,p100=0.43,k80=0.135")
+    missing = [name for name in workers if name not in prices]
+    if missing:
+        raise BadRequest(f"--prices {text}: has no price for {missing[0]!r}, which is in the cluster")
+    return np.array([prices[name] for name in workers])
+
+
+def _factors(option: str, text: str, what: str, example: str) -> list[float]:
+    try:
+        factors = [float(part) for part in text.split(",")]
+    except ValueError:
+        factors = []
+    if not factors or not all(isfinite(factor) and factor > 0 for factor in factors):
+        raise BadRequest(f"{option} {text}: is not a list of {what} (write {example})")
+    return factors
+
+
+def _entities(text: str) -> list[Entity]:
+    """Reads `research=2:fairness,product=1:fifo`."""
+    found: dict[str, Entity] = {}
+    for part in text.split(","):
+        name, _, rest = part.strip().partition("=")
+        weight, _, policy = rest.partition(":")
+        try:
+            entity = Entity(name, float(weight), policy or "fairness")
+        except ValueError:
+            entity = Entity(name, 0.0)
+        valid = name and name not in found and isfinite(entity.weight) and entity.weight > 0
+        if not valid or entity.policy not in ENTITY_POLICIES:
+            raise BadRequest(
+                f"--entities {text}: {part.strip()!r} is not NAME=WEIGHT:POLICY with fairness or fifo"
+                " (write research=2:fairness,product=1:fifo, each name once)"
+            )
+        found[name] = entity
+    return list(found.values())

@@ -1,0 +1,148 @@
+"""A Gavel allocation as JSON and as a table."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.gavel.policies.base import usd_per_hour
+from bidbrain.gavel.shares import best_throughput
+from spotctl.show.layout import plain_table
+
+if TYPE_CHECKING:
+    from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
+    from spotctl.lab.gavel.problem_file import Estimates
+
+# Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
+_NOTHING = 1e-12
+
+_BASES = {"profile": "from a profile", "formula": "by formula", "measured": "measured"}
+
+
+def answer(
+    problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
+) -> dict[str, Any]:
+    """The JSON of `--json`.
+
+    Fields:
+        status: `optimal`, or `relaxed` if a constraint could not be kept
+        objective: value of the policy's objective; null if it is infinite
+        allocation: share of time on each type, by job; pairs of jobs as a+b
+        allocation.*: one job or pair
+        allocation.*.*: share of its time on this type
+        effective_throughput: steps per second of each job with this allocation
+        effective_throughput.*: steps per second of this job
+        cost_usd_per_hour: cost per hour; null without prices
+        infeasible: constraints that could not be kept, and how to fix them
+        solve_seconds: time that solving took
+        estimates: estimated throughputs, by job and type
+        estimates.*: one job
+        estimates.*.* -> spotctl.lab.gavel.problem_file:EstimatePart
+        effective_throughput_interval: interval of the effective throughput, by job with estimates
+        effective_throughput_interval.*: interval of one job
+        hours: hours on each type, by job
+        hours.*: one job or pair
+        hours.*.*: hours on this type
+        cost_usd: cost of the whole schedule
+        notes: figures of the policy
+        notes.*: value of this figure
+    """
+    answer_: dict[str, Any] = {
+        "status": "relaxed" if allocation.infeasible else "optimal",
+        "objective": allocation.objective if isfinite(allocation.objective) else None,
+        "allocation": _by_row(problem, allocation.shares),
+        "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
+        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
+        "infeasible": list(allocation.infeasible),
+        "solve_seconds": seconds,
+    }
+    if estimates:
+        answer_["estimates"] = {
+            job: {kind: one.model_dump(mode="json") for kind, one in of.items()} for job, of in estimates.items()
+        }
+        answer_["effective_throughput_interval"] = _intervals(problem, allocation, estimates)
+    if allocation.hours is not None:
+        answer_["hours"] = _by_row(problem, allocation.hours)
+    if allocation.cost_usd is not None:
+        answer_["cost_usd"] = allocation.cost_usd
+    return answer_ | ({"notes": allocation.notes} if allocation.notes else {})
+
+
+def row_names(problem: AllocationProblem) -> list[str]:
+    """The ids of the jobs, then the pairs as `a+b`."""
+    ids = problem.jobs.ids
+    members = [] if problem.pairs is None else problem.pairs.members.tolist()
+    return [*ids, *(f"{ids[first]}+{ids[second]}" for first, second in members)]
+
+
+def _by_row(problem: AllocationProblem, matrix: FloatArray) -> dict[str, dict[str, float]]:
+    """The entries above zero by type: for every job, and for pairs that have any."""
+    jobs, types = len(problem.jobs.ids), problem.cluster.types
+    rows = {}
+    for i, (name, row) in enumerate(zip(row_names(problem), matrix.tolist(), strict=True)):
+        entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _NOTHING}
+        if entries or i < jobs:
+            rows[name] = entries
+    return rows
+
+
+def _intervals(
+    problem: AllocationProblem, allocation: ClusterAllocation, estimates: Estimates
+) -> dict[str, tuple[float, float]]:
+    """Between which throughputs each job with estimates is expected to be with these shares."""
+    found = {}
+    for job, of in estimates.items():
+        m = problem.jobs.ids.index(job)
+        low = high = float(allocation.effective_throughput[m])
+        for kind, one in of.items():
+            if kind not in problem.cluster.types:
+                continue
+            j = problem.cluster.types.index(kind)
+            share, given = float(allocation.shares[m, j]), float(problem.jobs.throughputs[m, j])
+            low, high = low + share * (one.interval[0] - given), high + share * (one.interval[1] - given)
+        found[job] = (low, high)
+    return found
+
+
+def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
+    """A row for each job, and each pair that gets time: its share of each type and the resulting throughput."""
+    hours = () if allocation.hours is None else ("hours",)
+    rows = plain_table("job", *problem.cluster.types, "steps/s", "of best", *hours)
+    best = best_throughput(problem)
+    for i, (name, row) in enumerate(zip(row_names(problem), allocation.shares.tolist(), strict=True)):
+        job = i < len(problem.jobs.ids)
+        if not job and max(row) <= _NOTHING:
+            continue
+        cells = [f"{share:.1%}" if share > _NOTHING else "-" for share in row]
+        cells += _progress(allocation.effective_throughput[i], best[i]) if job else ["", ""]
+        if allocation.hours is not None:
+            cells.append(f"{allocation.hours[i].sum():.3g}")
+        rows.add_row(Text(name), *cells)
+    return rows
+
+
+def _progress(throughput: float, best: float) -> list[str]:
+    return [f"{throughput:.4g}", f"{throughput / best:.0%}" if best > 0 else "-"]
+
+
+def remarks(
+    problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
+) -> list[str]:
+    """The lines below the table."""
+    lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
+    hourly = usd_per_hour(problem, allocation.shares)
+    if hourly is not None:
+        lines.append(f"costs ${hourly:.4g} per hour")
+    if allocation.cost_usd is not None:
+        lines.append(f"costs ${allocation.cost_usd:.6g} in total")
+    lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in allocation.notes.items()]
+    for job, (low, high) in _intervals(problem, allocation, estimates).items():
+        given = ", ".join(
+            f"{kind} {one.interval[0]:.4g} to {one.interval[1]:.4g} ({_BASES[one.basis]})"
+            for kind, one in estimates[job].items()
+        )
+        lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {given}")
+    return [*lines, *allocation.infeasible]

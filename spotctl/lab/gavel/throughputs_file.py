@@ -1,0 +1,180 @@
+"""Files of the cluster simulator: measured throughputs (JSON) and job traces (CSV), plain or gzipped."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
+from spotctl.home.errors import BadRequest
+
+_ALONE = "null"
+# Larger times lose tenths of seconds in floating point, and no job has more steps.
+_MOST = 1e15
+_COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_time_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The jobs of a trace, and the number of jobs by kind that are left out because their throughput is unknown."""
+
+    workload: ClusterWorkload
+    unknown: Mapping[JobKind, int]
+
+
+def read_throughputs(path: Path) -> Throughputs:
+    """Reads a table `{type: {kind: {"null" or other kind: steps per second}}}`; a kind is `"('name', workers)"`."""
+    with _opened(path) as file:
+        try:
+            table = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(f"{path}: is not JSON ({error})") from error
+    if not (isinstance(table, dict) and table and all(isinstance(of_type, dict) for of_type in table.values())):
+        raise BadRequest(f"{path}: is not a table of throughputs (one object per worker type)")
+    kinds = {text: _kind(path, text) for of_type in table.values() for text in of_type}
+    at = {text: number for number, text in enumerate(kinds)}
+    alone = np.zeros((len(kinds), len(table)))
+    together = np.zeros((len(kinds), len(kinds), len(table), 2))
+    for j, (type_, of_type) in enumerate(table.items()):
+        for text, entries in of_type.items():
+            where = f"{path}: {type_}, {text}"
+            alone[at[text], j] = _rate(where, _entries(where, entries).get(_ALONE))
+            for other, both in entries.items():
+                if other != _ALONE and other in at:
+                    together[at[text], at[other], j] = _rates(f"{where} with {other}", both)
+    return Throughputs(tuple(table), tuple(kinds.values()), alone, together)
+
+
+def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
+    """The jobs of a CSV by arrival; those of one seed if the file has several."""
+    with _opened(path) as file:
+        rows = csv.DictReader(file)
+        missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+        if missing:
+            raise BadRequest(f"{path}: has no column {missing[0]!r} (a trace has {', '.join(_COLUMNS)})")
+        try:
+            read = [_Row.of(f"{path}, line {rows.line_num}", row) for row in rows]
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
+    read = _of_seed(path, read, seed)
+    at = {kind: number for number, kind in enumerate(throughputs.kinds)}
+    unknown = Counter(row.kind for row in read if row.kind not in at)
+    known = sorted((row for row in read if row.kind in at), key=lambda row: row.arrival)
+    if not known:
+        raise BadRequest(f"{path}: has no job with a known throughput (is this the right throughput table?)")
+    return Trace(_workload(throughputs, known, [at[row.kind] for row in known]), unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    kind: JobKind
+    steps: float
+    arrival: float
+    weight: float
+    slo_factor: float
+    seed: str
+    entity: str
+
+    @classmethod
+    def of(cls, where: str, row: Mapping[str, str | None]) -> _Row:
+        scale = _number(where, row, "scale_factor", least=1)
+        if scale % 1:
+            raise BadRequest(f"{where}: scale_factor {scale:g} is not a number of workers")
+        slo = _number(where, row, "slo", least=-_MOST, default=-1.0)
+        return cls(
+            JobKind(row["job_type"] or "", int(scale)),
+            _number(where, row, "total_steps", least=1),
+            _number(where, row, "arrival_time_s", least=0),
+            _number(where, row, "priority_weight", least=1e-9, default=1.0),
+            # The published files mark jobs without a deadline with a negative number.
+            slo if slo > 0 else float("inf"),
+            row.get("seed") or "",
+            row.get("entity") or "",
+        )
+
+
+def _of_seed(path: Path, rows: list[_Row], seed: int) -> list[_Row]:
+    seeds = {row.seed for row in rows}
+    if len(seeds) < 2:
+        return rows
+    matching = [row for row in rows if row.seed == str(seed)]
+    if not matching:
+        raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
+    return matching
+
+
+def _workload(throughputs: Throughputs, rows: list[_Row], kind: list[int]) -> ClusterWorkload:
+    return ClusterWorkload(
+        throughputs,
+        tuple(str(number) for number in range(len(rows))),
+        np.array(kind, dtype=np.int64),
+        np.array([row.steps for row in rows]),
+        np.array([row.arrival for row in rows]),
+        np.array([row.weight for row in rows]),
+        np.array([row.slo_factor for row in rows]),
+        tuple(row.entity for row in rows),
+    )
+
+
+def _number(where: str, row: Mapping[str, str | None], name: str, least: float, default: float | None = None) -> float:
+    text = row.get(name)
+    if not text and default is not None:
+        return default
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = float("nan")
+    if not least <= number <= _MOST:
+        raise BadRequest(f"{where}: {name} {text!r} is not a number from {least:g} to {_MOST:g}")
+    return number
+
+
+def _kind(path: Path, text: str) -> JobKind:
+    try:
+        name, scale = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        name = scale = None
+    if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
+        raise BadRequest(f"{path}: {text[:80]!r} is not a kind of job (write \"('name', workers)\")")
+    return JobKind(name, scale)
+
+
+def _entries(where: str, entries: object) -> dict[str, Any]:
+    if not isinstance(entries, dict) or _ALONE not in entries:
+        raise BadRequest(f'{where}: has no throughput without a second job ("{_ALONE}")')
+    return entries
+
+
+def _rates(where: str, both: object) -> tuple[float, float]:
+    if not (isinstance(both, list) and len(both) == 2):
+        raise BadRequest(f"{where}: {both!r} is not a pair of throughputs")
+    return _rate(where, both[0]), _rate(where, both[1])
+
+
+def _rate(where: str, value: object) -> float:
+    # A whole number may be too large for a float, and for `isfinite`.
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= _MOST):
+        raise BadRequest(f"{where}: {str(value)[:80]} is not a throughput in steps per second")
+    return float(value)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield file
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        # A damaged gzip file raises any of these while it is read.
+        raise BadRequest(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error

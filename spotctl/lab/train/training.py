@@ -1,0 +1,225 @@
+"""`spotctl train`: from command-line options to a training run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from agileml.apps.registry import TrainerSource, parse_arguments
+from agileml.engines.attached import AttachEngine
+from agileml.engines.base import Engine
+from agileml.engines.chaos import Chaos
+from agileml.engines.job_state import forget, is_unfinished
+from agileml.engines.ray import RayEngine
+from agileml.errors import TrainerFailed
+from agileml.iteration_log import LoggedRun
+from agileml.job import Listener, Trained
+from agileml.params.layout import Params
+from agileml.policies.policy import TrainingPolicy
+from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.reference import replay
+from agileml.runtime.output import Output
+from agileml.runtime.secret_file import read_secret
+from agileml.stopping import Convergence
+from agileml.training import TrainOptions, train
+from agileml.transport import parse_host_port
+from agileml.user_code import users_traceback
+from spotctl.home.errors import BadRequest
+
+CLOCKS = 100
+"""Default clock limit when no stopping criterion is given."""
+
+_STAGES: Mapping[str, TrainingPolicy] = {
+    "auto": LearnedStage(),
+    "1": FixedStage(1),
+    "2": FixedStage(2),
+    "3": FixedStage(3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Stopping criteria; training ends at the first that holds."""
+
+    clocks: int | None
+    seconds: float | None
+    minutes: float | None
+    loss: float | None
+    converged: float | None
+
+    @property
+    def span(self) -> float | None:
+        """The time limit in seconds; None without one."""
+        if self.seconds is None and self.minutes is None:
+            return None
+        return (self.seconds or 0.0) + 60 * (self.minutes or 0.0)
+
+    @property
+    def last_clock(self) -> int | None:
+        """The clock limit; the default if there is no criterion at all."""
+        open_end = self.clocks is self.span is self.loss is self.converged is None
+        return CLOCKS if open_end else self.clocks
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of a training run."""
+
+    file: str
+    arguments: Sequence[str]
+    engine: str
+    nodes: str
+    ends: Ends
+    seed: int
+    partitions: int
+    deterministic: bool
+    slack: str
+    stage: str
+    checkpoint_every: int
+    heartbeat_timeout: float
+    chaos: str
+    listen: str | None = None
+    secret_file: Path | None = None
+    state: Path | None = None
+    hang_timeout: float = 30.0
+    startup_timeout: float = 300.0
+    stragglers: str = ""
+    wire: str | None = None
+    address: str | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier process has left this job unfinished."""
+        return self.state is not None and is_unfinished(self.state)
+
+
+def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
+    """The run, ready to start; raises BadRequest for options that cannot work."""
+    if request.stage not in _STAGES:
+        raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
+    engine = _engine(request)
+    _find_modules_here()
+    source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
+    chaos = Chaos.parse(request.chaos, request.seed)
+    options: TrainOptions = {
+        "seed": request.seed,
+        "partitions": request.partitions,
+        "deterministic": request.deterministic,
+        "slack": _slack(request.slack, request.deterministic),
+        "stage": _STAGES[request.stage],
+        "checkpoint_every": request.checkpoint_every,
+        "heartbeat_timeout": request.heartbeat_timeout,
+        "hang_timeout": request.hang_timeout,
+        "startup_timeout": request.startup_timeout,
+        "wire": request.wire,
+    }
+    if request.stragglers:
+        options["stragglers"] = request.stragglers
+    ends = request.ends
+    if ends.span is not None:
+        options["seconds"] = ends.span
+    if ends.loss is not None:
+        options["loss"] = ends.loss
+    if ends.converged is not None:
+        options["converged"] = Convergence(ends.converged)
+
+    def run(listener: Listener, output: Output) -> Trained:
+        # What the trainer prints in this process is not the command's answer.
+        with redirect_stdout(sys.stderr), _traceback_of_trainer():
+            return train(
+                source,
+                request.nodes,
+                engine,
+                clocks=ends.last_clock,
+                chaos=chaos,
+                listener=listener,
+                output=output,
+                **options,
+            )
+
+    return run
+
+
+def replayed(request: Request, log: Path) -> tuple[LoggedRun, Params]:
+    """A logged run, and the model that follows from its decisions, computed again in this process."""
+    logged = LoggedRun.read(log)
+    _find_modules_here()
+    source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
+    with redirect_stdout(sys.stderr), _traceback_of_trainer():
+        return logged, replay(source.load(), logged.accepted, request.seed, request.partitions, request.wire)
+
+
+def finished(request: Request) -> None:
+    """The job's result is safe: its state is not needed any more."""
+    if request.state is not None:
+        forget(request.state)
+
+
+@contextmanager
+def _traceback_of_trainer() -> Iterator[None]:
+    """Prints where a trainer that runs in this process failed; nodes print it themselves."""
+    try:
+        yield
+    except TrainerFailed as error:
+        if error.__cause__ is not None:
+            sys.stderr.write(users_traceback(error.__cause__))
+        raise
+
+
+def _engine(request: Request) -> str | Engine:
+    """The engine by name, or the one that waits for nodes at an address."""
+    if request.address is not None and request.engine != "ray":
+        raise BadRequest("--address is only for --engine ray: it is that of a Ray cluster")
+    given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
+    state = None if request.state is None else request.state.absolute()
+    if request.engine != "attach":
+        for option, value in given.items():
+            if value is not None:
+                raise BadRequest(f"{option.split()[0]} is only for --engine attach, whose nodes join from elsewhere")
+        if request.engine == "ray":
+            return RayEngine(request.address, state=state)
+        if state is not None:
+            raise BadRequest("--state is only for --engine attach and ray, whose nodes run on other machines")
+        return request.engine
+    for option, value in given.items():
+        if value is None:
+            raise BadRequest(f"--engine attach also needs {option}: nodes join there, and prove that they may")
+    assert request.listen is not None
+    assert request.secret_file is not None
+    return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file), state)
+
+
+def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuses, before any work is done, a file that could not be written at the end."""
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise BadRequest(f"{option} {path}: the name must end with {' or '.join(suffixes)}")
+    if path.is_dir() or not path.parent.is_dir():
+        why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise BadRequest(f"{option} {path}: {why}; name a file in an existing folder")
+
+
+def _slack(text: str, deterministic: bool) -> int | None:
+    if text == "asp":
+        slack = None
+    elif text.isascii() and text.isdigit():
+        slack = int(text)
+    else:
+        raise BadRequest(f"--slack {text}: is not a number of clocks; write 0, 1, ... or asp")
+    if deterministic and slack != 0:
+        raise BadRequest(
+            f"--deterministic with --slack {text}: workers that run ahead see updates in varying order, so results"
+            " differ between runs; remove one of the options"
+        )
+    return slack
+
+
+def _find_modules_here() -> None:
+    """Lets `module:Class` be in the working directory, as with Python itself."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)

@@ -1,5 +1,0 @@
-"""The ledger: what runs paid, and for what, as rows computed from the event log and the price history alone.
-
-`project` computes them from events, `read` finds the events and the prices. `spotctl.reports` adds them up; it imports
-only the values in `rows` where these are kept, because that is much quicker.
-"""

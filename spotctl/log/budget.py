@@ -1,0 +1,167 @@
+"""The budget: what is committed at any moment, in exact integers of nano-dollar-seconds.
+
+Committed is what was spent, and what each running machine can still cost until its lease has ended and it is gone: its
+bid, which no price exceeds while it is held, or its on-demand price, also where a cloud has no bids. A purchase or a
+renewal is made only if the sum stays within the budget, so that the budget holds even if no process is left to return
+anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price, rule_of_cloud
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+from spotctl.log.events import Intended, RenewIntended, RentIntended, ReturnIntended, Sent
+from spotctl.log.state import EVICTED, Allocation, Held, RunState
+
+if TYPE_CHECKING:
+    from spotctl.clouds.base import CloudProvider
+
+NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
+
+LISTING_DELAY = 5 * MINUTE
+"""How far a provider's list of machines may lag: only what is missing in a list that is later by as much counts as
+gone, or as never created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """How machines are billed: the rule of a market's cloud, and its price history up to a moment in the past."""
+
+    rule: Callable[[Market], BillingRule]
+    prices: Callable[[Market, int], PriceSeries]
+
+    def paid(self, allocation: Allocation, now: int) -> Prices:
+        """The price of a machine of an allocation: constant on demand, otherwise the history of its market."""
+        return allocation.on_demand if allocation.bid is None else self.prices(allocation.market, now)
+
+
+def tariff_of(provider: CloudProvider, started: int) -> Tariff:
+    """The provider's own prices, from the start of a run, and the billing rule of each market's cloud."""
+    since = started // HOUR * HOUR
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        return provider.prices(market, since, now)
+
+    return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
+
+
+def spent(state: RunState, now: int, tariff: Tariff) -> int:
+    """The bills of all machines, their disks, addresses and traffic, as if all were returned now."""
+    return sum(
+        bill_of(state, held, now, tariff).amount + _extra(state, held, life_of(held, now).end)
+        for held in state.machines.values()
+    ) + sum(map(sent_amount, state.sent))
+
+
+def used(state: RunState, now: int, tariff: Tariff) -> int:
+    """The cost of the work so far: machines that run count by the second, not by begun hours or minutes."""
+    return sum(_used(state, held, now, tariff) for held in state.machines.values()) + sum(map(sent_amount, state.sent))
+
+
+def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
+    """What was spent, and what can follow until the leases end if nothing more is renewed or rented.
+
+    A request without an answer may have succeeded, also if it is not repeated any more, until a list of the provider
+    shows what came of it.
+    """
+    later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
+    requested = sum(_requested(state, intent, now, tariff, teardown) for intent in state.open.values())
+    unclear = sum(_unclear(state, state.orders[intent], tariff, teardown) for intent in state.unclear)
+    return spent(state, now, tariff) + later + requested + unclear
+
+
+def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
+    """What a renewal adds to the committed amount; nothing if the leases were extended as far already."""
+    alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]
+    return sum(
+        _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
+        for held, gone in zip(alive, (_gone_at(held, now, teardown) for held in alive), strict=True)
+    )
+
+
+def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, extra: int = 0) -> int:
+    """What a purchase adds: each hour of `machines` for a lease and the teardown, at the highest possible price.
+
+    `extra` is the price of their disks and addresses, in nano-dollars per hour.
+    """
+    each = tariff.rule(market).bill(Life(0, lease, End.LEFT), ceiling).amount
+    return machines * (each + extra * -(-lease // SECOND))
+
+
+def _requested(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
+    match intent:
+        case RentIntended():
+            return _ordered(state, intent, intent.machines, tariff, teardown)
+        case RenewIntended():
+            return renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
+        case ReturnIntended():
+            return 0
+
+
+def _unclear(state: RunState, order: RentIntended, tariff: Tariff, teardown: int) -> int:
+    """The possible cost of machines of an abandoned order that were not found so far."""
+    known = sum(held.allocation == order.intent for held in state.machines.values())
+    return _ordered(state, order, order.machines - known, tariff, teardown)
+
+
+def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
+    ceiling = highest_price(order.market.cloud, order.bid, order.on_demand)
+    lease = order.lease_until - state.ordered[order.intent]
+    return bought(order.market, machines, ceiling, lease + teardown, tariff, order.disk + order.address)
+
+
+def life_of(held: Held, now: int) -> Life:
+    """A machine's life so far, as it is billed."""
+    ended = End.EVICTED if held.end_reason == EVICTED else End.LEFT
+    end = now if held.ended is None else held.ended
+    return Life(held.started, max(end, held.started), ended)
+
+
+def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
+    """The bill of a machine alone. The ledger uses it too, so that ledger and budget agree."""
+    allocation = state.allocations[held.allocation]
+    return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
+
+
+def _used(state: RunState, held: Held, now: int, tariff: Tariff) -> int:
+    allocation, life = state.allocations[held.allocation], life_of(held, now)
+    if held.alive:
+        life = replace(life, ended=End.HANDED_ON)
+    bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now))
+    return bill.amount + _extra(state, held, life.end)
+
+
+def seconds_of(held: Held, end: int) -> int:
+    """The begun seconds of a machine, for which disk and address are billed; evictions do not refund them."""
+    return -(-max(end - held.started, 0) // SECOND)
+
+
+def sent_amount(sent: Sent) -> int:
+    """The cost of traffic, in nano-dollar-seconds."""
+    return sent.bytes * sent.price * 3600 >> 30
+
+
+def _extra(state: RunState, held: Held, end: int) -> int:
+    allocation = state.allocations[held.allocation]
+    return (allocation.disk + allocation.address) * seconds_of(held, end)
+
+
+def _to_lease_end(state: RunState, held: Held, now: int, tariff: Tariff, teardown: int) -> int:
+    return _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(state, held, now, tariff)
+
+
+def _gone_at(held: Held, now: int, teardown: int) -> int:
+    return max(now, held.lease_until + teardown)
+
+
+def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
+    """The bill of a life at the highest possible price throughout."""
+    allocation = state.allocations[held.allocation]
+    life = Life(held.started, max(end, held.started), End.LEFT)
+    return tariff.rule(allocation.market).bill(life, allocation.highest_price).amount + _extra(state, held, end)

@@ -1,0 +1,318 @@
+"""From events to the state of a run. Nothing else makes one, so that every process computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pricing_data.market import Market
+from pricing_data.units import DAY, MINUTE
+from spotctl.log import attempts
+from spotctl.log import events as ev
+from spotctl.log.errors import BrokenLog
+from spotctl.log.events import Event, Intended
+from spotctl.log.log_row import LogRow
+from spotctl.log.state import EVICTED, MOST_PACES, Allocation, BackOff, Held, RefusedOrder, RunState
+
+FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 60 * MINUTE
+"""The back-off of a market after a refusal or an eviction: it doubles each time, up to an hour."""
+
+ABANDONED = "Abandoned"
+"""Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
+if so, listing finds them."""
+
+NOT_SENT = "NotSent"
+"""Why an order is closed that never reached the provider, because the run was asked to stop: it says nothing about the
+market."""
+
+NO_QUOTA = "QuotaReached"
+"""Why an order is refused that exceeds what the account may have."""
+
+NO_MARKET = "NotFound"
+"""Why an order is refused that names a market which does not exist for the account: asking again does not help."""
+
+_Value = TypeVar("_Value", RunState, Held)
+
+
+def _changed(value: _Value, **changes: Any) -> _Value:  # noqa: ANN401 - of any field
+    """`dataclasses.replace`, many times as fast: the log of a year makes tens of thousands of states."""
+    changed = object.__new__(type(value))
+    vars(changed).update(vars(value), **changes)
+    return changed
+
+
+def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
+    """The state after events."""
+    state, last = state or RunState(), None
+    at, paces, progress = state.at, list(state.paces), state.progress
+    for last in rows:
+        event = last.event
+        at = max(at, last.at)
+        if not isinstance(event, ev.Progressed):
+            state = _step(state, last)
+            continue
+        # Most events of a training say only how far it is. They are applied together, which is much faster.
+        if event.ready or event.left or event.redone:
+            state = _turns(state, event)
+        progress = event
+        _add_pace(paces, last.at, event.clock)
+    state = _changed(state, progress=progress, paces=tuple(paces))
+    return state if last is None else _changed(state, run=last.run, at=at, last_row=last.id)
+
+
+def after(state: RunState, row: LogRow) -> RunState:
+    """The state after one more event."""
+    return _changed(_step(state, row), run=row.run, at=max(state.at, row.at), last_row=row.id)
+
+
+def _step(state: RunState, row: LogRow) -> RunState:
+    """What an event changes, without the position in the log, which no step needs."""
+    step = _STEPS.get(type(row.event))
+    try:
+        return state if step is None else step(state, row.event, row.at)
+    except KeyError as error:
+        kind = type(row.event).__name__
+        raise BrokenLog(f"the event log lacks the row that row {row.id} of run {row.run}, {kind}, refers to") from error
+
+
+def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
+    return _changed(state, began=event, started=at, quotas=event.quotas)
+
+
+def _shared(state: RunState, event: ev.QuotasShared, _: int) -> RunState:
+    return _changed(state, quotas=event.quotas)
+
+
+def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
+    return _changed(state, reason=event.reason)
+
+
+def _intended(state: RunState, event: Intended, _: int) -> RunState:
+    return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
+
+
+def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
+    orders, ordered = {**state.orders, event.intent: event}, {**state.ordered, event.intent: at}
+    return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
+
+
+def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:
+    return _machines(_intended(state, event, at), event.machines, lambda held: _changed(held, returned_at=at))
+
+
+def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
+    """Machines may come in several events: those of a lost answer are found by listing."""
+    order = state.orders[event.intent]
+    came = {
+        granted.id: Held(granted.id, event.intent, granted.started, order.lease_until) for granted in event.machines
+    }
+    allocations = dict(state.allocations)
+    if event.intent not in allocations and came:
+        started = min(granted.started for granted in event.machines)
+        allocations[event.intent] = Allocation(
+            event.intent,
+            order.market,
+            order.bid,
+            order.on_demand,
+            order.nu,
+            order.reliable,
+            started,
+            disk=order.disk,
+            address=order.address,
+        )
+    denied = frozenset(one for one in state.denied if not came or one[1] is not (order.bid is not None))
+    closed = _closed(state, event.intent)
+    granted = (order.market, order.bid is not None) if came else None
+    refused = {key: one for key, one in state.refused.items() if key != granted}
+    machines = {**came, **state.machines}
+    return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused)
+
+
+def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    if event.why == NOT_SENT:
+        return _closed(state, event.intent)
+    order = state.orders[event.intent]
+    market, spot = order.market, order.bid is not None
+    state = _changed(state, refusal=event.message)
+    if event.why == NO_MARKET:
+        missing = dict.fromkeys(((market, True), (market, False)), BackOff(at + DAY, 1, None, exists=False))
+        return _changed(_closed(state, event.intent), back_offs={**state.back_offs, **missing})
+    if event.why == ABANDONED:
+        state = _changed(state, unclear={**state.unclear, event.intent: at})
+    else:
+        state = _changed(state, refused={**state.refused, (market, spot): RefusedOrder(at, order.machines)})
+    if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
+        state = _changed(state, denied=state.denied | {(market, spot)})
+    # Where on-demand machines are sold out, so are spot machines; a quota is of one kind.
+    sides = (spot,) if spot or event.why == NO_QUOTA else (True, False)
+    return _backed_off(_closed(state, event.intent), market, sides, at, eviction=False)
+
+
+def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
+    return _changed(state, unclear={order: since for order, since in state.unclear.items() if order != event.intent})
+
+
+def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
+    intent = state.open.get(event.intent)
+    if isinstance(intent, ev.RenewIntended):
+        until, alive = intent.lease_until, [name for name in intent.machines if state.machines[name].alive]
+        state = _machines(state, alive, lambda held: _changed(held, lease_until=max(until, held.lease_until)))
+    return _closed(state, event.intent)
+
+
+def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
+    return _closed(state, event.intent)
+
+
+def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
+    if event.machines:
+        return _machines(state, event.machines, lambda held: _changed(held, leaves_at=event.at))
+    leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
+    return _changed(state, allocations={**state.allocations, event.allocation: leaving})
+
+
+def _ran(state: RunState, event: ev.MachineRan, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: _changed(held, running=True, ran=at))
+
+
+def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
+    first = state.machines[event.id].warned_until is None
+    state = _machines(state, (event.id,), lambda held: _changed(held, warned_until=event.deadline))
+    # The back-off begins with the eviction: until then, the market would sell the same machines again.
+    until = max(at, event.deadline)
+    if not first:
+        return state
+    return _avoided(state, event.id, until, lambda one: one.warned_until == event.deadline, eviction=True)
+
+
+def _cards(state: RunState, event: ev.CardsUsed, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: _changed(held, cards=event, cards_at=at))
+
+
+def _counted(state: RunState, event: ev.TrafficCounted, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: _changed(held, traffic=event, traffic_at=at))
+
+
+def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
+    warned = state.machines[event.id].warned_until is not None
+    state = _machines(state, (event.id,), lambda held: _changed(held, ended=event.at, end_reason=event.reason))
+    if state.machines[event.id].useless:
+        return _avoided(state, event.id, at, lambda one: one.useless, eviction=False)
+    if event.reason != EVICTED:
+        return state
+    state = _changed(state, evictions=state.evictions + 1)
+    return state if warned else _avoided(state, event.id, at, lambda one: one.ended == event.at, eviction=True)
+
+
+def _listed_again(state: RunState, event: ev.MachineListedAgain, _: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: _changed(held, ended=None, end_reason=""))
+
+
+def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool) -> RunState:
+    """The market of a machine goes into back-off. Machines that go together count once."""
+    number = state.machines[machine].allocation
+    others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
+    market, sides = state.allocations[number].market, (True,) if eviction else (True, False)
+    return state if any(map(together, others)) else _backed_off(state, market, sides, at, eviction=eviction)
+
+
+def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
+    return _changed(state, sent=(*state.sent, event))
+
+
+def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
+    paces = list(state.paces)
+    _add_pace(paces, at, event.clock)
+    return _changed(_turns(state, event), progress=event, paces=tuple(paces))
+
+
+def _turns(state: RunState, event: ev.Progressed) -> RunState:
+    """Machines that began or stopped to work, and work that was repeated."""
+    ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
+    state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
+    state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
+    return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
+
+
+def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
+    if clock > (paces[-1][1] if paces else 0):
+        if len(paces) >= MOST_PACES:
+            del paces[1::2]
+        paces.append((at, clock))
+
+
+def _turned(held: Held, at: int, *, works: bool) -> Held:
+    worked = len(held.turns) % 2 == 1
+    # A restarted controller may report the same event twice.
+    return held if works == worked else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
+
+
+def _planned(state: RunState, event: ev.Planned, _: int) -> RunState:
+    return _changed(state, planned=event)
+
+
+def _worked(state: RunState, event: Event, at: int) -> RunState:
+    return _changed(state, work=attempts.STEPS[type(event)](state.work, event, at))
+
+
+def _over_budget(state: RunState, event: ev.BudgetExceeded, _: int) -> RunState:
+    return _changed(state, over_budget={**state.over_budget, event.action: event})
+
+
+def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
+    return state if state.stopping else _changed(state, stopping=event, stopped=at)
+
+
+def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
+    return _changed(state, ended=event)
+
+
+def _closed(state: RunState, intent: int) -> RunState:
+    return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
+
+
+def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
+    changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
+    return _changed(state, machines={**state.machines, **changed}) if changed else state
+
+
+def _backed_off(state: RunState, market: Market, sides: Iterable[bool], at: int, *, eviction: bool) -> RunState:
+    back_offs = dict(state.back_offs)
+    for spot in sides:
+        before = state.back_offs.get((market, spot), BackOff(at, 0, None))
+        # A market that was fine for long enough starts with the shortest back-off again.
+        times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
+        until = at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF)
+        back_offs[market, spot] = BackOff(until, times, at if eviction else None)
+    return _changed(state, back_offs=back_offs)
+
+
+_STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
+    ev.RunBegan: _began,
+    ev.QuotasShared: _shared,
+    ev.Planned: _planned,
+    ev.Decided: _decided,
+    ev.RentIntended: _ordered,
+    ev.Rented: _rented,
+    ev.RentRefused: _refused,
+    ev.OrderSettled: _settled,
+    ev.RenewIntended: _intended,
+    ev.Renewed: _renewed,
+    ev.ReturnIntended: _return_intended,
+    ev.Returned: _returned,
+    ev.ReturnScheduled: _leaves,
+    ev.MachineRan: _ran,
+    ev.MachineWarned: _warned,
+    ev.CardsUsed: _cards,
+    ev.TrafficCounted: _counted,
+    ev.MachineEnded: _ended,
+    ev.MachineListedAgain: _listed_again,
+    ev.Sent: _sent,
+    ev.Progressed: _progressed,
+    **dict.fromkeys(attempts.STEPS, _worked),
+    ev.BudgetExceeded: _over_budget,
+    ev.StopRequested: _stop,
+    ev.RunEnded: _over,
+}
+"""The change that each event makes. Other events are for reports and the ledger, and change nothing."""

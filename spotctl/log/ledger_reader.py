@@ -1,0 +1,132 @@
+"""Reads the ledger: events from the log under the home, and prices for runs that are not settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from bidbrain.billing import rule_of_cloud
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import format_time
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.log import store
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan
+from spotctl.log.folding import fold
+from spotctl.log.ledger.project import Ledger, project_run
+from spotctl.log.log_row import LogRow
+from spotctl.log.state import RunState
+from spotctl.log.store import is_running
+
+if TYPE_CHECKING:
+    from pricing_data.library import Library
+    from spotctl.home.config import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class RunRead:
+    """A run: its events, the state that follows from them, and its part of the ledger."""
+
+    events: tuple[LogRow, ...]
+    state: RunState
+    ledger: Ledger
+
+
+def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
+    """The runs of some jobs, or of all, oldest first; active runs up to now."""
+    paths = Paths(settings.home)
+    if not store.exists(paths.log):
+        return []
+    with store.EventLog(paths.log) as log:
+        return list(read_from(log, settings, jobs))
+
+
+def read_from(
+    log: store.EventLog, settings: Settings, jobs: Collection[str], without: Collection[str] = ()
+) -> Iterator[RunRead]:
+    """The runs of some jobs, or of all, oldest first, without those that are known."""
+    tariff, ended = stored(lambda: _library(settings)), log.ended()
+    for run in _began(log, lambda began: not jobs or began.job in jobs):
+        if run not in without:
+            events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)
+            state = fold(events)
+            yield RunRead(tuple(events), state, project_run(events, state, tariff, _now(state, settings)))
+
+
+_NO_COSTS = tuple(one.__name__ for one in (Decided, QuotasShared, RenewIntended, Renewed))
+"""Events that change nothing about what a run that has ended did and cost: a third of a long log."""
+
+
+def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: int) -> list[tuple[LogRow, ...]]:
+    """The events of those wanted runs that began last, oldest first."""
+    paths = Paths(settings.home)
+    if not store.exists(paths.log):
+        return []
+    with store.EventLog(paths.log) as log:
+        return [tuple(log.of_run(run)) for run in _began(log, wanted)[-newest:]]
+
+
+def _began(log: store.EventLog, wanted: Callable[[RunBegan], bool]) -> list[str]:
+    return [row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
+
+
+def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:
+    """Appends corrections of runs to the log."""
+    with store.EventLog(Paths(settings.home).log) as opened:
+        for run, correction in corrections:
+            opened.append(run, correction.at, correction)
+
+
+def stored(known: Callable[[], Library]) -> Tariff:
+    """Stored prices, and the present billing rules of clouds, for runs that are not settled. Without such a run, the
+    price store is not opened.
+
+    The last known price holds until now: a run may be younger than the stored prices.
+    """
+
+    opened = cache(known)
+
+    @cache
+    def history(market: Market) -> PriceSeries:
+        return opened().series(market)
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        series = history(market)
+        if now < series.first:
+            raise BadRequest(
+                f"{market}: stored prices begin at {format_time(series.first)}, but the run needs {format_time(now)};"
+                " import or fetch earlier prices"
+            )
+        return series.held_until(now).window(series.first, now)
+
+    return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
+
+
+def _library(settings: Settings) -> Library:
+    from spotctl.clouds.wiring import library
+
+    return library(settings)
+
+
+def _now(state: RunState, settings: Settings) -> int | None:
+    """The present of a run that has not ended: the provider's clock, while a process renews its leases.
+
+    After a kill, no process does, and its machines end with their leases.
+    """
+    if state.ended is not None:
+        return None
+    # On clouds, what the log knows is at most some seconds old.
+    if state.began is None or state.began.provider != "local":
+        return None
+    from spotctl.clouds.base import now_of
+    from spotctl.clouds.wiring import provider_of
+    from spotctl.files.job.reader import restored
+
+    now = now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
+    if is_running(Paths(settings.home).locks, state.began.job):
+        return now
+    return min(now, max((held.lease_until for held in state.alive), default=state.at))

@@ -1,0 +1,202 @@
+"""The state of a run, as `folding` computes it from the events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bidbrain.billing import highest_price
+from pricing_data.market import Market
+from spotctl.log import events as ev
+from spotctl.log.attempts import CommandWork
+from spotctl.log.events import Intended
+
+EVICTED, LEASE_ENDED, BROKE = "evicted", "lease ended", "failed"
+BY_THEMSELVES = frozenset({LEASE_ENDED, BROKE})
+"""The ends of machines that neither the launcher returned nor the cloud evicted."""
+
+NOT_LISTED = "not listed any more"
+"""The end of a machine that is missing in the provider's list. Should it be listed again, it has not ended."""
+
+MOST_PACES = 128
+"""More moments of a training's progress would hardly change its median speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Machines that were rented together; `number` is that of the intent to rent them."""
+
+    number: int
+    market: Market
+    bid: int | None
+    on_demand: int
+    nu: float
+    reliable: bool
+    started: int
+    leaves_at: int | None = None
+    disk: int = 0
+    address: int = 0
+
+    @property
+    def highest_price(self) -> int:
+        """The most that an hour of one of its machines can cost, in nano-dollars, without disk and address."""
+        return highest_price(self.market.cloud, self.bid, self.on_demand)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A machine, also after its end.
+
+    `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
+    as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
+    apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
+    graphics cards are, and `traffic`, noted at `traffic_at`, what it has received and sent.
+    """
+
+    id: str
+    allocation: int
+    started: int
+    lease_until: int
+    running: bool = False
+    ran: int | None = None
+    turns: tuple[int, ...] = ()
+    warned_until: int | None = None
+    returned_at: int | None = None
+    leaves_at: int | None = None
+    cards: ev.CardsUsed | None = None
+    cards_at: int = 0
+    traffic: ev.TrafficCounted | None = None
+    traffic_at: int = 0
+    ended: int | None = None
+    end_reason: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is not known to be gone."""
+        return self.ended is None
+
+    @property
+    def useless(self) -> bool:
+        """Whether it ended by itself, or outlived its lease, before its agent ever answered."""
+        if self.ran is not None or self.ended is None or self.end_reason == EVICTED:
+            return False
+        return self.end_reason in BY_THEMSELVES or self.ended >= self.lease_until
+
+    @property
+    def returning(self) -> bool:
+        """Whether its return was requested."""
+        return self.returned_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """A market's spot or on-demand machines in back-off until `until`, after `times` refusals or evictions in a row.
+
+    A market that refused, or whose machines never answered, is not asked at all. A market that evicts machines at
+    `evicting_at` is not asked before that moment, and afterwards only if no other market is left. One that does not
+    exist for the account is not asked again for a day.
+    """
+
+    until: int
+    times: int
+    evicting_at: int | None
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedOrder:
+    """An order of some machines that brought none."""
+
+    at: int
+    machines: int
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run as its events tell it.
+
+    `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that
+    were given up without an answer, and since when, until a list of the provider settles what they brought. `denied`
+    are markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
+    that none of its own can be what fills the quota. `refused` are the last refusals of markets that have granted
+    nothing since, by whether it was for spot machines. `refusal` is why the last order that brought nothing did not.
+    `paces` are moments and the clocks that were done by then, at most `MOST_PACES` of them, evenly thinned.
+    """
+
+    run: str = ""
+    began: ev.RunBegan | None = None
+    started: int = 0
+    quotas: str = ""
+    at: int = 0
+    last_row: int = 0
+    intents: int = 0
+    open: Mapping[int, Intended] = field(default_factory=dict)
+    orders: Mapping[int, ev.RentIntended] = field(default_factory=dict)
+    ordered: Mapping[int, int] = field(default_factory=dict)
+    unclear: Mapping[int, int] = field(default_factory=dict)
+    allocations: Mapping[int, Allocation] = field(default_factory=dict)
+    machines: Mapping[str, Held] = field(default_factory=dict)
+    back_offs: Mapping[tuple[Market, bool], BackOff] = field(default_factory=dict)
+    denied: frozenset[tuple[Market, bool]] = frozenset()
+    refused: Mapping[tuple[Market, bool], RefusedOrder] = field(default_factory=dict)
+    refusal: str = ""
+    evictions: int = 0
+    progress: ev.Progressed | None = None
+    work: CommandWork = field(default_factory=CommandWork)
+    paces: tuple[tuple[int, int], ...] = ()
+    redone: tuple[ev.Stretch, ...] = ()
+    sent: tuple[ev.Sent, ...] = ()
+    planned: ev.Planned | None = None
+    reason: str = ""
+    over_budget: Mapping[str, ev.BudgetExceeded] = field(default_factory=dict)
+    stopping: ev.StopRequested | None = None
+    stopped: int | None = None
+    ended: ev.RunEnded | None = None
+
+    @property
+    def alive(self) -> tuple[Held, ...]:
+        """Machines that are not known to be gone."""
+        return tuple(machine for machine in self.machines.values() if machine.alive)
+
+    def of(self, allocation: int) -> tuple[Held, ...]:
+        """The machines of an allocation that are not gone and not being returned."""
+        return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
+
+    @property
+    def spot_machines(self) -> Counter[Market]:
+        """Spot machines by market, with those of orders whose outcome is not known."""
+        return self._by_market(spot=True)
+
+    @property
+    def on_demand_machines(self) -> Counter[Market]:
+        """The same of on-demand machines."""
+        return self._by_market(spot=False)
+
+    def _by_market(self, *, spot: bool) -> Counter[Market]:
+        found: Counter[Market] = Counter()
+        for held in self.alive:
+            allocation = self.allocations[held.allocation]
+            if (allocation.bid is not None) is spot:
+                found[allocation.market] += 1
+        asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
+        for order in (*asked, *(self.orders[intent] for intent in self.unclear)):
+            if (order.bid is not None) is spot:
+                known = sum(held.allocation == order.intent for held in self.machines.values())
+                found[order.market] += order.machines - known
+        return found
+
+    def useless(self, since: int) -> int:
+        """How many machines in a row, of orders after number `since`, ended by themselves and were never running."""
+        in_a_row = 0
+        for held in sorted(self.machines.values(), key=lambda held: held.allocation):
+            if held.ran is not None:
+                in_a_row = 0
+            elif held.useless and held.allocation > since:
+                in_a_row += 1
+        return in_a_row
+
+    def leaves_at(self, held: Held) -> int | None:
+        """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
+        planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
+        return min((at for at in planned if at is not None), default=None)

@@ -1,0 +1,158 @@
+"""Which jobs were launched, and how the latest run of each stands: what every reader of runs asks first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from spotctl.clouds.wiring import provider_of
+from spotctl.files.job.reader import restored
+from spotctl.home.paths import Paths
+from spotctl.log import budget, store
+from spotctl.log.errors import BrokenLog, LogFailed
+from spotctl.log.events import RunBegan
+from spotctl.log.folding import fold
+from spotctl.log.salvage import salvage
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog, is_running
+
+if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.home.config import Settings
+
+
+UNREAD: Mapping[str, RunState] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run, whether a process attends to it, and what it has cost so far (nano-dollar-seconds; None if unknown)."""
+
+    state: RunState
+    attended: bool
+    spent: int | None
+
+    @property
+    def word(self) -> str:
+        """The outcome of a run that has ended; else interrupted, stopping or running."""
+        if self.state.ended is not None:
+            return self.state.ended.outcome
+        if not self.attended:
+            return "interrupted"
+        return "running" if self.state.stopping is None else "stopping"
+
+
+def latest_run(log: EventLog, job: str) -> RunState | None:
+    """The newest run of a job; None if the job was never launched."""
+    began = [row for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == job]
+    return fold(log.of_run(began[-1].run)) if began else None
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """The beginnings of all runs, the latest run of each job, and why that may not be all."""
+
+    began: tuple[RunBegan, ...] = ()
+    latest: tuple[RunState, ...] = ()
+    damage: tuple[str, ...] = ()
+
+    def specs(self, home: Path) -> list[JobSpec]:
+        """The jobs of all runs on real clouds."""
+        specs = [restored(began.spec, home) for began in self.began]
+        return [spec for spec in specs if not spec.is_local]
+
+    def clouds(self, home: Path) -> list[str]:
+        """The clouds, without the local market, that any job was allowed to rent on."""
+        return list(dict.fromkeys(cloud for spec in self.specs(home) for cloud in spec.resources.clouds))
+
+    def regions(self, home: Path) -> list[str]:
+        """The regions, of any cloud, that jobs named to rent in."""
+        return list(dict.fromkeys(region for spec in self.specs(home) for region in spec.resources.regions))
+
+
+def read_log(settings: Settings) -> LogRead:
+    """What the log says, also if it is damaged or the disk is full: machines must be found and returned then, too."""
+    path = Paths(settings.home).log
+    if not store.exists(path):
+        return LogRead()
+    try:
+        with EventLog(path) as log:
+            return LogRead(tuple(_began(log)), tuple(latest_runs(log)))
+    except (BrokenLog, LogFailed) as error:
+        found = salvage(path)
+        return LogRead(found.began, found.latest, (str(error), *map(str, found.damage)))
+
+
+def job_names(settings: Settings) -> list[str]:
+    """The jobs that were launched, in the order of their first launches."""
+    path = Paths(settings.home).log
+    if not store.exists(path):
+        return []
+    try:
+        with EventLog(path) as log:
+            began = _began(log)
+    except (BrokenLog, LogFailed):
+        began = list(salvage(path).began)
+    return list(dict.fromkeys(one.job for one in began))
+
+
+def _began(log: EventLog) -> list[RunBegan]:
+    return [row.event for row in log.beginnings() if isinstance(row.event, RunBegan)]
+
+
+def unfinished_jobs(settings: Settings) -> list[str]:
+    """Jobs whose latest run has not ended."""
+    return list(unfinished_runs(settings))
+
+
+def unfinished_runs(settings: Settings) -> dict[str, RunState]:
+    """Runs that have not ended, by job."""
+    states = _latest_runs(settings)
+    return {state.began.job: state for state in states if state.ended is None and state.began is not None}
+
+
+def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collection[str] = ()) -> list[RunStatus]:
+    """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
+    return [_status(state, settings, elsewhere) for state in (read or read_log(settings)).latest]
+
+
+def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[RunState]:
+    """The newest run of every job; `known` are states that were read before, by run."""
+    newest = {row.event.job: row.run for row in log.beginnings() if isinstance(row.event, RunBegan)}
+    states = ((run, known.get(run, RunState())) for run in newest.values())
+    return [before if before.ended else fold(log.of_run(run, before.last_row), before) for run, before in states]
+
+
+def not_ended(log: EventLog) -> dict[str, RunBegan]:
+    """How the newest run of each job began, by run, if it has not ended. No run is read as a whole."""
+    ended = log.ended()
+    newest = {row.event.job: (row.run, row.event) for row in log.beginnings() if isinstance(row.event, RunBegan)}
+    return {run: began for run, began in newest.values() if run not in ended}
+
+
+def _latest_runs(settings: Settings) -> list[RunState]:
+    paths = Paths(settings.home)
+    if not store.exists(paths.log):
+        return []
+    with EventLog(paths.log) as log:
+        return latest_runs(log)
+
+
+def _status(state: RunState, settings: Settings, elsewhere: Collection[str]) -> RunStatus:
+    from spotctl.clouds.errors import NotFound
+
+    assert state.began is not None
+    if state.ended is not None:
+        return RunStatus(state, False, state.ended.facts.get("spent"))
+    paths = Paths(settings.home)
+    provider = provider_of(settings, restored(state.began.spec, paths.home))
+    now = max(provider.now(), state.at)
+    try:
+        spent = budget.spent(state, now, budget.tariff_of(provider, state.started))
+    except NotFound:
+        # The local market was started again after the run was interrupted, at an earlier time.
+        spent = None
+    return RunStatus(state, state.run in elsewhere or is_running(paths.locks, state.began.job), spent)

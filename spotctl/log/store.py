@@ -1,0 +1,323 @@
+"""The event log: one SQLite file to which rows are only ever appended. Only this module uses SQLite.
+
+When `append` returns, the row is on disk and survives the process and the machine. Other processes can read while a
+run writes. A job has one run at a time; the lock of a job belongs to a process and ends with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from spotctl.log.errors import AlreadyRunning, BrokenLog, LogFailed
+from spotctl.log.log_row import LogRow
+
+if TYPE_CHECKING:
+    from spotctl.log.events import Event
+
+SCHEMA = 1
+CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
+WAIT_MS = 10_000
+_LOCKED_PAUSE = 0.005
+
+_CREATE = (
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run TEXT NOT NULL,
+        at_us INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL)""",
+    "CREATE INDEX events_of_run ON events (run, id)",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
+    f"PRAGMA user_version = {SCHEMA}",
+)
+
+
+_OF_EACH_RUN = (
+    "SELECT run, CAST(group_concat(kind) AS BLOB), CAST(group_concat(at_us) AS BLOB), "
+    "CAST(group_concat(body) AS BLOB) FROM events INDEXED BY events_of_run GROUP BY run"
+)
+"""The index has the events of a run in their order."""
+
+_TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+"""Errors of the disk or of another process. Any other one means that the file is damaged."""
+
+
+class EventLog:
+    """The log of all runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogFailed(f"event log {path}: {error.strerror}") from error
+        with self._failing():
+            # Written and read by one thread; isolation_level None: each statement is a transaction of its own.
+            self._db = sqlite3.connect(path, timeout=WAIT_MS / 1000, isolation_level=None)
+            try:
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def append(self, run: str, at: int, event: Event) -> LogRow:
+        """Appends an event; when this returns, it is on disk."""
+        from spotctl.log.event_json import to_json
+
+        with self._failing():
+            cursor = self._db.execute(
+                "INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)",
+                (run, at, type(event).__name__, to_json(event)),
+            )
+        assert cursor.lastrowid is not None
+        if cursor.lastrowid == 1:
+            self._mark_begun()
+        return LogRow(cursor.lastrowid, run, at, event)
+
+    def of_run(self, run: str, after: int = 0) -> list[LogRow]:
+        """The events of a run in order, after a position in the log."""
+        return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
+
+    def of_run_without(self, run: str, kinds: Collection[str]) -> list[LogRow]:
+        """The events of a run in order, except those of some kinds."""
+        return self._rows(f"WHERE run = ? AND kind NOT IN ({', '.join('?' * len(kinds))}) ORDER BY id", run, *kinds)
+
+    def ended(self) -> set[str]:
+        """The runs that have ended."""
+        with self._failing():
+            return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
+
+    def beginnings(self) -> list[LogRow]:
+        """The first event of every run."""
+        return self._rows("WHERE id IN (SELECT min(id) FROM events GROUP BY run) AND kind = 'RunBegan' ORDER BY id")
+
+    def digests(self) -> dict[str, str]:
+        """A digest of all events of each run. Where they stand in the log changes nothing about it."""
+        with self._failing():
+            rows = self._db.execute(_OF_EACH_RUN).fetchall()
+        return {run: blake2b(b"\n".join(contents), digest_size=16).hexdigest() for run, *contents in rows}
+
+    @contextmanager
+    def unchanging(self) -> Iterator[None]:
+        """Everything that is read within comes from one moment of the log; others go on writing."""
+        with self._failing():
+            self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            # Some errors have ended it already.
+            if self._db.in_transaction:
+                with self._failing():
+                    self._db.execute("ROLLBACK")
+
+    def restore(self, rows: Iterable[RawRow]) -> None:
+        """Adds rows of a damaged log, numbered without gaps."""
+        values = [(row.run, row.at, row.kind, row.body) for row in rows]
+        with self._failing():
+            self._db.executemany("INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)", values)
+
+    def _rows(self, clause: str, *values: object) -> list[LogRow]:
+        with self._failing():
+            rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
+        if not rows:
+            return []
+        # Takes longer to import than a report on runs that have ended takes to make; that reads no event.
+        from spotctl.log.event_json import all_from_json
+
+        numbers, runs, times, kinds, bodies = zip(*rows, strict=True)
+        return [LogRow(*row) for row in zip(numbers, runs, times, all_from_json(kinds, bodies), strict=True)]
+
+    def _prepare(self) -> None:
+        self._switch_to_wal()
+        # In WAL mode only FULL survives a crash of the machine: a request that was sent must not be forgotten.
+        self._db.execute("PRAGMA synchronous = FULL")
+        with closing(self._db.cursor()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            (version,) = cursor.execute("PRAGMA user_version").fetchone()
+            if version == 0 and not begun_marker(self._path).exists():
+                for statement in _CREATE:
+                    cursor.execute(statement)
+            cursor.execute("COMMIT")
+            if version == 0 and begun_marker(self._path).exists():
+                raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+            if version == SCHEMA:
+                self._check_begun(cursor.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None)
+        if version not in (0, SCHEMA):
+            raise BrokenLog(
+                f"event log {self._path} has format {version}, but this version reads {SCHEMA}; upgrade spotctl"
+            )
+
+    def _switch_to_wal(self) -> None:
+        """Unlike other statements, this one does not wait by itself for a process that opens the log, too."""
+        until = time.monotonic() + WAIT_MS / 1000
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > until:
+                    raise
+                time.sleep(_LOCKED_PAUSE)
+            else:
+                return
+
+    def _check_begun(self, has_rows: bool) -> None:
+        """A log that had rows and has none was emptied: then machines may run that it does not name."""
+        begun = begun_marker(self._path).exists()
+        if begun and not has_rows:
+            raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
+        if has_rows and not begun:
+            self._mark_begun()
+
+    def _mark_begun(self) -> None:
+        # Without the marker, an emptied log cannot be told from a new one, and nothing else is lost.
+        with suppress(OSError):
+            begun_marker(self._path).touch()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
+                raise BrokenLog(f"event log {self._path} is damaged: {error}; {CURE}") from error
+            raise LogFailed(
+                f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
+            ) from error
+
+
+def begun_marker(path: Path) -> Path:
+    """A file next to the log that says that the log has had rows."""
+    return path.with_name(f"{path.stem}.begun")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a log, or was one."""
+    return path.exists() or begun_marker(path).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """A row as it is stored."""
+
+    id: int
+    run: str
+    at: int
+    kind: str
+    body: str
+
+
+_SCANS = (
+    "SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB) FROM events NOT INDEXED ORDER BY id",
+    "SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB) "
+    "FROM events NOT INDEXED ORDER BY id DESC",
+)
+
+
+def raw_rows(path: Path) -> tuple[list[RawRow], str]:
+    """The rows of a log that may be damaged, as far as they can be read, and why others cannot be. Changes nothing."""
+    found: dict[int, RawRow] = {}
+    failure = ""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=WAIT_MS / 1000)) as db:
+            # From both ends: a page that cannot be read stops each scan.
+            for scan in _SCANS:
+                try:
+                    for id_, run, at, kind, body in db.execute(scan):
+                        found[id_] = RawRow(id_, _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body))
+                    break
+                except sqlite3.Error as error:
+                    failure = str(error)
+    except sqlite3.Error as error:
+        failure = str(error)
+    return [found[id_] for id_ in sorted(found)], failure
+
+
+def _text(stored: bytes | None) -> str:
+    return (stored or b"").decode(errors="replace")
+
+
+def write_rows(path: Path, rows: Iterable[RawRow]) -> None:
+    """Writes a new log with these rows."""
+    with closing(EventLog(path)) as log:
+        log.restore(rows)
+
+
+def restore_header(damaged: Path, copy: Path) -> None:
+    """Copies a log whose first bytes are damaged, with the header that every log of this version has."""
+    model = copy.with_name(f"{copy.name}.model")
+    EventLog(model).close()
+    content = model.read_bytes()[:100] + damaged.read_bytes()[100:]
+    pages = len(content) // int.from_bytes(content[16:18], "big")
+    copy.write_bytes(content[:28] + pages.to_bytes(4, "big") + content[32:])
+    for end in ("", "-wal", "-shm"):
+        model.with_name(model.name + end).unlink(missing_ok=True)
+    wal = damaged.with_name(f"{damaged.name}-wal")
+    if wal.exists():
+        copy.with_name(f"{copy.name}-wal").write_bytes(wal.read_bytes())
+
+
+class JobLock:
+    """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
+
+    def __init__(self, folder: Path, job: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{job}.lock"
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not any(_locked(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
+            holder = path.read_text().strip() or "unknown"
+            os.close(self._descriptor)
+            raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, str(os.getpid()).encode())
+
+    def __enter__(self) -> JobLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._descriptor)
+
+
+_PAUSES = (0.0, 0.02, 0.1)
+"""Seconds before attempts: a process that only checks the lock holds it for a moment."""
+
+
+def is_running(folder: Path, job: str) -> bool:
+    """Whether a process holds the lock of a job."""
+    try:
+        descriptor = os.open(folder / f"{job}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _locked(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int, pause: float = 0.0) -> bool:
+    time.sleep(pause)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""When machines of a training worked, from its finished clocks, in the provider's time.
+
+Nodes report when a clock is done, so that their events are dated to the middle of the clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from agileml.core.events import Iteration
+from pricing_data.units import SECOND
+from spotctl.log.events import Moment, Progressed, Stretch
+
+_READY, _LEFT = re.compile(r"(\S+) ready"), re.compile(r"(\S+) left")
+
+
+class Timesheet:
+    """Collects the events of one training; `speed` is the provider's time per second of this computer's."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._chunks = 0
+
+    def progressed(self, iteration: Iteration, at: int, pending: Progressed | None) -> Progressed:
+        """The progress event of a clock that finished `at` a moment; `pending` is an earlier one not yet logged."""
+        span = round(iteration.seconds * self._speed * SECOND)
+        # The first clock begins when the last node has joined: nodes that are ready work from its start.
+        middle = at - (span if iteration.clock == 1 else span // 2)
+        before = pending or Progressed(0, None, 0)
+        return Progressed(
+            iteration.clock,
+            iteration.loss,
+            iteration.stage,
+            ready=(*before.ready, *_moments(_READY, iteration.events, middle)),
+            left=(*before.left, *_moments(_LEFT, iteration.events, middle)),
+            redone=(*before.redone, *self._redone(iteration, at, span)),
+        )
+
+    def _redone(self, iteration: Iteration, at: int, span: int) -> tuple[Stretch, ...]:
+        """Redone work comes first; of the time of the clock it takes its share of the chunks."""
+        if not iteration.redone:
+            self._chunks = iteration.sums.chunks or self._chunks
+            return ()
+        new = self._chunks or iteration.sums.chunks
+        return (Stretch(at - span * iteration.redone // (iteration.redone + new), at),)
+
+
+def _moments(what: re.Pattern[str], events: Iterable[str], at: int) -> Iterator[Moment]:
+    return (Moment(match[1], at) for event in events if (match := what.fullmatch(event)))

@@ -1,0 +1,151 @@
+"""The fence: at most one runner of a run buys machines, however many believe that they run it.
+
+A small object in the object store holds the *claim* of the current runner. A process that takes over writes a claim
+with a higher epoch, on the condition that nothing has changed since it read the object. A runner renews its claim in
+the same way before it buys; if that is refused, it has been superseded and changes nothing any more. A renewal allows
+purchases for `WINDOW_SECONDS`, so a process that has just taken over waits until the last window of the runner before
+it has closed, and until purchases that were made in it have arrived (`SETTLE_SECONDS`). No clocks of two computers are
+compared: each measures only its own waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from threading import Lock
+
+from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
+from spotctl.agent.blobs.conditional import SharedObject
+from spotctl.run.elsewhere.errors import Superseded
+
+WINDOW_SECONDS = 10.0
+"""How long after the start of a renewal purchases may begin."""
+
+SETTLE_SECONDS = 90.0
+"""How long a process that took over waits before it reads what its predecessor did. A purchase that began in the last
+window has been answered or has failed by then: a cloud's call ends after 60 s at most."""
+
+BEAT_SECONDS = 15.0
+STALE_SECONDS = 75.0
+"""A runner renews its claim this often; one that has not for this long is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who runs a run. `holder` is a machine, or empty for the launcher. `key` is a random number of the process.
+
+    `beat` counts the renewals. A run that has `ended` is taken over by no process; `failure` says why a runner gave up.
+    """
+
+    epoch: int
+    holder: str
+    key: str
+    beat: int = 0
+    ended: bool = False
+    failure: str = ""
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Claim:
+        return cls(**json.loads(data))
+
+    def is_of(self, other: Claim) -> bool:
+        """Whether one process wrote both."""
+        return (self.epoch, self.key) == (other.epoch, other.key)
+
+
+def successor(claim: Claim | None, holder: str) -> Claim:
+    """The claim by which a process takes over from the current runner, or becomes the first."""
+    return Claim(1 if claim is None else claim.epoch + 1, holder, secrets.token_hex(8))
+
+
+class Watch:
+    """Decides, by one's own clock, when a runner that renews its claim no longer is given up."""
+
+    def __init__(self, stale_after: float = STALE_SECONDS) -> None:
+        self._stale_after = stale_after
+        self._seen: Claim | None = None
+        self._since = 0.0
+
+    def is_stale(self, claim: Claim, now: float) -> bool:
+        """Whether the claim has been the same for too long; `now` is a moment of a monotonic clock."""
+        if claim != self._seen:
+            self._seen, self._since = claim, now
+        return not claim.ended and now - self._since > self._stale_after
+
+
+def is_anothers(cell: SharedObject, machine: str) -> bool:
+    """Whether the runner is on another machine than this one. The launcher gives its claim away."""
+    found = cell.read()
+    return found is not None and Claim.from_bytes(found.data).holder not in ("", machine)
+
+
+def settle(fence: Fence, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Waits until what the runner before has ordered has arrived."""
+    left = SETTLE_SECONDS
+    while left > 0:
+        sleep(min(BEAT_SECONDS, left))
+        left -= BEAT_SECONDS
+        with suppress(StoreRefused):
+            fence.renew()
+
+
+class Fence:
+    """The claim of this process. Methods may be called from any thread, and may raise StoreRefused.
+
+    A call that gets no answer may have been carried out; the next one finds that out.
+    """
+
+    def __init__(self, cell: SharedObject, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes over. ObjectChanged: another process did so at the same time."""
+        found = cell.read()
+        self._cell, self._clock, self._lock = cell, clock, Lock()
+        self._claim = successor(None if found is None else Claim.from_bytes(found.data), holder)
+        self._superseded = False
+        began = clock()
+        self._version = cell.write(self._claim.to_bytes(), None if found is None else found.version)
+        self._open_until = began + WINDOW_SECONDS
+
+    @property
+    def epoch(self) -> int:
+        return self._claim.epoch
+
+    def check(self) -> None:
+        """Raises Superseded if it is known that another process has taken over."""
+        if self._superseded:
+            raise Superseded("another runner has taken over this run; this one ends and changes nothing")
+
+    def hold(self) -> None:
+        """Makes sure that purchases may begin now. Superseded: never again."""
+        self.check()
+        if self._clock() >= self._open_until:
+            self.renew()
+        if self._clock() >= self._open_until:
+            raise StoreRefused("the object store took too long to renew the claim of this runner")
+
+    def renew(self, *, ended: bool = False, failure: str = "") -> None:
+        """Shows that this process is alive. Superseded: another has taken over."""
+        with self._lock:
+            self.check()
+            began = self._clock()
+            claim = replace(self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure)
+            self._version = self._written(claim)
+            self._claim, self._open_until = claim, began + WINDOW_SECONDS
+
+    def _written(self, claim: Claim) -> str:
+        try:
+            return self._cell.write(claim.to_bytes(), self._version)
+        except ObjectChanged:
+            found = self._cell.read()
+            if found is None or not Claim.from_bytes(found.data).is_of(claim):
+                self._superseded = True
+                self.check()
+                raise
+            # An earlier write of this process was carried out although it got no answer.
+            return self._cell.write(claim.to_bytes(), found.version)

@@ -1,0 +1,128 @@
+"""`FencedProvider`: the provider of a runner that lives on one of the machines that it manages.
+
+It buys only while the runner's claim holds and after the log has been copied, so a process that takes over knows every
+order that was placed. The runner's own machine is returned last: when the run stops, it counts as gone from the moment
+at which the run returns it. If the run has no more work for it before that, it goes on, and is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from pricing_data.market import Market
+from pricing_data.units import MINUTE
+from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Invocation, MachineSupplies, RentingProvider
+from spotctl.clouds.errors import NotSent, ProviderError, Unanswered
+
+LEASE, RENEW_EVERY = 15 * MINUTE, MINUTE
+
+if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
+
+
+class Guard(Protocol):
+    """See `fence.Fence`."""
+
+    def check(self) -> None: ...
+
+    def hold(self) -> None: ...
+
+
+class FencedProvider:
+    """See `CloudProvider`; `own` is the machine of this process, `copy_log` copies the event log, and `stops` says
+    whether the run is to end.
+
+    Every call that reads or changes the run's machines may raise Superseded.
+    """
+
+    def __init__(
+        self,
+        provider: RentingProvider,
+        guard: Guard,
+        copy_log: Callable[[], None],
+        own: str,
+        stops: Callable[[], bool],
+    ) -> None:
+        self._provider, self._guard, self._copy_log = provider, guard, copy_log
+        self._own, self._stops = own, stops
+        self._returned: int | None = None
+        self._renewed = 0
+        self.name = provider.name
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the provider's clock per second."""
+        return self._provider.speed
+
+    def now(self) -> int:
+        return self._provider.now()
+
+    def offers(self) -> tuple[Market, ...]:
+        return self._provider.offers()
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._provider.prices(market, start, end)
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought. NotSent: meanwhile
+        the run was asked to stop."""
+        try:
+            self._copy_log()
+            self._guard.hold()
+        except OSError as error:
+            raise Unanswered(f"{request.market}: nothing is bought while the object store fails: {error}") from None
+        if self._stops():
+            raise NotSent("the run ends")
+        return self._provider.create(request)
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        self._guard.check()
+        if self._returned is not None and not self._stops():
+            self._stay()
+        return tuple(map(self._seen, self._provider.list(tags)))
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. The own machine goes on until `return_own`."""
+        self._guard.check()
+        if self._own in ids and (self._returned is None or self._stops()):
+            self._returned = self.now()
+        if others := [one for one in ids if one != self._own]:
+            self._provider.terminate(others)
+
+    def return_own(self) -> None:
+        """Ends the machine of this process, and with it this process."""
+        self._provider.terminate([self._own])
+
+    def link(self, machine: str) -> MachineLink:
+        return self._provider.link(machine)
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._provider.prepare(machine, supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        return self._provider.invocation(machine, command)
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        """See `CloudProvider`. What the own machine uses cannot be removed before it; a launcher does that."""
+        return () if self._stops() else self._provider.resources(tags)
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        self._guard.check()
+        self._provider.remove(resources)
+
+    def _stay(self) -> None:
+        """Renews the lease of the own machine, which the run does not do any more."""
+        now = self.now()
+        if now - self._renewed >= RENEW_EVERY:
+            with suppress(ProviderError):
+                self._provider.link(self._own).renew(now + LEASE)
+                self._renewed = now
+
+    def _seen(self, machine: Machine) -> Machine:
+        if machine.id != self._own or self._returned is None or not self._stops():
+            return machine
+        return replace(machine, state=MachineState.GONE, ended=self._returned, end_reason=EndReason.RETURNED)

@@ -1,0 +1,87 @@
+"""The launcher as a client: its event log follows the copy of a run whose runner lives on a rented machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agileml.errors import AgileMLError
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.home.paths import Paths
+from spotctl.log.folding import fold
+from spotctl.log.state import RunState
+from spotctl.log.store import EventLog
+from spotctl.run.elsewhere.errors import RunnerLost
+from spotctl.run.elsewhere.fence import Claim, Watch
+from spotctl.run.elsewhere.log_copy import CopiedRow, LogCopy, add_missing
+from spotctl.run.elsewhere.place import RunPlace
+from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.start.runs import Ending
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+
+LOOK_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Follower:
+    """Reads where a run stands into the log of a home."""
+
+    place: RunPlace
+    settings: Settings
+    _copy: LogCopy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._copy = LogCopy(self.place.store(LAUNCHER))
+
+    def claim(self) -> Claim | None:
+        """Who runs the run. RunnerLost: the object store does not say."""
+        try:
+            found = self.place.claim(LAUNCHER).read()
+        except StoreRefused as error:
+            raise RunnerLost(f"run {self.place.run}: {error}") from None
+        return None if found is None else Claim.from_bytes(found.data)
+
+    def rows(self) -> list[CopiedRow]:
+        """The rows of the run's log. RunnerLost: they cannot be read."""
+        try:
+            return self._copy.rows()
+        except (OSError, AgileMLError) as error:
+            raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from None
+
+    def state(self) -> RunState:
+        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
+        rows = self.rows()
+        with EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, rows)
+            return fold(log.of_run(self.place.run))
+
+    def add(self, path: Path) -> None:
+        """Adds what another log of this computer has of the run."""
+        with EventLog(path) as found, EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, found.of_run(self.place.run))
+
+    def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> Ending | None:
+        """Waits for the end of the run; None if the user has `left` before. RunnerLost: its runner is not there."""
+        watch = Watch()
+        while not left():
+            state = self.state()
+            on_turn(state)
+            if state.ended is not None:
+                return state, state.ended
+            claim = self.claim()
+            if claim is not None and claim.failure:
+                raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
+            if claim is not None and watch.is_stale(claim, time.monotonic()):
+                raise RunnerLost(f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}")
+            time.sleep(LOOK_SECONDS)
+        return None
+
+    @property
+    def ways_out(self) -> str:
+        """What the user can do without a runner."""
+        return f"'spotctl down {self.place.job}' returns its machines from this computer"

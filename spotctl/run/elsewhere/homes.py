@@ -1,0 +1,125 @@
+"""The home of a run whose runner lives elsewhere: a key of its own for the run's machines, and its own event log.
+
+It is made next to the launcher's home, serves the launcher until the first reliable machine answers, and is then copied
+to that machine. The launcher's own ssh key stays where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotctl.clouds.installation import installation_id
+from spotctl.clouds.owner_only import made_once
+from spotctl.home.paths import Paths
+from spotctl.log.events import RunBegan
+from spotctl.log.log_row import LogRow
+from spotctl.log.store import EventLog
+from spotctl.run.elsewhere.log_copy import add_missing
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+
+_TABLES = ("aws", "gcp", "azure")
+_NAMES = {"gcp_project": "GOOGLE_CLOUD_PROJECT", "azure_subscription": "AZURE_SUBSCRIPTION_ID"}
+"""Settings that hold on a machine as well, and the SDKs' own variables for them, which a machine does not have.
+
+Addresses of services are not among them, because networks differ.
+"""
+
+
+def new_home(job: str, settings: Settings) -> Settings:
+    """Settings with a new home for a run of a job, in which no other run is under way."""
+    folder = Paths(settings.home).elsewhere(job)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    made_once(folder / "installation", installation_id(settings.home).encode())
+    prices = settings.price_store.absolute()
+    prices.mkdir(parents=True, exist_ok=True)
+    (folder / "prices").symlink_to(prices, target_is_directory=True)
+    # What is copied to machines is packed once, and not for every run.
+    archives = archives_of(settings.home.absolute())
+    archives.mkdir(parents=True, exist_ok=True, mode=0o700)
+    archives_of(folder).parent.mkdir(mode=0o700)
+    archives_of(folder).symlink_to(archives, target_is_directory=True)
+    with EventLog(Paths(settings.home).log) as known, EventLog(Paths(folder).log) as log:
+        for run in _runs_of(known, job):
+            add_missing(log, run, known.of_run(run))
+    return replace(settings, home=folder)
+
+
+def archives_of(home: Path) -> Path:
+    """Where the archives are that a home copies to machines."""
+    return home / "machines" / "archives"
+
+
+def copied_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
+    """Copies the home of a run to a folder that is sent to a machine, where the job's folder is `workdir`."""
+    home, into_paths = settings.home, Paths(into)
+    into.mkdir(parents=True, mode=0o700)
+    shutil.copy2(home / "installation", into / "installation")
+    shutil.copytree(home / "prices", into / "prices")
+    keys = into / "machines"
+    keys.mkdir(mode=0o700)
+    for name in ("ssh.key", "link.key"):
+        shutil.copy2(home / "machines" / name, keys / name)
+    shutil.copytree(home / "machines" / "known_hosts", keys / "known_hosts")
+    (into / "config.toml").write_text(config_text(settings))
+    with EventLog(Paths(home).log) as log, EventLog(into_paths.log) as new:
+        for row in (row for one in _all_runs(log) for row in log.of_run(one)):
+            new.append(row.run, row.at, _moved(row, workdir) if row.run == run else row.event)
+
+
+def config_text(settings: Settings) -> str:
+    """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also TOML's."""
+    named = {name: getattr(settings, name) or os.environ.get(variable) for name, variable in _NAMES.items()}
+    plain: dict[str, str | bool] = {name: value for name, value in named.items() if value}
+    if "azure_subscription" in plain:
+        plain["azure_managed_identity"] = True
+    lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
+    for table in _TABLES:
+        values = {one.name: getattr(getattr(settings, table), one.name) for one in fields(getattr(settings, table))}
+        lines += [f"[{table}]", *_lines({**values, "private_ssh": True})]
+    return "\n".join(lines) + "\n"
+
+
+def restore_rendezvous(source: Path, folder: Path) -> None:
+    """Puts the rendezvous folder of a run where its log says, on another computer."""
+    if folder.exists():
+        return
+    part = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.copytree(source, part)
+    part.chmod(0o700)
+    part.rename(folder)
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(one)}" for name, one in value.items()) + "}"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def _moved(row: LogRow, workdir: str) -> Any:  # noqa: ANN401 - an event, of any kind
+    event = row.event
+    if not isinstance(event, RunBegan):
+        return event
+    folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
+    return replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
+
+
+def _runs_of(log: EventLog, job: str) -> list[str]:
+    return [row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == job]
+
+
+def _all_runs(log: EventLog) -> list[str]:
+    return list(dict.fromkeys(row.run for row in log.beginnings()))

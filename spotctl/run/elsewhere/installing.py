@@ -1,0 +1,158 @@
+"""Copies all that a runner needs to a machine of its run, over ssh, and starts the service there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from spotctl.agent import layout
+from spotctl.clouds.capabilities import TakesCommands
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.remote.bundle import packages_archive, whole_wheel
+from spotctl.clouds.remote.job_folder import job_archive
+from spotctl.run.elsewhere.errors import RunnerLost
+from spotctl.run.elsewhere.runner_start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerStart
+
+_PACKAGES = (
+    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "platformdirs", "pyarrow"),
+    *("pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
+)
+_PACKAGES_OF = {
+    "aws": ("boto3",),
+    "gcp": ("google-cloud-compute",),
+    "azure": ("azure-identity", "azure-mgmt-compute", "azure-mgmt-resourcegraph"),
+}
+_OPTIONAL = ("textual",)
+"""What `spotctl top` needs there, from a launcher that has it."""
+
+_FASTEST = 1
+_TRANSFER_SECONDS = 1800.0
+_CALL_SECONDS = 120.0
+
+_RECEIVE = """
+umask 077
+mkdir -p {root}/part && cat >{root}/part/archive || exit 1
+if ! echo "{digest}  {root}/part/archive" | sha256sum -c --status; then
+  echo "the transfer was damaged" >&2
+  exit 1
+fi
+mkdir {root}/part/new && {unpack} && rm -rf {target} && mv {root}/part/new {target} &&
+mv {root}/part/archive {target}.archive && rm -rf {root}/part
+"""
+_ZIP = "{python} -I -S -m zipfile -e {root}/part/archive {root}/part/new"
+_TAR = "tar -xzf {root}/part/archive -C {root}/part/new"
+
+_COMMAND = f"""#!/bin/sh
+# spotctl on this machine, for the run whose runner is here.
+export PYTHONPATH={CODE}:{PACKAGES} SPOTCTL_HOME={HOME}
+exec {layout.PYTHON} -s -S -m spotctl "$@"
+"""
+
+
+def packages_on(cloud: str) -> tuple[str, ...]:
+    """The packages that a runner on a cloud imports."""
+    return (*_PACKAGES, *_PACKAGES_OF[cloud], *(one for one in _OPTIONAL if find_spec(one)))
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerArchives:
+    """What a runner consists of, apart from the home of its run."""
+
+    code: bytes
+    packages: bytes
+    job: bytes
+    rendezvous: bytes
+
+    @classmethod
+    def packed(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
+        """From what is on this computer; the archives are kept in a folder, because packing takes time."""
+        return cls(
+            whole_wheel(folder).path.read_bytes(),
+            packages_archive(folder, packages_on(cloud)).path.read_bytes(),
+            job_archive(workdir, folder).path.read_bytes(),
+            _packed(rendezvous),
+        )
+
+    @classmethod
+    def received(cls) -> RunnerArchives:
+        """As this machine received them."""
+        return cls(*(Path(f"{target}.archive").read_bytes() for target in (CODE, PACKAGES, JOB, RENDEZVOUS)))
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerMachine:
+    """A machine of the run whose agent answers. `note` is called with each step."""
+
+    id: str
+    provider: TakesCommands
+    note: Callable[[str], None]
+
+    def install(self, archives: RunnerArchives, home: Path) -> None:
+        """Copies a runner there, with a home for the run."""
+        size = len(archives.code) + len(archives.packages)
+        self.note(f"copying the runner to {self.id} ({size / (1 << 20):.0f} MiB)")
+        self.run(("/bin/sh", "-c", f"rm -rf {ROOT} && mkdir -m 700 {ROOT}"))
+        self._send(CODE, archives.code, zipped=True)
+        self._send(PACKAGES, archives.packages, zipped=True)
+        self._send(JOB, archives.job)
+        self._send(RENDEZVOUS, archives.rendezvous)
+        self._send(HOME, _packed(home))
+        self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
+
+    def start(self, start: RunnerStart) -> None:
+        """Starts the service; the secrets go to its standard input. RunnerLost: it does not start."""
+        service = (
+            f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
+            f" {layout.PYTHON} -s -S -m spotctl.run.elsewhere.service"
+        )
+        said = self.run(("/bin/sh", "-c", service), json.dumps(start.to_json()).encode())
+        if said.strip() != "running":
+            raise RunnerLost(f"{self.id}: the runner did not start: {said.strip()[:300]}")
+
+    def run(self, words: Sequence[str], stdin: bytes = b"", seconds: float = _CALL_SECONDS) -> str:
+        """What a command prints. RunnerLost: it failed, with what it said."""
+        try:
+            invocation = self.provider.invocation(self.id, words)
+            done = subprocess.run(
+                invocation.words,
+                input=stdin,
+                env=dict(invocation.environment),
+                cwd=invocation.folder,
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+            )
+        except (ProviderError, subprocess.TimeoutExpired) as error:
+            raise RunnerLost(f"{self.id}: {error}") from None
+        if (why := invocation.lost(done.returncode)) is not None:
+            raise RunnerLost(str(why))
+        if done.returncode != 0:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+            raise RunnerLost(f"{self.id}: status {done.returncode} of a command over ssh: {lines[-1][:300]}")
+        return done.stdout.decode(errors="replace")
+
+    def _send(self, target: str, content: bytes, *, zipped: bool = False) -> None:
+        script = _RECEIVE.format(
+            root=ROOT,
+            digest=hashlib.sha256(content).hexdigest(),
+            target=target,
+            unpack=(_ZIP if zipped else _TAR).format(root=ROOT, python=layout.PYTHON),
+        )
+        self.run(("/bin/sh", "-c", script), content, _TRANSFER_SECONDS)
+
+
+def _packed(folder: Path) -> bytes:
+    """A folder with all that is in it as a tar file; secrets in it are in no file of this computer's disk."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=_FASTEST) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() or path.is_dir():
+                archive.add(path, path.relative_to(folder).as_posix(), recursive=False)
+    return buffer.getvalue()

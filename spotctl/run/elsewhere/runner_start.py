@@ -1,0 +1,39 @@
+"""What a runner on a rented machine starts with, and where everything of it lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from spotctl.agent import layout
+
+ROOT = f"{layout.AGENT_FOLDER}/runner"
+"""Where a runner is on its machine: our code, the packages that it imports, the run's home, and the job's folder."""
+
+CODE, PACKAGES, HOME, JOB = f"{ROOT}/code", f"{ROOT}/packages", f"{ROOT}/home", f"{ROOT}/job"
+RENDEZVOUS = f"{ROOT}/rendezvous"
+COMMAND = f"{ROOT}/spotctl"
+"""spotctl with the run's home, for commands that arrive over ssh."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStart:
+    """What a launcher starts the service with: the run, its place in the object store, and the id of this machine.
+
+    A `standby` waits until the runner is gone.
+    """
+
+    job: str
+    run: str
+    location: str
+    machine: str
+    secrets: Mapping[str, str] = field(repr=False)
+    standby: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunnerStart:
+        return cls(**{name: values[name] for name in cls.__slots__})

@@ -1,0 +1,57 @@
+"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray.process RESULTS STATE`.
+
+Ray changes the process that it runs in, and a job must not change the one that launches it. The job is read from the
+folder RESULTS, and not from the arguments, which all users of a computer can see. The iteration log and the model go
+there too, and to STATE what another process needs to continue the training. SIGINT ends the training and its nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from agileml.engines.chaos import Chaos
+from agileml.engines.job_state import is_unfinished
+from agileml.engines.ray import RayEngine
+from agileml.engines.ray.cluster_view import HeadLost
+from agileml.errors import AgileMLError
+from agileml.iteration_log import IterationLog, last_line_of
+from pricing_data.errors import PricingDataError
+from spotctl.agent.data_transfer import deliver
+from spotctl.agent.errors import AgentError
+from spotctl.files.job.programs import Training
+from spotctl.files.job.reader import restored
+from spotctl.files.model_file import check_nothing_lost, save_model
+from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
+from spotctl.run.work.training_workload import LOG_FILE, MODEL_FILE, training_job
+
+
+def main(folder: str, state: str) -> int:
+    """Trains to the end; with exit code 1 it failed, as the last line printed says; with `HEAD_LOST` it can go on."""
+    results = Path(folder)
+    spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
+    assert isinstance(spec.program, Training)
+    sys.path.append(str(spec.workdir))
+    job = replace(training_job(spec), transient=spec.resources.machines.least)
+    try:
+        with IterationLog(results / LOG_FILE, resumes=is_unfinished(Path(state))) as log:
+            trained = RayEngine(spec.program.address, state=Path(state)).run(job, Chaos(), log.write)
+            check_nothing_lost(trained.counters)
+            save_model(trained.model, results / MODEL_FILE)
+            log.end(last_line_of(trained))
+        if "://" in (published := spec.outputs.get("model", "")):
+            deliver(results, published, LAUNCHER)
+    except HeadLost as error:
+        sys.stderr.write(f"{error}\n")
+        return HEAD_LOST
+    except (AgentError, AgileMLError, PricingDataError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

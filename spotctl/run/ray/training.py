@@ -1,0 +1,151 @@
+"""A run that trains on a Ray cluster: no machine is rented, and the cluster is paid for elsewhere.
+
+The training is a process of its own (`ray_process`), whose iteration log is followed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agileml.engines.job_state import is_unfinished
+from spotctl.agent.command import exit_code_of, signal_group, start_group
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import SpotctlError
+from spotctl.log import events as ev
+from spotctl.log.outcomes import DONE, FAILED
+from spotctl.run.kept_output import CLUSTER
+from spotctl.run.work import rendezvous
+from spotctl.run.work.training_workload import LOG_FILE, MODEL_FILE, REPORT_EVERY
+
+if TYPE_CHECKING:
+    from spotctl.run.environment import RunEnvironment
+    from spotctl.run.turn.execute import Journal
+
+JOB_FILE = "job.json"
+HEAD_LOST = 3
+"""The exit code of a training that can go on once there is a cluster again."""
+
+_STATE = "job"
+"""The folder of the training's state, in that of the run."""
+_TURN_SECONDS = 0.2
+_END_SECONDS = 30.0
+"""How long nodes, and a cluster that was started for the run, may take to end."""
+
+
+class RayTraining:
+    """The training's process. That of a run that is resumed goes on from the newest checkpoint."""
+
+    def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
+        self._job, self._environment, self._results = spec.name, environment, environment.results
+        self._results.mkdir(parents=True, exist_ok=True)
+        rendezvous.make(environment.rendezvous)
+        state = environment.rendezvous / _STATE
+        if not is_unfinished(state):
+            # The files of an earlier run of the job.
+            for name in (LOG_FILE, MODEL_FILE):
+                (self._results / name).unlink(missing_ok=True)
+        (self._results / JOB_FILE).write_text(json.dumps(content))
+        command = [sys.executable, "-m", "spotctl.run.ray.process", str(self._results), str(state)]
+        assert environment.output is not None
+        environment.output.mkdir(parents=True, exist_ok=True)
+        self._output = environment.output / CLUSTER
+        with self._output.open("wb") as output:
+            self._process = start_group(command, spec.workdir, os.environ, output, subprocess.STDOUT)
+        self._read = 0
+        self._latest: ev.Progressed | None = None
+        self._last: Mapping[str, Any] | None = None
+
+    def progress(self) -> ev.Progressed | None:
+        """The newest clock, if there is one that was not returned before."""
+        self._read_log()
+        latest, self._latest = self._latest, None
+        return latest
+
+    def ending(self) -> ev.StopRequested | None:
+        """How the training ended; None while it goes on. Raises SpotctlError if the run is to be resumed."""
+        code = exit_code_of(self._process)
+        if code is None:
+            return None
+        if code == HEAD_LOST:
+            raise SpotctlError(
+                f"job {self._job}: the head of the Ray cluster does not answer; once there is a cluster,"
+                f" 'spotctl resume {self._job}' continues from the newest checkpoint"
+            )
+        self._read_log()
+        if code or self._last is None:
+            return ev.StopRequested(FAILED, self._last_words() or f"its process ended with status {code}")
+        loss = self._last["loss"]
+        message = f"{self._last['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
+        folder = self._environment.published.rstrip("/") or str(self._results)
+        return ev.StopRequested(DONE, message, {**self._last, "model": f"{folder}/{MODEL_FILE}"})
+
+    def close(self) -> None:
+        """Ends the training and its nodes, if they have not ended."""
+        until = time.monotonic() + _END_SECONDS
+        # It is not reaped yet, so that its number is not another process's.
+        os.kill(self._process.pid, signal.SIGINT)
+        while exit_code_of(self._process) is None and time.monotonic() < until:
+            time.sleep(_TURN_SECONDS)
+        signal_group(self._process, signal.SIGKILL)
+        self._process.wait()
+
+    def _read_log(self) -> None:
+        """Reads the lines since the last call, without one that is not complete."""
+        with suppress(FileNotFoundError), (self._results / LOG_FILE).open("rb") as log:
+            log.seek(self._read)
+            for text in log:
+                if not text.endswith(b"\n"):
+                    return
+                self._read += len(text)
+                line = json.loads(text)
+                if "clock" in line:
+                    self._latest = ev.Progressed(line["clock"], line["loss"], line["stage"])
+                else:
+                    self._last = line
+
+    def _last_words(self) -> str:
+        """The last line that was printed: why the training failed."""
+        lines = self._output.read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def train(
+    spec: JobSpec, journal: Journal, environment: RunEnvironment, pause: Callable[[], None], wall_us: Callable[[], int]
+) -> ev.RunEnded:
+    """Runs the job to its end, or until it is asked to stop; `pause` is called between turns."""
+    if journal.state.stopping is None:
+        _follow(spec, journal, environment, pause)
+    stop = journal.state.stopping
+    assert stop is not None
+    facts = {**stop.facts, "spent": 0, "cluster": spec.cluster}
+    journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us(), facts))
+    assert journal.state.ended is not None
+    return journal.state.ended
+
+
+def _follow(spec: JobSpec, journal: Journal, environment: RunEnvironment, pause: Callable[[], None]) -> None:
+    assert journal.state.began is not None
+    training = RayTraining(spec, environment, journal.state.began.spec)
+    reported_at = 0.0
+    try:
+        while journal.state.stopping is None:
+            over = training.ending()
+            due = over is not None or time.monotonic() - reported_at > REPORT_EVERY
+            if due and (latest := training.progress()) is not None:
+                journal.write(latest)
+                reported_at = time.monotonic()
+            if over is not None:
+                journal.write(over)
+            pause()
+            time.sleep(_TURN_SECONDS)
+            journal.catch_up()
+    finally:
+        training.close()

@@ -1,0 +1,109 @@
+"""The clock of the local market: the first launch starts it, and later launches join while others run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pricing_data.units import HOUR, format_time
+from spotctl.clouds.wiring import library, local_provider
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import BadRequest
+from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
+from spotctl.log import store
+from spotctl.log.statuses import not_ended
+from spotctl.log.store import EventLog, is_running
+
+if TYPE_CHECKING:
+    from spotctl.clouds.local import LocalProvider
+    from spotctl.home.config import Settings
+    from spotctl.log.state import RunState
+
+
+def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:
+    """Jobs as they run next to each other, and a remark if that changes any of them: the local market has one clock.
+
+    It begins at the first `local.start`, and runs at the lowest `local.speed`: at a higher one, the start-up of that
+    job's program would take more market time than its file allows for.
+    """
+    asked = [spec.local for spec in specs if spec.is_local]
+    if len({(one.start, one.speed) for one in asked}) < 2:
+        return list(specs), ()
+    start = next((one.start for one in asked if one.start is not None), None)
+    speed = min(one.speed for one in asked)
+    shared = [
+        replace(spec, local=replace(spec.local, start=start, speed=speed)) if spec.is_local else spec for spec in specs
+    ]
+    begins = "" if start is None else f" from {format_time(start)} on"
+    return shared, (f"the jobs share one local market, which runs at speed {speed:g}{begins}",)
+
+
+def begin_market(spec: JobSpec, settings: Settings) -> None:
+    """Sets the market's clock, unless other jobs run on it."""
+    from spotctl.run.start.planner import local_market_start
+
+    provider, start = local_provider(settings, spec), spec.local.start
+    moment = local_market_start(library(settings)) if start is None else start
+    if not _begun(provider, moment, spec, settings) and provider.speed != spec.local.speed:
+        raise BadRequest(
+            f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at {provider.speed:g}"
+            f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
+        )
+
+
+def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:
+    """Lets the market go on where a run was interrupted, if it was started again since then, for another job."""
+    assert state.began is not None
+    provider = local_provider(settings, spec)
+    now, waited = provider.now(), wall_us() - state.began.wall_us
+    if state.at <= now <= state.started + round(waited * spec.local.speed) + HOUR:
+        return
+    # Its last machines have ended with their leases at the latest.
+    moment = max([state.at, *(held.lease_until for held in state.alive)])
+    if not _begun(provider, moment, spec, settings) and now < state.at:
+        raise BadRequest(
+            f"run {state.run} was interrupted at {format_time(state.at)}, but the local market was started again for"
+            f" other jobs (its time is {format_time(now)}); resume it once they have ended (spotctl status)"
+        )
+
+
+def _begun(provider: LocalProvider, moment: int, spec: JobSpec, settings: Settings) -> bool:
+    """Starts the market at a moment; False if other jobs run on it."""
+    from spotctl.clouds.local import MarketBusy
+
+    if _is_used(settings, spec.name):
+        return False
+    try:
+        provider.begin(moment, spec.local.speed)
+    except MarketBusy:
+        return False
+    return True
+
+
+def _is_used(settings: Settings, job: str = "") -> bool:
+    """Whether processes attend to runs on the local market, other than of a `job`. A run may hold no machine now."""
+    from spotctl.clouds.local import LocalProvider
+
+    paths = Paths(settings.home)
+    if not store.exists(paths.log):
+        return False
+    with EventLog(paths.log) as log:
+        return any(
+            began.job != job and began.provider == LocalProvider.name and is_running(paths.locks, began.job)
+            for began in not_ended(log).values()
+        )
+
+
+def market_now(specs: Sequence[JobSpec], settings: Settings) -> int | None:
+    """The local market's time while jobs run on it; None if the next launch starts the market again."""
+    from spotctl.clouds.base import MachineState
+
+    if not all(spec.is_local for spec in specs):
+        return None
+    provider = local_provider(settings, specs[0])
+    if not provider.has_begun:
+        return None
+    held = any(machine.state is not MachineState.GONE for machine in provider.list({}))
+    return provider.now() if held or _is_used(settings) else None

@@ -1,0 +1,355 @@
+"""Launches, resumes and stops runs.
+
+Everything known of a run is in the event log and in its rendezvous folder, so that any process can take over from one
+that was killed. The rendezvous folder is outside of the home: sockets need short paths, and the secret by which a run's
+processes authenticate each other is not kept next to the log.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pricing_data.units import parse_amount
+from spotctl.clouds.capabilities import Closes
+from spotctl.clouds.wiring import library, provider_of
+from spotctl.files.job.forms import RAY
+from spotctl.files.job.reader import restored, written
+from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.errors import AlreadyRunning
+from spotctl.log.events import FINISH, BudgetExceeded, Planned, RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.log.folding import fold
+from spotctl.log.outcomes import DONE, STOPPED
+from spotctl.log.state import RunState
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog, JobLock, is_running
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
+from spotctl.run.ray import training as ray_training
+from spotctl.run.start.fresh_prices import fresh_prices
+from spotctl.run.start.local_market import begin_market, continue_market
+from spotctl.run.start.quota_watch import QuotaWatch
+from spotctl.run.start.workloads import (
+    check_checkpoint_is_free,
+    check_clouds,
+    check_paths,
+    prepare_checkpoints,
+    workload_of,
+)
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.live_strategy import rules_of
+from spotctl.run.turn.service import Runner
+from spotctl.run.work import rendezvous, resume_state
+from spotctl.run.work.containers import check_podman
+
+if TYPE_CHECKING:
+    from spotctl.clouds.base import CloudProvider
+    from spotctl.home.config import Settings
+    from spotctl.home.quotas import Quota
+    from spotctl.planning.values import JobPlan
+
+LOOK_SECONDS = 0.2
+ON_REQUEST = StopRequested(STOPPED, "stopped on request")
+
+Ending = tuple["RunState", RunEnded]
+"""The last state of a run, and its last event."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObserver:
+    """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
+
+    `on_short` is called once, when the budget is not expected to last.
+    """
+
+    on_turn: Callable[[RunState], None] = lambda _: None
+    on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
+    on_short: Callable[[JobSpec, RunState, BudgetExceeded], None] = lambda *_: None
+
+
+def launch(
+    spec: JobSpec,
+    settings: Settings,
+    observer: RunObserver,
+    *,
+    fresh: bool = False,
+    plan: JobPlan | None = None,
+    expected: Planned | None = None,
+) -> Ending:
+    """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
+
+    `plan` is given if the job was planned together with others; the local market then runs already. `expected` is the
+    forecast that the user has seen: it is logged as it was, and not played again while the market's clock runs.
+    """
+    paths = Paths(settings.home)
+    with JobLock(paths.locks, spec.name), EventLog(paths.log) as log:
+        before = latest_run(log, spec.name)
+        if before is not None and before.ended is None:
+            raise AlreadyRunning(
+                f"run {before.run} of job {spec.name} was interrupted: 'spotctl resume {spec.name}' resumes it,"
+                f" 'spotctl down {spec.name}' returns its machines"
+            )
+        check_checkpoint_is_free(spec, log)
+        prepare_checkpoints(spec, fresh=fresh)
+        if fresh:
+            resume_state.forget(paths.kept(spec.name))
+        if plan is None and spec.is_local:
+            begin_market(spec, settings)
+        journal, environment = begun(spec, settings, log, plan=plan, expected=expected)
+        return _conduct(journal, environment, settings, observer, plan)
+
+
+def begun(
+    spec: JobSpec,
+    settings: Settings,
+    log: EventLog,
+    *,
+    plan: JobPlan | None = None,
+    expected: Planned | None = None,
+) -> tuple[Journal, RunEnvironment]:
+    """A new run that is in the log and has rented nothing yet."""
+    paths, provider = Paths(settings.home), provider_of(settings, spec)
+    run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
+    environment = environment_of(spec, run, folder, provider, paths)
+    journal = Journal(log, run, environment.clock)
+    deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
+    quotas = _quotas_left(settings) if plan is None else _parts(plan)
+    quota_text = ", ".join(map(str, quotas))
+    rented_from = RAY if spec.on_ray else provider.name
+    journal.write(RunBegan(spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text))
+    if expected is not None:
+        journal.write(expected)
+    return journal, environment
+
+
+def resume(
+    job: str,
+    settings: Settings,
+    observer: RunObserver,
+    stop: StopRequested | None = None,
+    around: Callable[[CloudProvider], CloudProvider] = lambda provider: provider,
+) -> Ending:
+    """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it.
+
+    `around` may wrap the provider, for a runner that is itself on a rented machine.
+    """
+    paths = Paths(settings.home)
+    with JobLock(paths.locks, job), EventLog(paths.log) as log:
+        state = latest_run(log, job)
+        if state is None or state.ended is not None or state.began is None:
+            raise BadRequest(f"job {job} has no run to resume ('spotctl status' lists all jobs)")
+        folder = Path(state.began.folder)
+        if stop is None and state.orders and not folder.is_dir():
+            raise BadRequest(
+                f"run {state.run} cannot be resumed: its folder {folder} is gone, for example after a restart of the"
+                f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
+            )
+        spec, ending = restored(state.began.spec, paths.home), stop is not None or state.stopping is not None
+        if not ending:
+            # Opening a cloud takes seconds, and a missing secret is known at once.
+            secrets_of(spec)
+            if spec.is_local:
+                continue_market(state, spec, settings)
+        provider = around(provider_of(settings, spec))
+        environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
+        journal = Journal(log, state.run, environment.clock)
+        journal.write(RunResumed(wall_us()))
+        if stop is not None:
+            journal.write(stop)
+        return _conduct(journal, environment, settings, observer)
+
+
+def stop(job: str, settings: Settings, observer: RunObserver) -> Ending:
+    """Stops a run and returns its machines: through the process that runs it, or here if that is gone."""
+    paths = Paths(settings.home)
+    with EventLog(paths.log) as log:
+        state = latest_run(log, job)
+        if state is None:
+            raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
+        if state.ended is None and is_running(paths.locks, job):
+            log.append(state.run, state.at, ON_REQUEST)
+        while state.ended is None and is_running(paths.locks, job):
+            time.sleep(LOOK_SECONDS)
+            state = fold(log.of_run(state.run, state.last_row), state)
+            observer.on_turn(state)
+        state = fold(log.of_run(state.run, state.last_row), state)
+    return resume(job, settings, observer, ON_REQUEST) if state.ended is None else (state, state.ended)
+
+
+def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUEST) -> None:
+    """Asks the process that runs a job to stop it; returns at once."""
+    with EventLog(Paths(settings.home).log) as log:
+        state = latest_run(log, job)
+        if state is not None and state.ended is None:
+            log.append(state.run, state.at, request)
+
+
+def check_launchable(spec: JobSpec) -> None:
+    """Refuses a job that cannot run where it asks for machines, before anything is rented."""
+    check_clouds(spec)
+    check_paths(spec)
+    check_podman(spec)
+    secrets_of(spec)
+
+
+def parse_max_cost(text: str) -> int | None:
+    """Nano-dollars of `--max-cost`; None if it was not given."""
+    return parse_amount(text, "--max-cost") if text else None
+
+
+def plan_of_run(
+    began: RunBegan, settings: Settings, started: int, quotas: str | None = None, place: tuple[str, str] | None = None
+) -> JobPlan:
+    """The plan of a run: every process that works on the run makes the same one.
+
+    `quotas` are the parts that it may use, if they differ from those at its start; its machines then stay in `place`.
+    """
+    from spotctl.files.parallel_files import profiles_of
+    from spotctl.home.quotas import quotas_from
+    from spotctl.planning.request import PlanRequest, plans_of
+    from spotctl.run.start.earlier_runs import lessons
+    from spotctl.run.start.planner import market_data
+
+    spec, known = restored(began.spec, settings.home), library(settings)
+    deadlines = {} if began.deadline is None else {spec.name: began.deadline}
+    parts = quotas_from(began.quotas if quotas is None else quotas)
+    profiles = profiles_of((spec,))
+    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=parts, place=place, profiles=profiles)
+    learned = lessons(settings, known, (spec,), began.wall_us)
+    (plan,) = plans_of(request, market_data(known, (spec,)), learned)
+    return plan
+
+
+def _conduct(
+    journal: Journal,
+    environment: RunEnvironment,
+    settings: Settings,
+    observer: RunObserver,
+    made: JobPlan | None = None,
+) -> Ending:
+    began = journal.state.began
+    assert began is not None
+    spec, kept = restored(began.spec, settings.home), Paths(settings.home).kept(began.job)
+    if spec.on_ray:
+        ended = ray_training.train(spec, journal, environment, lambda: observer.on_turn(journal.state), wall_us)
+        observer.on_turn(journal.state)
+        if began.folder:
+            shutil.rmtree(began.folder, ignore_errors=True)
+        observer.on_end(spec, journal.state, ended)
+        return journal.state, ended
+    if not journal.state.orders and journal.state.stopping is None:
+        rendezvous.make(environment.rendezvous)
+        if spec.kind is ProgramKind.AGILEML:
+            resume_state.restore(spec, environment.rendezvous, kept)
+    environment = replace(environment, lists=lambda: library(settings).catalog.lists)
+    plan = _planner(journal, settings, made)
+    rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
+    if spec.kind is ProgramKind.AGILEML:
+        # A command is planned for one number of nodes, so it could not use a larger part.
+        rules = replace(rules, quotas=QuotaWatch(settings))
+    with (
+        _connections(environment.provider),
+        closing(workload_of(spec, environment, plan)) as workload,
+        _fresh_prices(environment, plan, settings),
+    ):
+        runner = Runner(journal, environment, workload, rules)
+        # The first turn orders machines, which may take long: it is known from here on what can be asked to stop.
+        observer.on_turn(runner.state)
+        ended = runner.run(_turns(spec, runner, observer), wall_us)
+    observer.on_turn(runner.state)
+    if spec.kind is ProgramKind.AGILEML:
+        _keep(spec, runner.state, ended, environment.rendezvous, kept)
+    if began.folder:
+        shutil.rmtree(began.folder, ignore_errors=True)
+    observer.on_end(spec, runner.state, ended)
+    return runner.state, ended
+
+
+def _turns(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
+    """What follows each turn; a budget that an earlier process found too low was reported by it."""
+    reported = [FINISH in runner.state.over_budget]
+
+    def turned() -> None:
+        state = runner.state
+        observer.on_turn(state)
+        if FINISH in state.over_budget and not reported[0]:
+            reported[0] = True
+            observer.on_short(spec, state, state.over_budget[FINISH])
+
+    return turned
+
+
+def _connections(provider: CloudProvider) -> AbstractContextManager[object]:
+    """Ends the provider's connections to its cloud and to machines when the block is left."""
+    return closing(provider) if isinstance(provider, Closes) else nullcontext()
+
+
+def _fresh_prices(
+    environment: RunEnvironment, plan: Callable[[], JobPlan], settings: Settings
+) -> AbstractContextManager[None]:
+    """Fetches the prices of a plan's markets while the block lasts, if these are real clouds."""
+    if not environment.rented or environment.ending:
+        return nullcontext()
+    try:
+        offers = plan().decider.offers
+    except (NotInTime, OverBudget):
+        # The first decision finds the same, and ends the run.
+        return nullcontext()
+    return fresh_prices([offer.market for offer in offers], settings)
+
+
+def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Callable[[], JobPlan]:
+    """The plan within the present parts of the quotas; lazy, since a run that only returns its machines needs none."""
+    began = journal.state.began
+    assert began is not None
+
+    @cache
+    def within(quotas: str) -> JobPlan:
+        started = journal.state.started
+        if quotas == began.quotas:
+            return made or plan_of_run(began, settings, started)
+        first = within(began.quotas)
+        home = first.choice[0].rent.offer.market
+        try:
+            return plan_of_run(began, settings, started, quotas, (home.cloud, home.region))
+        except SpotctlError:
+            return first
+
+    return lambda: within(journal.state.quotas)
+
+
+def _quotas_left(settings: Settings) -> tuple[Quota, ...]:
+    from spotctl.run.start.planner import on_demand_left, quotas_left
+
+    catalog, now = library(settings).catalog, wall_us()
+    return quotas_left(settings, catalog, now)[0] + on_demand_left(settings, catalog, now)
+
+
+def _parts(plan: JobPlan) -> tuple[Quota, ...]:
+    return (*(share.part for share in plan.quotas), *plan.on_demand_quotas)
+
+
+def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:
+    """Keeps a training that ended early, so that the job's next run can resume from it."""
+    if ended.outcome == DONE:
+        resume_state.forget(kept)
+    else:
+        clock = 0 if state.progress is None else state.progress.clock
+        resume_state.keep(spec, state.machines, clock, folder, kept)
+
+
+def _deadline_of(spec: JobSpec, moment: int) -> int | None:
+    from spotctl.run.start.planner import computer_zone
+
+    return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())

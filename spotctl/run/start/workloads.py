@@ -1,0 +1,145 @@
+"""Chooses the workload of a job, and checks before the launch what it needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotctl.agent.errors import AgentError
+from spotctl.files.job.programs import Command, Training
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import BadRequest
+from spotctl.log.statuses import not_ended
+from spotctl.log.store import EventLog
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.work.workload import Workload
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from spotctl.planning.values import JobPlan
+
+
+def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> Workload:
+    """The work of a run that starts or is resumed. `plan` is called only when the workload needs the plan."""
+    if isinstance(spec.program, Command):
+        from spotctl.run.work.command_workload import CommandWorkload
+
+        return CommandWorkload(spec, environment, _mean_life(plan), split_text=_split_text(spec.program, plan))
+    from spotctl.run.work.training_workload import TrainingWorkload
+
+    return TrainingWorkload(spec, environment)
+
+
+def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int], float]:
+    """For a market, a bid and a number of machines: the expected microseconds until the first eviction."""
+
+    def mean_life(market: Market, bid: int | None, machines: int) -> float:
+        from bidbrain.strategies.base import Rent
+        from spotctl.planning import checkpoint_interval
+
+        history = plan().market_history
+        offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
+        if bid is None or offer is None:
+            return inf
+        newest_price = int(history.histories[market].prices[-1])
+        return checkpoint_interval.mean_life(history, Rent(offer, machines, bid), newest_price)
+
+    return mean_life
+
+
+def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Market], str]:
+    """For a market, how the command's model is split over its machines, as JSON; empty if the job does not ask."""
+
+    def split_text(market: Market) -> str:
+        if command.parallel is None:
+            return ""
+        split = plan().rates[market.instance_type].split
+        return "" if split is None else json.dumps({**split.to_json(), "rejected": []})
+
+    return split_text
+
+
+def check_clouds(spec: JobSpec) -> None:
+    """Refuses what rented machines cannot do for a job."""
+    resources = spec.resources
+    if spec.is_local or spec.on_ray:
+        return
+    if isinstance(spec.program, Training) and spec.data:
+        raise BadRequest(
+            f"{spec.name}: a training's data: is not copied to rented machines yet; put the data into the job's folder"
+        )
+    if isinstance(spec.program, Training) and len(resources.regions) != 1:
+        raise BadRequest(
+            f"{spec.name}: the nodes of a training reach each other at private addresses, so they share a region;"
+            " write one region, such as regions: [us-east-1]"
+        )
+
+
+def check_paths(spec: JobSpec) -> None:
+    """Refuses paths of a job that its machines cannot reach."""
+    paths = _paths_of(spec)
+    if not spec.is_local:
+        _check_remote_paths(spec, paths)
+        return
+    for field, path in paths.items():
+        if "://" in path:
+            raise BadRequest(
+                f"{spec.name}: {field} is {path}, which the local market cannot reach; write a path or file:///PATH"
+            )
+        if field.startswith("data.") and not Path(path).exists():
+            raise BadRequest(f"{spec.name}: {field} is {path}, but no such file or folder exists")
+
+
+def _paths_of(spec: JobSpec) -> dict[str, str]:
+    paths = {f"data.{name}": path for name, path in spec.data.items()}
+    paths |= {f"outputs.{name}": path for name, path in spec.outputs.items()}
+    if isinstance(spec.program, Command) and spec.program.checkpoint is not None:
+        paths["checkpoint.path"] = spec.program.checkpoint.path
+    return paths
+
+
+def _check_remote_paths(spec: JobSpec, paths: Mapping[str, str]) -> None:
+    for field, path in paths.items():
+        # The launcher itself writes the model of a training.
+        if "://" not in path and not (field == "outputs.model" and isinstance(spec.program, Training)):
+            raise BadRequest(
+                f"{spec.name}: {field} is {path}, a path on this computer, which rented machines cannot see;"
+                " write s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
+            )
+
+
+def checkpoint_place(spec: JobSpec) -> str | None:
+    """Where a command keeps its checkpoint."""
+    path = _paths_of(spec).get("checkpoint.path")
+    return None if path is None else path.rstrip("/")
+
+
+def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
+    """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its own."""
+    if (place := checkpoint_place(spec)) is None:
+        return
+    for run, began in not_ended(log).items():
+        theirs = (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/")
+        if began.job != spec.name and place == theirs:
+            raise BadRequest(
+                f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, which has not ended,"
+                f" keeps its checkpoint; write another path, or stop that run (spotctl down {began.job})"
+            )
+
+
+def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them."""
+    program = spec.program
+    if isinstance(program, Command) and program.checkpoint is not None:
+        from spotctl.agent.stored_checkpoints import discard_checkpoints
+        from spotctl.run.launcher_identity import LAUNCHER
+
+        try:
+            discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
+        except AgentError as error:
+            raise BadRequest(f"{spec.name}: {error}") from error
+        except OSError as error:
+            raise BadRequest(f"{spec.name}: cannot remove {error.filename}: {error.strerror}") from error

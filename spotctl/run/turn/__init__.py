@@ -1,0 +1,1 @@
+"""One turn of a run's loop: observe, decide, reconcile, execute; and its end."""

@@ -1,0 +1,259 @@
+"""What a run may spend: passes on what the budget allows, and reports what it does not, and when it will not last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from math import inf
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from bidbrain.billing import usd
+from bidbrain.errors import BidBrainError
+from bidbrain.strategies.base import Rent, terms_of
+from pricing_data.errors import PricingDataError
+from pricing_data.units import counted, usd_text
+from spotctl.home.errors import SpotctlError
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.outcomes import BUDGET
+from spotctl.log.state import Held
+from spotctl.run.lease_times import LeaseTimes
+from spotctl.run.turn.execute import Journal
+from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
+
+if TYPE_CHECKING:
+    from spotctl.run.turn.rest_of_run import PlayedRest
+
+PREDICTIVE_SHARE = 0.1
+"""From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does, unless it
+was far too low."""
+_TELLING = 0.25
+"""If this part of the budget is used, any progress predicts more than the plan."""
+
+_PLAYS = 10
+"""The rest of a run is played at most once for each such part of its budget that is used."""
+
+
+class BudgetForecast:
+    """The expected cost of a whole run in nano-dollar-seconds: what it used, and what `rest` will cost.
+
+    Playing takes seconds on a busy computer, so another thread does it, and leases are renewed meanwhile.
+    """
+
+    def __init__(self, rest: Callable[[float], PlayedRest | None], limit: int) -> None:
+        self._rest, self._limit = rest, limit
+        self._asked, self._expected = -1, 0
+        self._playing: Future[int] | None = None
+
+    def whole(self, used: int, share_done: float) -> int:
+        """The latest forecast, 0 before the first is there."""
+        if self._playing is not None and self._playing.done():
+            self._expected = self._playing.result()
+            self._playing = None
+        part = used * _PLAYS // self._limit
+        if self._playing is None and part > self._asked:
+            self._asked = part
+            rest, evenly = self._rest(share_done), round(used / share_done)
+            if rest is None:
+                self._expected = evenly
+            else:
+                self._playing = Future()
+                Thread(target=_play, args=(self._playing, rest, used, evenly), daemon=True).start()
+        return self._expected
+
+    def rest_usd(self, used: int, share_done: float) -> float:
+        """The dollars that would finish a run which ends at its budget: it is played now, with enough money."""
+        evenly, rest = used / share_done, None
+        with suppress(SpotctlError, PricingDataError):
+            rest = self._rest(share_done)
+        whole = evenly if rest is None else _whole(rest.with_enough_money(), used, evenly)
+        return (whole - used) / budget.NANO_SECONDS_PER_DOLLAR
+
+
+def _play(answer: Future[int], rest: PlayedRest, used: int, evenly: int) -> None:
+    answer.set_result(round(_whole(rest, used, evenly)))
+
+
+def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
+    """If nothing can be played, for example of too short a history, work costs as much as so far."""
+    with suppress(BidBrainError):
+        return used + rest.usd() * budget.NANO_SECONDS_PER_DOLLAR
+    return evenly
+
+
+class BudgetCheck:
+    """The budget of a run in nano-dollar-seconds; None for no limit.
+
+    What it does not cover is not done. Where it does not cover another lease of all machines, it keeps as many as it
+    can, but not fewer than the job needs (`least`): otherwise the leases run out, while the strategy may find something
+    cheaper, and the run is stopped in time to save its work. `holdings` is what the disk and the address of each
+    machine of a purchase cost, in nano-dollars per hour.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        tariff: Tariff,
+        times: LeaseTimes,
+        limit: int | None,
+        least: int = 1,
+        holdings: Callable[[Rent], int] = lambda _: 0,
+        rest: Callable[[float], PlayedRest | None] = lambda _: None,
+    ) -> None:
+        self._holdings = holdings
+        self._forecast = BudgetForecast(rest, limit or 1)
+        self._journal = journal
+        self._tariff = tariff
+        self._times = times
+        self._limit = limit
+        self._least = least
+
+    def affordable(self, wanted: Sequence[Instruction]) -> Sequence[Instruction]:
+        """The instructions that fit into the budget, in order; none that costs money after the run was stopped."""
+        if self._limit is None:
+            return wanted
+        state, now, fitting = self._journal.state, self._journal.now(), list[Instruction]()
+        # Purchases may be refused for money only once all else is counted.
+        spent = budget.committed(state, now, self._tariff, self._times.teardown) if wanted else 0
+        for instruction in wanted:
+            if self._journal.state.stopping is not None and isinstance(instruction, Buy):
+                continue
+            added = self._adds(instruction, now)
+            if spent + added <= self._limit:
+                spent += added
+                fitting.append(instruction)
+            elif isinstance(instruction, Renew):
+                kept = self._renewable(instruction, self._limit - spent, now)
+                spent += 0 if kept is None else self._adds(kept, now)
+                fitting += [] if kept is None else [kept]
+                fitting += self._run_out(instruction, () if kept is None else kept.machines, now)
+                self._report(described(instruction), spent, self._limit)
+            else:
+                self._refuse(instruction, spent, self._limit)
+        return fitting
+
+    def stop_in_time(self) -> None:
+        """Requests the end of the run when too few machines stay, before the leases of the others run out."""
+        state = self._journal.state
+        ending = [held for held in state.alive if held.leaves_at is not None and not held.returning]
+        if self._limit is None or state.stopping is not None or not ending:
+            return
+        staying = [held for held in state.alive if not held.returning and held.leaves_at is None]
+        enough = sum(not state.allocations[held.allocation].reliable for held in staying) >= self._least
+        reliable_stay = not any(state.allocations[held.allocation].reliable for held in ending)
+        soon = min(held.lease_until for held in ending) - self._times.renew_before // 2
+        if not (enough and reliable_stay) and self._journal.now() >= soon:
+            self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
+
+    def to_finish(self, left: float) -> float | None:
+        """Dollars that the rest of the work is expected to cost; None if that is not known."""
+        state = self._journal.state
+        used = budget.used(state, self._journal.now(), self._tariff)
+        if self._tells(1.0 - left, used):
+            return self._forecast.rest_usd(used, 1.0 - left)
+        if state.planned is None or state.planned.assumed:
+            return None
+        return state.planned.usd * left
+
+    def _renewable(self, wanted: Renew, left: int, now: int) -> Renew | None:
+        """As many of the leases as the budget covers: reliable machines, then those that cost least for their work.
+
+        None if too few machines would be left to work.
+        """
+        state, kept = self._journal.state, list[str]()
+        for name in sorted(wanted.machines, key=lambda name: self._rank(state.machines[name])):
+            if self._adds(Renew((*kept, name), wanted.until), now) <= left:
+                kept.append(name)
+        staying = {held.id for held in state.alive if not held.returning and held.leaves_at is None}
+        after = [state.machines[name] for name in (staying - set(wanted.machines)) | set(kept)]
+        dropped = [state.machines[name] for name in wanted.machines if name not in kept]
+        works = sum(not state.allocations[held.allocation].reliable for held in after) >= self._least
+        if not works or any(state.allocations[held.allocation].reliable for held in dropped):
+            return None
+        return Renew(tuple(name for name in wanted.machines if name in kept), wanted.until)
+
+    def _rank(self, held: Held) -> tuple[bool, float, str]:
+        allocation = self._journal.state.allocations[held.allocation]
+        ceiling = allocation.highest_price
+        return not allocation.reliable, ceiling / allocation.nu if allocation.nu else inf, held.id
+
+    def _run_out(self, wanted: Renew, kept: Collection[str], now: int) -> list[Instruction]:
+        """Returns at the ends of the leases that are not renewed."""
+        state, groups = self._journal.state, dict[tuple[int, int], list[str]]()
+        for held in (state.machines[name] for name in wanted.machines if name not in kept):
+            at = max(held.lease_until - self._times.notice, now)
+            groups.setdefault((held.allocation, at), []).append(held.id)
+        return [ScheduleReturn(number, at, tuple(names)) for (number, at), names in groups.items()]
+
+    def predict(self, share_done: float | None) -> None:
+        """Reports, once, that the budget will not last to the end of the job, as soon as that shows."""
+        state = self._journal.state
+        if self._limit is None or ev.FINISH in state.over_budget:
+            return
+        planned, expected = state.planned, 0
+        used = budget.used(state, self._journal.now(), self._tariff)
+        if share_done is not None and self._tells(share_done, used):
+            expected = self._forecast.whole(used, share_done)
+        elif planned is not None and not planned.assumed:
+            expected = round(planned.usd * budget.NANO_SECONDS_PER_DOLLAR)
+        if expected > self._limit:
+            self._report(ev.FINISH, expected, self._limit)
+
+    def _tells(self, share_done: float, used: int) -> bool:
+        """Whether the progress of a run predicts its cost better than its plan."""
+        return share_done >= PREDICTIVE_SHARE or (share_done > 0 and used >= _TELLING * (self._limit or inf))
+
+    def _adds(self, instruction: Instruction, now: int) -> int:
+        lease, teardown = self._times.lease, self._times.teardown
+        match instruction:
+            case Buy(rent):
+                market, ceiling = rent.offer.market, rent.highest_price
+                held = self._holdings(rent)
+                return budget.bought(market, rent.machines, ceiling, lease + teardown, self._tariff, held)
+            case Renew(machines, until):
+                return budget.renewed(self._journal.state, machines, until, now, self._tariff, teardown)
+            case _:
+                return 0
+
+    def _refuse(self, instruction: Instruction, committed: int, limit: int) -> None:
+        state = self._journal.state
+        if state.stopping is None and not state.alive:
+            self._journal.write(ev.StopRequested(BUDGET, exhausted(limit)))
+        self._report(described(instruction), committed, limit)
+
+    def _report(self, action: str, committed: int, limit: int) -> None:
+        """What is wanted again in every turn is reported once."""
+        if action not in self._journal.state.over_budget:
+            self._journal.write(ev.BudgetExceeded(action, committed, limit))
+
+
+def described(instruction: Instruction) -> str:
+    """An instruction in words."""
+    match instruction:
+        case Buy(rent, reliable):
+            return f"rent {rent.machines} x {rent.offer.market}, {terms_of(rent)}{' (reliable)' if reliable else ''}"
+        case Renew(machines):
+            return f"renew the lease{'' if len(machines) == 1 else 's'} of {counted(len(machines), 'machine')}"
+        case ReturnMachines(machines):
+            return f"return {counted(len(machines), 'machine')}"
+        case ScheduleReturn(allocation):
+            return f"schedule the return of allocation {allocation}"
+
+
+def exhausted(limit: int) -> str:
+    """Why a run ends at its budget."""
+    return f"the budget of {usd_text(usd(limit))} would be exceeded; raise it (budget, --max-cost)"
+
+
+def in_words(unfinished: Mapping[str, Any]) -> str:
+    """The end of the message of such a run: how much work is left, what it would cost, and where the checkpoint is."""
+    words = ""
+    if "work_left" in unfinished:
+        more = unfinished.get("to_finish_usd")
+        cost = "" if more is None else f", about {usd_text(more)} more"
+        words = f"; {unfinished['work_left']:.0%} of the work is left{cost}"
+    kept = unfinished.get("checkpoint")
+    return f"{words}; the checkpoint is in {kept}" if kept else words

@@ -1,0 +1,129 @@
+"""The end of a run: when all of its machines are gone, what it left, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spotctl.clouds.errors import ProviderError
+from spotctl.log import budget
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.ledger.project import priced
+from spotctl.log.ledger.same_work import same_work
+from spotctl.log.outcomes import BUDGET, FAILED
+from spotctl.log.state import LEASE_ENDED, RunState
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.turn import observe
+from spotctl.run.turn.budget_check import BudgetCheck, in_words
+from spotctl.run.turn.execute import Executor, Journal
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """The costs of a run, and the prices that prove them, for the log."""
+
+    facts: dict[str, int]
+    priced: tuple[ev.Priced, ...]
+
+
+class EndOfRun:
+    """Says when a run is over, and writes its end to the log."""
+
+    def __init__(
+        self, journal: Journal, environment: RunEnvironment, executor: Executor, tariff: Tariff, check: BudgetCheck
+    ) -> None:
+        self._journal = journal
+        self._rented, self._teardown = environment.rented, environment.lease_times.teardown
+        self._executor, self._tariff, self._budget = executor, tariff, check
+
+    @property
+    def _state(self) -> RunState:
+        return self._journal.state
+
+    def over(self, *, listed: bool) -> bool:
+        """Whether all machines are gone; `listed` says that the provider was asked after the request to stop, whose
+        answer shows machines of lost answers, too.
+
+        A cloud that does not answer is waited for until the leases are over.
+        """
+        state = self._state
+        if state.ended is not None:
+            return True
+        known = listed or (state.stopping is not None and self._leases_over())
+        return known and not state.alive and not orders_open(state)
+
+    def written(
+        self, wall_us: int, facts: Callable[[], Mapping[str, Any]], work_left: Callable[[], float | None]
+    ) -> ev.RunEnded:
+        """Removes what is left in the cloud and writes the end, once; `facts` are those of the workload, and
+        `work_left` is the share of the work that is left, if that is known."""
+        if self._state.ended is None:
+            stop = self._state.stopping
+            assert stop is not None
+            left = self._executor.remove_leftovers() if self._rented and self._state.orders else ()
+            found, costs, message = {**stop.facts, **facts()}, self._costs(), stop.message
+            if left is None:
+                message += "; what is left of it in the cloud could not be listed: run spotctl gc"
+            elif left:
+                message += f"; {', '.join(f'{one.kind} {one.id}' for one in left)} could not be removed: run spotctl gc"
+            if stop.outcome == BUDGET:
+                unfinished = self._unfinished(found, work_left())
+                found, message = {**found, **unfinished}, f"{message}{in_words(unfinished)}"
+            if costs is not None:
+                found |= costs.facts
+                for one in costs.priced:
+                    self._journal.write(one)
+            self._journal.write(ev.RunEnded(stop.outcome, message, wall_us, found))
+        assert self._state.ended is not None
+        return self._state.ended
+
+    def end_leases(self, unlisted: tuple[str, ...]) -> None:
+        """Machines that cannot be listed have ended by the end of their leases."""
+        over = self._journal.now() - self._teardown
+        for held in self._state.alive:
+            if held.id.startswith(unlisted) and over >= held.lease_until:
+                self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
+        self.end_hidden_orders(unlisted)
+
+    def end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
+        """What an order without an answer brought, if anything, has ended by the end of its lease."""
+        over = self._journal.now() - self._teardown
+        for intent in self._state.unclear:
+            order = self._state.orders[intent]
+            if observe.hidden(order.market, unlisted) and over >= order.lease_until:
+                self._journal.write(ev.OrderSettled(intent))
+
+    def _leases_over(self) -> bool:
+        """Whether what any order may have brought has ended by itself, unless its lease was renewed."""
+        over = self._journal.now() - self._teardown
+        return all(order.lease_until <= over for order in self._state.orders.values())
+
+    def _unfinished(self, facts: Mapping[str, Any], work_left: float | None) -> dict[str, Any]:
+        """What a run that ends at its budget leaves: work, a checkpoint, and the dollars that would finish it."""
+        found: dict[str, Any] = {} if work_left is None else {"work_left": work_left}
+        if work_left is not None and (more := self._budget.to_finish(work_left)) is not None:
+            found["to_finish_usd"] = more
+        return found | {"checkpoint": facts.get("checkpoint")}
+
+    def _costs(self) -> _Costs | None:
+        """The amount paid, and the on-demand price of the same work; None if the provider no longer has the prices."""
+        now = self._journal.now()
+
+        def count() -> _Costs:
+            failed = self._state.stopping is not None and self._state.stopping.outcome == FAILED
+            on_demand = 0 if failed else same_work(self._state, now).amount
+            spent = budget.spent(self._state, now, self._tariff)
+            return _Costs({"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff)))
+
+        try:
+            return self._executor.retried(count)
+        except ProviderError:
+            return None
+
+
+def orders_open(state: RunState) -> bool:
+    """Whether an order may still bring machines; open renewals and returns do not matter."""
+    ordered = any(isinstance(intent, ev.RentIntended) for intent in state.open.values())
+    return ordered or bool(state.unclear)

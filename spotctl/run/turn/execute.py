@@ -1,0 +1,379 @@
+"""Carries out instructions: logs each change before it is requested from the provider, and its outcome afterwards.
+
+A request without an answer may have succeeded. Its intent stays open, and is repeated with the same token, by which
+the provider recognizes it; nothing else is rented while it is open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import stamina
+
+from spotctl.clouds.base import Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.capabilities import Prepares
+from spotctl.clouds.errors import NotFound, NotPermitted, NotSent, PartlyListed, ProviderError, Throttled, Unanswered
+from spotctl.clouds.link import with_status
+from spotctl.clouds.requests import as_far_as_listed
+from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.log import events as ev
+from spotctl.log.budget import LISTING_DELAY
+from spotctl.log.events import Event, Intended
+from spotctl.log.folding import ABANDONED, fold
+from spotctl.log.store import EventLog
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.kept_output import KeptOutput
+from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
+from spotctl.run.work.workload import Workload
+
+T = TypeVar("T")
+
+_RELEASE_ROUNDS = 8
+"""How often machines are returned and listed again when a run breaks off."""
+
+_STOPPING = (NotPermitted, PartlyListed)
+"""What a list may raise that asking again at once does not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a request is sent within a turn, and the seconds (of this computer's clock) between attempts."""
+
+    attempts: int = 4
+    first_pause: float = 0.2
+    longest_pause: float = 5.0
+
+
+class Journal:
+    """The log of a run, together with the state that follows from it."""
+
+    def __init__(self, log: EventLog, run: str, clock: Callable[[], int]) -> None:
+        self._log = log
+        self._clock = clock
+        self.run = run
+        self.state = fold(log.of_run(run))
+
+    def now(self) -> int:
+        """The provider's clock, which in the log never goes back."""
+        return max(self._clock(), self.state.at)
+
+    def write(self, event: Event) -> None:
+        """Appends the event to the log, then updates the state, also by what others wrote before it."""
+        self._log.append(self.run, self.now(), event)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Reads what other processes wrote, such as a request to stop."""
+        self.state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
+
+
+def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
+    """The same for every attempt to carry out an order, in every process of its run."""
+    settings, run, cloud = environment.order_settings, environment.run, order.market.cloud
+    own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
+    return MachineRequest(
+        f"{run}-{order.intent}",
+        order.market,
+        order.machines,
+        order.bid,
+        order.lease_until,
+        {**settings.labels, **own},
+        workload.payload(order),
+        workload.supplies().secrets,
+        settings.image.of(cloud),
+        settings.identity.get(cloud),
+        settings.image.disk_gib,
+        containers=settings.image.container is not None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A provider's list, and when it was fetched: number of intents, unclear orders, whether the run stops.
+
+    `unlisted` are the beginnings of ids that it does not cover; machines that an earlier list had there are in it.
+    """
+
+    machines: tuple[Machine, ...]
+    unlisted: tuple[str, ...]
+    situation: tuple[int, tuple[int, ...], bool]
+    until: float
+
+
+class Executor:
+    """Carries out instructions for one run. `silence` is why the last agent that did not answer did not, and `failure`
+    why a call to the provider was last given up, or answered in part."""
+
+    def __init__(
+        self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
+    ) -> None:
+        self._journal = journal
+        self._provider = environment.provider
+        self._lease = environment.lease_times.lease
+        self._workload = workload
+        self._retries = retries or RetryPolicy()
+        self._listed: _Listed | None = None
+        self._unanswered = False
+        self.silence = self.failure = ""
+        self._kept = None if environment.output is None else KeptOutput(environment.output)
+        self._environment = environment
+        self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """NotPermitted: the provider allows no change any more. BadRequest: it does not have what the job asks for."""
+        match instruction:
+            case ScheduleReturn():
+                self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
+            case Buy() | Renew() | ReturnMachines():
+                self._begin(self._intent(instruction))
+
+    def settle(self) -> None:
+        """Repeats requests that have no outcome yet."""
+        for intent in list(self._journal.state.open.values()):
+            if isinstance(intent, ev.RentIntended) and self._is_moot(intent):
+                self._abandon(intent)
+            elif isinstance(intent, ev.RenewIntended) and self._is_superseded(intent):
+                # Sent now, it would shorten leases.
+                self._journal.write(ev.Renewed(intent.intent))
+            else:
+                self._finish(intent, repeated=True)
+
+    def _is_moot(self, order: ev.RentIntended) -> bool:
+        """Whether the machines of an order are not needed any more; those that were created show up in the list."""
+        return self._journal.state.stopping is not None or self._journal.now() >= order.lease_until
+
+    def _is_superseded(self, renewal: ev.RenewIntended) -> bool:
+        """Whether later renewals extended the same leases at least as far."""
+        held = (self._journal.state.machines[name] for name in renewal.machines)
+        return all(not one.alive or one.lease_until >= renewal.lease_until for one in held)
+
+    def _abandon(self, order: ev.RentIntended) -> None:
+        if self._journal.now() > order.lease_until - self._lease + LISTING_DELAY:
+            message = "the provider did not answer the order in time"
+            self._journal.write(ev.RentRefused(order.intent, ABANDONED, message))
+
+    def list_machines(self) -> tuple[Machine, ...] | None:
+        """The run's machines, with what their agents say; None while the provider does not answer.
+
+        A cloud limits calls, so its list is kept for a while, unless the run has changed something since. Agents are
+        asked each time.
+        """
+        state, now = self._journal.state, time.monotonic()
+        situation = state.intents, tuple(state.unclear), state.stopping is not None
+        if self._listed is None or self._listed.situation != situation or now >= self._listed.until:
+            unlisted: tuple[str, ...] = ()
+            try:
+                machines = self.retried(lambda: self._provider.list(self._tags), _STOPPING)
+            except PartlyListed as error:
+                earlier = () if self._listed is None else self._listed.machines
+                unlisted = error.parts
+                machines = (*error.found, *(one for one in earlier if one.id.startswith(unlisted)))
+                self.failure = str(error)
+            self._unanswered = machines is None
+            if machines is None:
+                return None
+            self._listed = _Listed(machines, unlisted, situation, time.monotonic() + self._environment.list_every)
+        return tuple(self._with_status(machine) for machine in self._listed.machines)
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The beginnings of the ids of machines that the last list does not cover; `""` if there was none."""
+        if self._unanswered:
+            return ("",)
+        return () if self._listed is None else self._listed.unlisted
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The machines that the provider itself last listed as running, or as about to."""
+        listed = () if self._listed is None else self._listed.machines
+        return frozenset(one.id for one in listed if one.state in (MachineState.STARTING, MachineState.RUNNING))
+
+    def _with_status(self, machine: Machine) -> Machine:
+        """The machine with its agent's status. A running machine without an agent is prepared."""
+        seen, provider = with_status(self._provider, machine, self._unheard), self._provider
+        if self._kept is not None and seen.state in (MachineState.RUNNING, MachineState.LEAVING):
+            self._kept.fetch(provider, machine.id)
+        running = machine.state is MachineState.RUNNING and self._journal.state.stopping is None
+        if running and isinstance(provider, Prepares):
+            supplies = self._workload.supplies()
+            # Tunnels end with the launcher that opened them, so those of an earlier launcher are opened again.
+            if seen.state is MachineState.STARTING or supplies.reach:
+                # One that cannot be reached now must not hold up the others.
+                with suppress(ProviderError):
+                    provider.prepare(machine, supplies)
+        return seen
+
+    def _unheard(self, reason: str) -> None:
+        self.silence = reason
+
+    def remove_leftovers(self) -> tuple[Resource, ...] | None:
+        """Removes what the cloud made for the run besides machines; returns what could not be removed, None if unknown.
+
+        Once the run has ended, what remains belongs to no run, so `gc` finds it.
+        """
+        left: tuple[Resource, ...] | None = None
+        with suppress(ProviderError):
+            try:
+                left = found = self.retried(lambda: self._provider.resources(self._tags), _STOPPING)
+            except PartlyListed as error:
+                found = error.found
+            if found:
+                # A removal itself waits for machines that are ending, and is not repeated here.
+                self._provider.remove(found)
+                left = () if left is not None else None
+        return left
+
+    def release(self) -> str:
+        """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.
+
+        Returning a machine twice is no error. One that cannot be returned now ends with its lease.
+        """
+        pause, left, why = self._retries.first_pause, {held.id for held in self._journal.state.alive}, ""
+        for _ in range(_RELEASE_ROUNDS):
+            with suppress(SpotctlError, OSError):
+                left |= self._listed_running(left)
+            try:
+                if left:
+                    self._provider.terminate(tuple(sorted(left)))
+                # The provider's list decides: an accepted call alone returns nothing.
+                left = self._listed_running(left)
+                if not left:
+                    return "all machines were returned"
+            except (SpotctlError, OSError) as error:
+                why = f" ({error})"
+            time.sleep(pause)
+            pause = min(2 * pause, self._retries.longest_pause)
+        names = ", ".join(sorted(left)) or "machines that the provider did not list"
+        return f"not returned: {names}{why}; each ends with its lease; spotctl gc returns them"
+
+    def _listed_running(self, known: set[str]) -> set[str]:
+        """What is listed as running, and those of `known` that a part of the clouds that does not answer may have."""
+        over = (MachineState.GONE, MachineState.LEAVING)
+        listed, failure = as_far_as_listed(lambda: self._provider.list(self._tags))
+        unlisted = {one for one in known if failure is not None and one.startswith(failure.parts)}
+        return unlisted | {machine.id for machine in listed if machine.state not in over}
+
+    def _intent(self, instruction: Buy | Renew | ReturnMachines) -> Intended:
+        number = self._journal.state.intents + 1
+        match instruction:
+            case Buy(rent, reliable):
+                offer, until = rent.offer, self._journal.now() + self._lease
+                held = self._environment.holdings(offer.market, spot=rent.bid is not None)
+                return ev.RentIntended(
+                    number,
+                    offer.market,
+                    rent.machines,
+                    rent.bid,
+                    offer.on_demand,
+                    offer.nu,
+                    reliable,
+                    until,
+                    held.disk,
+                    held.address,
+                )
+            case Renew(machines, until):
+                return ev.RenewIntended(number, machines, until)
+            case ReturnMachines(machines, reason):
+                return ev.ReturnIntended(number, machines, reason)
+
+    def _begin(self, intent: Intended) -> None:
+        self._journal.write(intent)
+        self._finish(intent)
+
+    def _finish(self, intent: Intended, *, repeated: bool = False) -> None:
+        match intent:
+            case ev.RentIntended():
+                outcome = self._rent(intent, repeated=repeated)
+            case ev.RenewIntended():
+                outcome = self._renew(intent)
+            case ev.ReturnIntended():
+                returned = self.retried(lambda: self._return(intent))
+                outcome = None if returned is None else ev.Returned(intent.intent)
+        if outcome is not None:
+            self._journal.write(outcome)
+
+    def _rent(self, intent: ev.RentIntended, *, repeated: bool) -> Event | None:
+        unanswered = repeated
+
+        def call() -> tuple[Machine, ...]:
+            nonlocal unanswered
+            # A request to stop may have arrived since the order was written to the log, or since the last attempt.
+            self._journal.catch_up()
+            if self._journal.state.stopping is not None:
+                raise (Unanswered if unanswered else NotSent)("the run ends")
+            try:
+                return self._provider.create(request_of(intent, self._environment, self._workload))
+            except Unanswered:
+                unanswered = True
+                raise
+
+        try:
+            machines = self.retried(call, refusals=(ProviderError,))
+        except (ProviderError, BadRequest) as error:
+            # An earlier attempt that got no answer may have succeeded all the same.
+            why = ABANDONED if unanswered else type(error).__name__
+            self._journal.write(ev.RentRefused(intent.intent, why, str(error)))
+            if isinstance(error, (NotPermitted, BadRequest)):
+                raise
+            return None
+        if machines is None:
+            return None
+        return ev.Rented(intent.intent, tuple(ev.Granted(machine.id, machine.started) for machine in machines))
+
+    def _renew(self, intent: ev.RenewIntended) -> Event | None:
+        def call() -> bool:
+            renewed = [self._extend(machine, intent.lease_until) for machine in intent.machines]
+            if not any(renewed):
+                raise Unanswered("no machine answered; their leases end unless the next renewal reaches them")
+            return True
+
+        return None if self.retried(call) is None else ev.Renewed(intent.intent)
+
+    def _extend(self, machine: str, until: int) -> bool:
+        """Whether a machine's lease was renewed, or the machine is gone, which the next list shows.
+
+        A machine that does not answer does not hold up the others: the next renewal asks it again.
+        """
+        try:
+            self._provider.link(machine).renew(until)
+        except NotFound:
+            return True
+        except NotPermitted:
+            raise
+        except ProviderError:
+            return False
+        return True
+
+    def _return(self, intent: ev.ReturnIntended) -> bool:
+        if self._kept is not None:
+            for machine in intent.machines:
+                self._kept.fetch(self._provider, machine, now=True)
+        self._provider.terminate(intent.machines)
+        return True
+
+    def retried(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
+        """The answer to a call, repeated with growing pauses; None if there is none for now. Refusals are raised."""
+        retries = self._retries
+        try:
+            for attempt in stamina.retry_context(
+                on=(Throttled, Unanswered),
+                attempts=retries.attempts,
+                wait_initial=retries.first_pause,
+                wait_max=retries.longest_pause,
+                timeout=None,
+            ):
+                with attempt:
+                    return call()
+        except (Throttled, Unanswered) as error:
+            self.failure = str(error)
+        except refusals:
+            raise
+        except ProviderError as error:
+            # The next turn tries again.
+            self.failure = str(error)
+        return None

@@ -1,0 +1,253 @@
+"""The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bidbrain.eviction.path import PricePath
+from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
+from bidbrain.strategies.spot_spells import spell_of_prices
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, SECOND
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
+from spotctl.log import budget
+from spotctl.log.budget import NANO_SECONDS_PER_DOLLAR
+from spotctl.log.events import OnDemandOffer, Planned
+from spotctl.log.state import EVICTED, Allocation, RunState
+from spotctl.planning.forecasting import forecast_of
+from spotctl.run.turn.patience import RunLimits
+from spotctl.run.turn.reconcile import StrategyTerms, looks
+from spotctl.run.turn.service import RunRules
+from spotctl.run.work.moves import saved_of
+
+if TYPE_CHECKING:
+    from bidbrain.strategies.base import Decision, Situation, Strategy
+    from pricing_data.market import Market
+    from spotctl.log.budget import Tariff
+    from spotctl.planning.values import JobPlan
+    from spotctl.run.environment import RunEnvironment
+    from spotctl.run.turn.execute import Journal
+    from spotctl.run.turn.rest_of_run import PlayedRest
+
+
+class LiveStrategy:
+    """Decides for a run, from its present `state`, prices, and the dollars of its budget: those that are not committed,
+    and those that are kept back for leases."""
+
+    def __init__(
+        self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], tuple[float, float]], tariff: Tariff
+    ) -> None:
+        self._plan, self._state, self._usd_left, self._tariff = plan, state, usd_left, tariff
+
+    @property
+    def name(self) -> str:
+        """The name of the planned strategy."""
+        return self._plan.decider.name
+
+    def decide(self, situation: Situation) -> Decision:
+        """The decision for a situation, completed by what the log knows."""
+        state, now = self._state(), situation.now
+        usd_left, usd_reserved = self._usd_left()
+        current = replace(
+            situation,
+            work_left=work_left(self._plan, state, now),
+            usd_left=usd_left,
+            usd_reserved=usd_reserved,
+            record=replace(record_of(state, now), resumes=self._resumes(state, now)),
+            unsaved=self._unsaved(state, now),
+            spell=lambda: spell_of_prices(
+                self._plan.decider.offers, lambda offer: self._history(offer.market, now), now
+            ),
+            looks=lambda: looks(state),
+            saved=saved_of(state, self._plan.job.spec),
+            path=lambda market: PricePath(self._history(market, now)),
+            refused=refused_of(state, now),
+        )
+        decision = self._plan.decider.decide(current)
+        return replace(decision, reason=self._plan.worded(decision.reason))
+
+    def _resumes(self, state: RunState, now: int) -> bool:
+        """Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared."""
+        return self._trains or state.work.checkpoint is not None or not state.work.done(now)
+
+    def _unsaved(self, state: RunState, now: int) -> float:
+        if self._trains or not isfinite(self._plan.work_left):
+            return 0.0
+        decider = self._plan.decider
+        return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
+
+    @property
+    def _trains(self) -> bool:
+        return isinstance(self._plan.job.spec.program, Training)
+
+    def _history(self, market: Market, now: int) -> PriceSeries:
+        return history_until(self._plan, self._tariff, market, now)
+
+
+def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
+    """What a plan knew of a market's prices, and those since then."""
+    before, since = plan.market_history.histories[market], tariff.prices(market, now)
+    new = since.times > before.last
+    return PriceSeries(market, np.append(before.times, since.times[new]), np.append(before.prices, since.prices[new]))
+
+
+def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> RunRules:
+    """The rules of a run of a planned job; `plan` is called when the first decision is due."""
+    provider, times = environment.provider, environment.lease_times
+    limit = None if spec.budget is None else spec.budget * 3600
+    tariff = budget.tariff_of(provider, journal.state.started)
+
+    def usd_left() -> tuple[float, float]:
+        if limit is None:
+            return inf, 0.0
+        now = journal.now()
+        committed = budget.committed(journal.state, now, tariff, times.teardown)
+        reserved = committed - budget.spent(journal.state, now, tariff)
+        return (limit - committed) / NANO_SECONDS_PER_DOLLAR, reserved / NANO_SECONDS_PER_DOLLAR
+
+    def strategy() -> tuple[Strategy, StrategyTerms]:
+        planned = plan()
+        if journal.state.planned is None:
+            journal.write(expectation(planned))
+        # A machine is paid for at least one lease.
+        decider = replace(planned.decider, lease=times.lease + times.teardown, held_price=environment.held_price)
+        live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left, tariff)
+        return live, terms_of(planned, provider.offers())
+
+    def share_left() -> float | None:
+        planned = plan()
+        left, total = work_left(planned, journal.state, journal.now()), planned.work_left
+        return left / total if isfinite(total) and total else None
+
+    def rest(share_done: float) -> PlayedRest | None:
+        from spotctl.run.turn.rest_of_run import PlayedRest
+
+        planned, now = plan(), journal.now()
+        if planned.work.assumed:
+            return None
+        left, budget_left = measured_left(planned, journal.state, now), usd_left()[0]
+        markets = {offer.market for offer in planned.decider.offers}
+        histories = {market: history_until(planned, tariff, market, now) for market in markets}
+        return PlayedRest(planned, now, left, 1 - share_done, budget_left, histories)
+
+    program = spec.program
+    least = spec.resources.machines.least if isinstance(program, Training) else program.nodes.least
+    shrinks = not isinstance(program, Training) and program.nodes.is_range
+    limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least, shrinks)
+    return RunRules(strategy, tariff, limits, share_left, rest)
+
+
+def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
+    """The work of a plan, and those of its offers that the provider has, for its strategy."""
+    decider = plan.decider
+    offers = tuple(offer for offer in decider.offers if offer.market in offered)
+    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.work_left, decider.reliable)
+
+
+def expectation(plan: JobPlan) -> Planned:
+    """The forecast of a plan, for the log: reports compare it with what happened. It is for one hour if the length is
+    unknown."""
+    forecast, assumed = forecast_of(plan), plan.work.assumed
+    cost = forecast.usd_per_hour if assumed else forecast.usd
+    hours = 1.0 if assumed else forecast.hours.median
+    return Planned(cost.median, *cost.likely, hours, plan.on_demand.usd, assumed, _instead(plan))
+
+
+def _instead(plan: JobPlan) -> OnDemandOffer:
+    rent = plan.decider.baseline
+    rate = plan.rates.get(rent.offer.market.instance_type)
+    measured = rate is not None and rate.in_units
+    return OnDemandOffer(
+        rent.offer.market,
+        rent.machines,
+        rent.offer.on_demand,
+        rent.offer.nu,
+        plan.decider.overheads.startup,
+        rate.spread if rate is not None and measured else None,
+    )
+
+
+def work_left(plan: JobPlan, state: RunState, now: int) -> float:
+    """The remaining work in microseconds times nu; infinite if unknown.
+
+    A training has done its clocks. A command has done what its checkpoints hold, and what it did since then.
+    """
+    total, program = plan.work_left, plan.job.spec.program
+    if not isfinite(total):
+        return total
+    if not isinstance(program, Training):
+        return max(total - state.work.done(now) * plan.decider.most_nu * plan.decider.speed, 0.0)
+    if program.stop.clocks is None or state.progress is None:
+        return total
+    return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)
+
+
+def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
+    """The remaining work, if the machines stay as fast as they were in this run so far; as `work_left`.
+
+    A machine works after its start-up. The work of a command is time itself, which passes as planned.
+    """
+    left = work_left(plan, state, now)
+    done, program = plan.work_left - left, plan.job.spec.program
+    if not isfinite(left) or not isinstance(program, Training) or done <= 0:
+        return left
+    startup = plan.decider.overheads.startup
+    able = sum(
+        max((now if held.ended is None else held.ended) - held.started - startup, 0)
+        * state.allocations[held.allocation].nu
+        for held in state.machines.values()
+    )
+    return left * able / done if able else left
+
+
+def refused_of(state: RunState, now: int) -> dict[tuple[Market, bool], int]:
+    """The size of the last order of spot or on-demand machines that each market refused; 0 where it does not exist."""
+    missing = {key: 0 for key, one in state.back_offs.items() if not one.exists}
+    # A quota that holds no machine is not larger after a while.
+    return missing | {
+        key: one.machines for key, one in state.refused.items() if key in state.denied or now - one.at <= RECORD_WINDOW
+    }
+
+
+def record_of(state: RunState, now: int) -> SpotRecord:
+    """Evictions, on-demand purchases and useful time of a command so far, from the log."""
+    transient = [one for one in state.allocations.values() if not one.reliable]
+    spot = [one for one in transient if one.bid is not None]
+    evicted = [at for one in spot if (at := _evicted_at(state, one)) is not None]
+    # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
+    fallbacks = [one.started for one in transient if one.bid is None and evicted and one.started > min(evicted)]
+    since = now - RECORD_WINDOW
+    return SpotRecord(
+        tuple(sorted(evicted)),
+        tuple(sorted(fallbacks)),
+        sum(_overlap(one.started, _ended(state, one, now), since) for one in spot),
+        sum(min(spell.lasting, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
+    )
+
+
+def _evicted_at(state: RunState, allocation: Allocation) -> int | None:
+    """When the first of an allocation's machines was evicted."""
+    return min(_ends(state, allocation, (EVICTED,)), default=None)
+
+
+def _ended(state: RunState, allocation: Allocation, now: int) -> int:
+    held = [one for one in state.machines.values() if one.allocation == allocation.number]
+    return max((now if one.ended is None else one.ended for one in held), default=allocation.started)
+
+
+def _ends(state: RunState, allocation: Allocation, reasons: Iterable[str]) -> list[int]:
+    return [
+        held.ended
+        for held in state.machines.values()
+        if held.allocation == allocation.number and held.ended is not None and held.end_reason in reasons
+    ]
+
+
+def _overlap(begin: int, end: int, since: int) -> int:
+    return max(end - max(begin, since), 0)

@@ -1,0 +1,145 @@
+"""Compares the provider's list of machines with the log, and returns the events that the log lacks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pricing_data.market import Market
+from pricing_data.units import MINUTE
+from spotctl.clouds.base import EndReason, Machine, MachineState
+from spotctl.clouds.tags import INTENT_TAG
+from spotctl.log import events as ev
+from spotctl.log.budget import LISTING_DELAY
+from spotctl.log.events import Event
+from spotctl.log.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, Held, RunState
+
+EVICTION = "eviction"
+"""The kind of warning that the event log records."""
+
+_CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
+"""How often at most, and from how many points on, a change of a machine's graphics cards is noted: the log is kept."""
+
+_TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
+"""How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a 50th of it."""
+
+_REASONS = {
+    EndReason.RETURNED: "returned",
+    EndReason.EVICTED: EVICTED,
+    EndReason.LEASE_ENDED: LEASE_ENDED,
+    EndReason.FAILED: BROKE,
+}
+
+
+def news(
+    state: RunState, machines: Sequence[Machine], now: int, source: str, unlisted: tuple[str, ...] = ()
+) -> list[Event]:
+    """Machines that the log does not know yet, that now run, are warned, or are gone; `source` names the provider.
+
+    Nothing is known of machines whose ids begin with one of `unlisted`.
+    """
+    known = [machine for machine in machines if (held := state.machines.get(machine.id)) is not None and held.alive]
+    listed = {machine.id for machine in machines}
+    covered = (held for held in state.alive if not held.id.startswith(unlisted))
+    missing = (held for held in covered if held.id not in listed and now - held.started > LISTING_DELAY)
+    return [
+        *_found(state, machines),
+        *_listed_again(state, machines),
+        *_changed(state, known, now),
+        *_warned(state, known, source),
+        *_cards(state, known, now),
+        *_traffic(state, known, now),
+        *(_missing(held, now) for held in missing),
+    ]
+
+
+def settled(state: RunState, asked: int, unlisted: tuple[str, ...] = ()) -> list[Event]:
+    """Unanswered orders whose machines, if they were created, must be in a list that was fetched at this time."""
+    return [
+        ev.OrderSettled(intent)
+        for intent, since in state.unclear.items()
+        if asked >= since + LISTING_DELAY and not hidden(state.orders[intent].market, unlisted)
+    ]
+
+
+def hidden(market: Market, unlisted: tuple[str, ...]) -> bool:
+    """Whether machines of a market may be among those whose ids begin with one of `unlisted`."""
+    region = f"{market.cloud}:{market.region}"
+    # Google's ids name zones, those of the other clouds regions.
+    return any(f"{region}:".startswith(part) or part.startswith(region) for part in unlisted)
+
+
+def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    for machine in known:
+        if machine.state is MachineState.GONE:
+            yield ev.MachineEnded(machine.id, _end_of(machine, now), _reason(machine))
+        elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
+            yield ev.MachineRan(machine.id)
+
+
+def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[Event]:
+    """Warnings that are new, or give an earlier deadline than the one in the log."""
+    for machine in known:
+        deadline, logged = machine.warned_until, state.machines[machine.id].warned_until
+        if deadline is None or machine.state is MachineState.GONE:
+            continue
+        if logged is None or deadline < logged:
+            yield ev.MachineWarned(machine.id, deadline, EVICTION, source)
+
+
+def _cards(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """The use of graphics cards that has changed noticeably. A machine that is not heard says nothing of it."""
+    for machine in known:
+        held = state.machines[machine.id]
+        if machine.state is not MachineState.RUNNING or now - held.cards_at < _CARDS_EVERY:
+            continue
+        is_, was = machine.cards, held.cards
+        busy, memory = (None, None) if is_ is None else (is_.busy, is_.memory)
+        before = (None, None) if was is None else (was.busy, was.memory)
+        if _differs(busy, before[0]) or _differs(memory, before[1]):
+            yield ev.CardsUsed(machine.id, busy, memory)
+
+
+def _differs(is_: int | None, was: int | None) -> bool:
+    return is_ != was and (is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE)
+
+
+def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """Counts that have grown by a part of themselves: however much a machine sends, it adds few rows to the log."""
+    for machine in known:
+        held, is_ = state.machines[machine.id], machine.traffic
+        if is_ is None or now - held.traffic_at < _TRAFFIC_EVERY:
+            continue
+        before = 0 if held.traffic is None else held.traffic.received + held.traffic.sent
+        if is_.received + is_.sent - before >= max(_TRAFFIC_LEAST, before // _TRAFFIC_SHARE):
+            yield ev.TrafficCounted(machine.id, is_.received, is_.sent)
+
+
+def _found(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
+    """Machines with the run's tag that no logged answer names: the answer was lost."""
+    for machine in machines:
+        intent = int(machine.tags.get(INTENT_TAG, "0"))
+        # While the order is open it is repeated, and its answer names all its machines; not so when the run ends.
+        awaited = intent in state.open and state.stopping is None
+        if machine.id not in state.machines and intent in state.orders and not awaited:
+            yield ev.Rented(intent, (ev.Granted(machine.id, machine.started),))
+
+
+def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
+    """Machines that were missing in earlier lists, and are not gone."""
+    for machine in machines:
+        held = state.machines.get(machine.id)
+        if held is not None and held.end_reason == NOT_LISTED and machine.state is not MachineState.GONE:
+            yield ev.MachineListedAgain(machine.id)
+
+
+def _missing(held: Held, now: int) -> Event:
+    # When it ended is unknown; it is paid for until the end of its lease at the latest.
+    return ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED)
+
+
+def _end_of(machine: Machine, now: int) -> int:
+    return now if machine.ended is None else max(machine.ended, machine.started)
+
+
+def _reason(machine: Machine) -> str:
+    return "unknown" if machine.end_reason is None else _REASONS[machine.end_reason]

@@ -1,0 +1,82 @@
+"""When a run that has no machines gives up: at once where waiting cannot help, else after a while. Pure but for what it
+remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pricing_data.units import HOUR, MINUTE
+from spotctl.log.events import StopRequested
+from spotctl.log.outcomes import BUDGET, NO_CAPACITY
+from spotctl.log.state import RunState
+from spotctl.run.turn.budget_check import exhausted
+from spotctl.run.turn.reach import Reach
+from spotctl.run.turn.reconcile import StrategyTerms
+
+SILENCE = 5 * MINUTE
+"""How long a run that has had no machine yet waits for clouds that do not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
+
+    The job cannot work with fewer than `least` machines. If it `shrinks`, refused orders are repeated for fewer.
+    """
+
+    budget: int | None = None
+    without_machines: int = HOUR
+    least: int = 1
+    shrinks: bool = False
+
+
+@dataclass(slots=True)
+class Patience:
+    """Since when a run has had no machines although it wanted some, and since when it cannot get any."""
+
+    limits: RunLimits
+    without_machines_since: int | None = None
+    blocked_since: int | None = None
+
+    def without_machines(self, state: RunState, now: int, *, waits: bool, short: bool) -> StopRequested | None:
+        """The end of a run that got no machine for too long. It `waits` if it wants none, and may be `short` of
+        money."""
+        alive = state.alive
+        if short:
+            # Reliable machines alone cost money and do nothing.
+            alive = tuple(held for held in alive if not state.allocations[held.allocation].reliable)
+        if alive or waits:
+            self.without_machines_since = None
+            return None
+        since = self.without_machines_since = _earliest(self.without_machines_since, now)
+        if now - since <= self.limits.without_machines:
+            return None
+        if short and self.limits.budget is not None:
+            return StopRequested(BUDGET, exhausted(self.limits.budget))
+        last = f" (the last refusal: {state.refusal})" if state.refusal else ""
+        message = f"no market offered a machine for {_minutes(now - since)}; allow more types or regions{last}"
+        return StopRequested(NO_CAPACITY, message)
+
+    def blocked(
+        self, state: RunState, reach: Reach, terms: StrategyTerms, now: int, failure: str
+    ) -> StopRequested | None:
+        """The end of a run that the account allows no machine, or whose clouds do not answer: `failure` says why."""
+        if not reach.blocks(state, terms):
+            self.blocked_since = None
+            return None
+        if replace(reach, silent=()).blocks(state, terms):
+            message = f"the account may rent none of the machines that the job needs: {state.refusal}"
+            return StopRequested(NO_CAPACITY, message)
+        since = self.blocked_since = _earliest(self.blocked_since, now)
+        if now - since <= (self.limits.without_machines if state.machines else SILENCE):
+            return None
+        message = f"the job's regions have not answered for {_minutes(now - since)}: {failure}"
+        return StopRequested(NO_CAPACITY, message)
+
+
+def _earliest(since: int | None, now: int) -> int:
+    return now if since is None else since
+
+
+def _minutes(span: int) -> str:
+    return f"{span / MINUTE:.0f} minutes"

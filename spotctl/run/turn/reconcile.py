@@ -1,0 +1,210 @@
+"""Compares what is wanted with what is held, and returns instructions. Pure; `execute` logs and carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
+from spotctl.log.events import RenewIntended, ReturnIntended
+from spotctl.log.state import EVICTED, Held, RunState
+from spotctl.run.lease_times import LeaseTimes
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyTerms:
+    """What the strategy gets besides the machines held: what it may rent, and how much work there is."""
+
+    offers: tuple[Offer, ...]
+    baseline: Rent
+    most_nu: float
+    work: float
+    reliable: Rent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Buy:
+    """Place an order."""
+
+    rent: Rent
+    reliable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Extend leases to a moment."""
+
+    machines: tuple[str, ...]
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnMachines:
+    """Return machines to the provider."""
+
+    machines: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleReturn:
+    """Log when an allocation, or some of its machines, will be returned; `replaced`: only if the machines that were
+    ordered with it were granted."""
+
+    allocation: int
+    at: int
+    machines: tuple[str, ...] = ()
+    replaced: bool = False
+
+
+Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
+
+
+def looks(state: RunState) -> tuple[Look, ...]:
+    """What orders of spot machines, and the lives of those that are gone, showed of their markets."""
+    found = list[Look]()
+    for number, order in state.orders.items():
+        if order.bid is None or order.reliable or number in state.open or number in state.unclear:
+            continue
+        came = [held for held in state.machines.values() if held.allocation == number]
+        granted = len(came) >= order.machines
+        found.append(Look(state.ordered[number], order.market, up=granted))
+        ended = [held for held in came if held.ended is not None]
+        evicted = [held.ended for held in ended if held.ended is not None and held.end_reason == EVICTED]
+        if granted and evicted:
+            found.append(Look(min(evicted), order.market, up=False))
+        elif granted and len(ended) == len(came):
+            found.append(Look(max(held.ended or 0 for held in ended), order.market, up=True))
+    return tuple(sorted(found, key=lambda look: look.at))
+
+
+def situation(
+    state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int, times: LeaseTimes, left: float = 1.0
+) -> Situation:
+    """What the strategy may know; `left` is the unfinished share of the work."""
+    return Situation(
+        now=now,
+        offers=_open_offers(state, terms, price, now),
+        price=price,
+        holdings=tuple(_holdings(state, terms, times)),
+        baseline=terms.baseline,
+        most_nu=terms.most_nu,
+        work_left=terms.work * left,
+    )
+
+
+def _refusing(state: RunState, offer: Offer, now: int, *, spot: bool) -> bool:
+    """Whether a market refused too recently to be asked again, or is about to evict machines."""
+    back_off = state.back_offs.get((offer.market, spot))
+    return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
+
+
+def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
+    """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
+    fair = tuple(o for o in terms.offers if not _refusing(state, o, now, spot=True) and price(o) <= o.on_demand)
+    evicted = {market for (market, spot), one in state.back_offs.items() if spot and now < one.until}
+    return tuple(o for o in fair if o.market not in evicted) or fair
+
+
+def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
+    """What is due whatever the strategy wants: renewals of leases, and returns that were scheduled."""
+    instructions: list[Instruction] = []
+    staying = _staying(state)
+    due = tuple(held.id for held in staying if (leaves := state.leaves_at(held)) is not None and leaves <= now)
+    if due:
+        instructions.append(ReturnMachines(due, "scheduled return"))
+    # Machines whose leases run out are not renewed; renewals without an answer are repeated as they are.
+    asked = {name for intent in state.open.values() if isinstance(intent, RenewIntended) for name in intent.machines}
+    # A lease ends a machine whose agent works; one whose agent never answered may run on, and be billed.
+    outlived = tuple(h.id for h in staying if h.ran is None and now > h.lease_until + times.teardown)
+    if outlived:
+        instructions.append(ReturnMachines(outlived, "its lease has ended, and its agent never answered"))
+    due += outlived
+    expiring = tuple(
+        held.id
+        for held in staying
+        if held.id not in due and held.id not in asked and held.leaves_at is None and _expires(held, now, times)
+    )
+    if expiring:
+        instructions.append(Renew(expiring, now + times.lease))
+    return instructions
+
+
+def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes) -> list[Instruction]:
+    """The instructions that follow from a decision. A market that refuses is not asked."""
+    instructions: list[Instruction] = []
+    for action in sorted(decision.actions, key=lambda one: isinstance(one, Return) and one.replaced):
+        match action:
+            case Return(number, at, replaced) if number in state.allocations:
+                # Not at once: the work on the machine is moved away first.
+                leaves = max(at or now, now + times.notice)
+                scheduled = state.allocations[number].leaves_at
+                if scheduled is None or leaves < scheduled:
+                    instructions.append(ScheduleReturn(number, leaves, replaced=replaced))
+            case Rent(offer, machines, bid) if machines > 0:
+                # On-demand machines are asked for again at once: without them a deadline would be missed.
+                if bid is None or not _refusing(state, offer, now, spot=True):
+                    instructions.append(Buy(action))
+    return instructions
+
+
+def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bool:
+    """Whether the machines held finish the rest of the work (a share of all) before new ones could help."""
+    if left >= 1.0:
+        return False
+    rest = (now - state.started) * left / (1.0 - left)
+    staying = (held for held in _staying(state) if held.warned_until is None or held.warned_until >= now + rest)
+    return rest < times.startup and any(not state.allocations[held.allocation].reliable for held in staying)
+
+
+def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[Instruction]:
+    """Orders for missing reliable machines, which are held from the start of the run to its end."""
+    if terms.reliable is None or _refusing(state, terms.reliable.offer, now, spot=terms.reliable.bid is not None):
+        return []
+    if any(held.leaves_at is not None for held in state.alive):
+        # The budget does not cover what is held already.
+        return []
+    held = sum(len(state.of(number)) for number, one in state.allocations.items() if one.reliable)
+    missing = terms.reliable.machines - held
+    if missing <= 0:
+        return []
+    return [Buy(Rent(terms.reliable.offer, missing, terms.reliable.bid), reliable=True)]
+
+
+def returned_again(state: RunState, running: Collection[str], now: int, times: LeaseTimes) -> list[Instruction]:
+    """Returns again what was returned a while ago and is still listed as running: an accepted call may fail later."""
+    asked = {name for intent in state.open.values() if isinstance(intent, ReturnIntended) for name in intent.machines}
+    before = now - 2 * times.teardown
+    machines = tuple(
+        held.id
+        for held in state.alive
+        if held.returned_at is not None and held.returned_at < before and held.id in running and held.id not in asked
+    )
+    return [ReturnMachines(machines, "its return had no effect")] if machines else []
+
+
+def return_everything(state: RunState, reason: str) -> list[Instruction]:
+    """Returns all machines that are not being returned already."""
+    machines = tuple(held.id for held in _staying(state))
+    return [ReturnMachines(machines, reason)] if machines else []
+
+
+def _holdings(state: RunState, terms: StrategyTerms, times: LeaseTimes) -> Iterator[Holding]:
+    offers = {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
+    for number, allocation in state.allocations.items():
+        machines = state.of(number)
+        # A machine that is warned, or whose lease runs out, counts as gone: a replacement may be needed now.
+        staying = sum(held.warned_until is None and held.leaves_at is None for held in machines)
+        if allocation.reliable or not staying:
+            continue
+        offer = offers.get(allocation.market) or Offer(allocation.market, allocation.nu, allocation.on_demand)
+        rent = Rent(offer, staying, allocation.bid)
+        yield Holding(number, rent, allocation.started, allocation.started + times.startup, allocation.leaves_at)
+
+
+def _staying(state: RunState) -> tuple[Held, ...]:
+    return tuple(held for held in state.alive if not held.returning)
+
+
+def _expires(held: Held, now: int, times: LeaseTimes) -> bool:
+    return held.warned_until is None and held.lease_until - now < times.renew_before

@@ -1,0 +1,348 @@
+"""The loop of a run: observe, settle open requests, advance the work, decide, act; until every machine is returned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from bidbrain.strategies.base import Offer, Strategy
+from pricing_data.units import MINUTE
+from spotctl.clouds.base import Machine
+from spotctl.clouds.errors import NotPermitted, ProviderError
+from spotctl.home.errors import BadRequest
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.errors import BrokenLog, LogFailed
+from spotctl.log.outcomes import BUDGET, FAILED, NOT_IN_TIME, NOT_PERMITTED
+from spotctl.log.state import RunState
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.turn import observe, reconcile
+from spotctl.run.turn.budget_check import BudgetCheck, described
+from spotctl.run.turn.ending import EndOfRun, orders_open
+from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
+from spotctl.run.turn.patience import Patience, RunLimits
+from spotctl.run.turn.reach import Reach
+from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
+from spotctl.run.work.workload import Workload, WorkReport
+
+if TYPE_CHECKING:
+    from spotctl.run.turn.rest_of_run import PlayedRest
+
+DECIDE_EVERY = 5 * MINUTE
+"""Longest market time between decisions of a strategy: what it wanted may have been refused."""
+
+MOST_USELESS = 4
+"""After this many machines in a row whose agents never answered, the next would not answer either: the image, the
+network or the start-up script is at fault, and not the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """The strategy of a run with its terms, the prices, and the limits.
+
+    `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
+    `share_left` is the share of the work that the plan considers left, where the work itself does not tell. `rest` is
+    the rest of the run after a finished share, for its forecast; None if the plan does not know how much there is.
+    `quotas` is asked before each decision: the parts of the quotas that the run may use, if they have changed; then
+    `strategy` is called again. `shared` says whether other runs hold machines that count against the same quotas.
+    """
+
+    strategy: Callable[[], tuple[Strategy, StrategyTerms]]
+    tariff: Tariff
+    limits: RunLimits = field(default_factory=RunLimits)
+    share_left: Callable[[], float | None] = lambda: None
+    rest: Callable[[float], PlayedRest | None] = lambda _: None
+    quotas: Callable[[RunState], str | None] = lambda _: None
+    shared: Callable[[RunState], bool] = lambda _: False
+
+
+@dataclass(slots=True)
+class _NextDecision:
+    """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new one.
+
+    It `waits` if it wanted no machines although it had none, for example for spot before a distant deadline; or it is
+    `short` of money.
+    """
+
+    due_at: int = 0
+    facts: object = field(default=None)
+    waits: bool = False
+    short: bool = False
+
+
+class Runner:
+    """Runs a job on a provider's machines. It keeps nothing that the log does not contain."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        environment: RunEnvironment,
+        workload: Workload,
+        rules: RunRules,
+        retries: RetryPolicy | None = None,
+    ) -> None:
+        self._journal = journal
+        self._provider_name = environment.provider.name
+        self._times = environment.lease_times
+        self._workload = workload
+        self._rules = rules
+        self._executor = Executor(journal, environment, workload, retries)
+        self._budget = BudgetCheck(
+            journal,
+            rules.tariff,
+            environment.lease_times,
+            rules.limits.budget,
+            rules.limits.least,
+            environment.held_price,
+            rules.rest,
+        )
+        self._ending = EndOfRun(journal, environment, self._executor, rules.tariff, self._budget)
+        # Those of an earlier process may not have been looked at in time.
+        self._intents_before = journal.state.intents
+        self._next = _NextDecision()
+        self._left = 1.0
+        self._listed_while_stopping = False
+        self._patience = Patience(rules.limits)
+        self._stalled_since: int | None = None
+        self._rest_seconds = environment.list_every
+
+    @cached_property
+    def _strategy(self) -> tuple[Strategy, StrategyTerms]:
+        return self._rules.strategy()
+
+    @property
+    def state(self) -> RunState:
+        """The state of the run that follows from its log."""
+        return self._journal.state
+
+    def run(self, pause: Callable[[], None], wall_us: Callable[[], int]) -> ev.RunEnded:
+        """Runs to the end; `pause` is called between turns."""
+        try:
+            while not self._over():
+                self.turn()
+                if not self._over():
+                    pause()
+            return self._ending.written(wall_us(), self._workload.facts, self._work_left)
+        except (LogFailed, BrokenLog) as error:
+            raise type(error)(f"{error}; {self._executor.release()}") from error
+        except Exception as error:
+            # Whatever went wrong, no machine keeps running.
+            error.add_note(self._executor.release())
+            raise
+
+    def turn(self) -> None:
+        """One round of the loop."""
+        stopping, self._listed_while_stopping = self.state.stopping is not None, False
+        try:
+            machines = self._observe()
+            self._listed_while_stopping = stopping and machines is not None
+            unclear = self.state.unclear
+            self._executor.settle()
+            if self.state.unclear != unclear:
+                # Machines of an order that got no answer are found by listing once more.
+                machines = self._observe()
+                self._listed_while_stopping = stopping and machines is not None
+            self._advance(self._workload.turn(self.state, machines or (), self._journal.now()))
+            self._act()
+        except NotPermitted as error:
+            self._listed_while_stopping = stopping
+            self._not_permitted(error)
+            # The cloud refuses at once, and nothing else in this turn has taken time.
+            time.sleep(self._rest_seconds)
+        except BadRequest as error:
+            # An unknown image, network or account: repeating the call does not help.
+            self._stop(FAILED, str(error))
+        except (NotInTime, OverBudget) as error:
+            # The plan is refused. It is that of the run's start, so resuming the run would not help.
+            self._stop(BUDGET if isinstance(error, OverBudget) else NOT_IN_TIME, str(error))
+        except ProviderError as error:
+            # Prices that are missing now may be there in the next turn; without them no money is spent.
+            self._stalled(error)
+            time.sleep(self._rest_seconds)
+        else:
+            self._stalled_since = None
+
+    def _stalled(self, error: ProviderError) -> None:
+        """Logs why nothing can be decided, once; ends the run if that lasts."""
+        now, reason, most = self._journal.now(), f"nothing can be decided: {error}", self._rules.limits.without_machines
+        if self._stalled_since is None:
+            self._stalled_since = now
+        if self.state.reason != reason:
+            self._journal.write(ev.Decided((), reason))
+        if now - self._stalled_since > most:
+            self._stop(FAILED, f"for {(now - self._stalled_since) / MINUTE:.0f} minutes {reason}")
+
+    def _observe(self) -> Sequence[Machine] | None:
+        asked = self._journal.now()
+        machines = self._executor.list_machines()
+        if machines is not None:
+            unlisted = self._executor.unlisted
+            for event in observe.news(self.state, machines, self._journal.now(), self._provider_name, unlisted):
+                self._journal.write(event)
+            for settled in observe.settled(self.state, asked, unlisted):
+                self._journal.write(settled)
+        if hidden := self._executor.unlisted:
+            self._ending.end_hidden_orders(hidden)
+            if self.state.stopping is not None:
+                self._ending.end_leases(hidden)
+        self._journal.catch_up()
+        return machines
+
+    def _advance(self, report: WorkReport) -> None:
+        for event in report.events:
+            self._journal.write(event)
+        if report.progress is not None:
+            self._journal.write(report.progress)
+        if report.share_done is not None:
+            self._left = max(1.0 - report.share_done, 0.0)
+        if report.outcome is None:
+            self._budget.predict(self._share_done(report))
+        else:
+            self._stop(report.outcome, report.message, self._workload.facts())
+        idle = tuple(name for name in report.idle_machines if not self.state.machines[name].returning)
+        if idle:
+            self._executor.carry_out(ReturnMachines(idle, "its work has ended"))
+
+    def _share_done(self, report: WorkReport) -> float | None:
+        """The finished share of the work: as the work itself reports it, otherwise as the plan considers it."""
+        if report.share_done is not None or "_strategy" not in self.__dict__:
+            return report.share_done
+        left = self._rules.share_left()
+        return None if left is None else 1.0 - left
+
+    def _stop(self, outcome: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
+        if self.state.stopping is None:
+            self._journal.write(ev.StopRequested(outcome, message, dict(facts or {})))
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Carries out what is due as far as the budget allows: upkeep first, then purchases."""
+        now, stop = self._journal.now(), self.state.stopping
+        self._carry_out(reconcile.returned_again(self.state, self._executor.running, now, self._times))
+        if stop is not None:
+            # The workload has seen the request to stop, and has saved what it could.
+            self._carry_out(reconcile.return_everything(self.state, f"the run ends: {stop.outcome}"))
+            return
+        self._carry_out(self._budget.affordable(reconcile.upkeep(self.state, now, self._times)))
+        self._budget.stop_in_time()
+        if self.state.stopping is None:
+            self._carry_out(self._budget.affordable(self._purchases(now)))
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        before = self.state.intents
+        for instruction in instructions:
+            if self._is_still_due(instruction, before):
+                self._executor.carry_out(instruction)
+
+    def _is_still_due(self, instruction: Instruction, before: int) -> bool:
+        match instruction:
+            case Buy():
+                # A request to stop may have arrived while earlier instructions were carried out.
+                return self.state.stopping is None
+            case ScheduleReturn(replaced=True):
+                return self._granted_since(before)
+            case _:
+                return True
+
+    def _granted_since(self, before: int) -> bool:
+        """Whether orders were placed after one with this number, and brought all of their machines."""
+        orders = [order for number, order in self.state.orders.items() if number > before]
+        return bool(orders) and all(len(self.state.of(order.intent)) >= order.machines for order in orders)
+
+    def _purchases(self, now: int) -> list[Instruction]:
+        # Until the result of an order is known, another order could buy the same again.
+        if orders_open(self.state):
+            return []
+        reach = self._reach()
+        self._check_capacity(reach, now)
+        if self.state.stopping is not None:
+            return []
+        return [one for one in self._wanted(reach, now) if reach.allows(one)]
+
+    def _wanted(self, reach: Reach, now: int) -> list[Instruction]:
+        _, terms = self._strategy
+        reliable = reconcile.missing_reliable(self.state, terms, now)
+        facts = self._facts(now)
+        if facts == self._next.facts and now < self._next.due_at:
+            return reliable
+        if reconcile.nearly_done(self.state, self._left, now, self._times):
+            return reliable
+        self._follow_quotas()
+        strategy, terms = self._strategy
+        terms = reach.within(terms)
+        situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._times, self._left)
+        if not situation.offers and not situation.holdings and self._evictions_announced():
+            # It decides once they happened: until then, only on-demand machines are left to choose from.
+            return reliable
+        decision = strategy.decide(situation)
+        latest = now + DECIDE_EVERY
+        due_at = latest if decision.wake_at is None else min(latest, decision.wake_at)
+        self._next = _NextDecision(
+            due_at, facts, waits=not decision.actions and not decision.unaffordable, short=decision.unaffordable
+        )
+        actions = reconcile.actions_of(self.state, decision, now, self._times)
+        if actions:
+            self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
+        return [*reliable, *actions]
+
+    def _follow_quotas(self) -> None:
+        """If the run's parts of the quotas have changed, its strategy is made again."""
+        parts = self._rules.quotas(self.state)
+        if parts is not None:
+            self._journal.write(ev.QuotasShared(parts))
+            self.__dict__.pop("_strategy", None)
+
+    def _facts(self, now: int) -> object:
+        """What a decision depends on, besides the prices."""
+        return (
+            [(number, len(self.state.of(number))) for number in self.state.allocations],
+            [held.id for held in self.state.alive if held.leaves_at is not None],
+            [held.id for held in self.state.alive if held.warned_until is not None],
+            [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
+            self._executor.unlisted,
+        )
+
+    def _evictions_announced(self) -> bool:
+        return any(held.warned_until is not None for held in self.state.alive)
+
+    def _price_at(self, now: int) -> Callable[[Offer], int]:
+        return lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now)
+
+    def _check_capacity(self, reach: Reach, now: int) -> None:
+        """Stops a run that wanted machines for too long, and got none, or none that is of any use."""
+        if (useless := self.state.useless(self._intents_before)) >= MOST_USELESS:
+            why = f": {self._executor.silence}" if self._executor.silence else ""
+            self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
+            return
+        over = self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
+        over = over or self._patience.without_machines(self.state, now, waits=self._next.waits, short=self._next.short)
+        if over is not None:
+            self._stop(over.outcome, over.message)
+
+    def _reach(self) -> Reach:
+        state = self.state
+        shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
+        fewest = limits.least if limits.shrinks else inf
+        return Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
+
+    def _over(self) -> bool:
+        """Whether the run has ended, or nothing remains but to write that."""
+        return self._ending.over(listed=self._listed_while_stopping)
+
+    def _work_left(self) -> float | None:
+        """The share of the work that is left, if that is known."""
+        known = self._left if self._left < 1.0 else None
+        return self._rules.share_left() if known is None and "_strategy" in self.__dict__ else known
+
+    def _not_permitted(self, error: NotPermitted) -> None:
+        """Nothing can be changed any more; machines that cannot be returned end with their leases."""
+        first = self.state.stopping is None
+        self._stop(NOT_PERMITTED, str(error))
+        if not first:
+            self._ending.end_leases(("",))

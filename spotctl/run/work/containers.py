@@ -1,0 +1,42 @@
+"""The container of a job, and what its image must have."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+from spotctl.agent.container import NO_CONTAINER, Container
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import BadRequest
+
+_NEEDED = "cloudpickle, cryptography, msgspec, numpy"
+_CHECK = f"""\
+if ! why=$(python3 -c "import sys; assert sys.version.startswith('$1.'), sys.version; import {_NEEDED}" 2>&1); then
+  why=$(echo "$why" | tail -n 1)
+  echo "spotctl: image.container: a training's nodes need Python $1 and glibc in the image: $why" >&2
+  exit {NO_CONTAINER}
+fi
+shift
+exec "$@"
+"""
+
+
+def container_of(spec: JobSpec) -> Container | None:
+    """In which a job's payloads run; None: directly on the machine."""
+    image = spec.image
+    return None if image.container is None else Container(image.container, image.login or "", spec.secrets)
+
+
+def checked(node: Sequence[str]) -> list[str]:
+    """A training's node, which needs the packages of this computer, and so the same Python."""
+    return ["/bin/sh", "-c", _CHECK, "check", f"{sys.version_info.major}.{sys.version_info.minor}", *node]
+
+
+def check_podman(spec: JobSpec) -> None:
+    """Refuses a container on the local market of a computer without podman. Rented machines get it."""
+    if spec.is_local and spec.image.container is not None and shutil.which("podman") is None:
+        raise BadRequest(
+            f"{spec.name}: image.container needs podman, and this computer has none; install it (on Debian: apt install"
+            " podman uidmap), or remove image.container"
+        )

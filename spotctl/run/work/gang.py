@@ -1,0 +1,229 @@
+"""What the nodes of a command do next: they start together, stop together, and move together. Pure.
+
+A machine is prepared, waits for the other nodes, runs the command, and rests once the command was stopped there. The
+name of its payload says what it was last assigned.
+
+Where a range of nodes is allowed, an attempt that loses machines is followed at once by one on those that remain, as
+long as they are enough. Machines that come later wait until growing is worth a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pricing_data.market import Market
+from pricing_data.units import counted
+from spotctl.agent.job_lease import SAVED_AND_ENDED
+from spotctl.clouds.base import Machine, MachineState
+from spotctl.log.state import EVICTED, Held, RunState
+
+PREPARE = "prepare"
+
+
+def run_name(attempt: int) -> str:
+    """The name of the payload that runs the command."""
+    return f"run-{attempt}"
+
+
+def rest_name(attempt: int) -> str:
+    """The name of the payload that replaces the command when the attempt is stopped."""
+    return f"rest-{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class GangShape:
+    """How many nodes there may be, whether machines need a setup, and how long an incomplete gang waits.
+
+    A larger number of nodes is waited for as long, while machines are on their way. `restart` is how long a gang stands
+    still when it grows. Times are in microseconds. `free` says since when machines have been able to begin an attempt.
+    """
+
+    least: int
+    most: int
+    prepares: bool
+    pause: int
+    restart: int = 0
+    free: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExit:
+    """A machine, and the status with which its payload exited."""
+
+    machine: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class GangStep:
+    """What to do now.
+
+    `begin` names the machines of a new attempt; `stop` is the reason to stop the current one, and `moved` says that
+    the program asked for it. Machines in `run` are assigned the command, those in `rest` nothing. `unprepared` are
+    machines whose setup failed, `failed` is a node whose command failed, `done` says that all nodes exited with
+    status 0. `idle` machines are of no more use.
+    """
+
+    begin: tuple[str, ...] = ()
+    stop: str = ""
+    moved: bool = False
+    run: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
+    unprepared: tuple[NodeExit, ...] = ()
+    failed: NodeExit | None = None
+    done: bool = False
+    idle: tuple[str, ...] = ()
+
+
+def free_since(machines: Sequence[Machine], shape: GangShape, now: int) -> dict[str, int]:
+    """Since when each machine has been able to begin an attempt: a setup takes as long as it takes."""
+    free = (one.id for one in machines if one.state is not MachineState.STARTING and _is_free(one, shape))
+    return {machine: shape.free.get(machine, now) for machine in free}
+
+
+def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, now: int) -> GangStep:
+    """The next step, from the log and the provider's list of machines."""
+    # What a machine runs is unknown while its agent does not answer.
+    listed = {machine.id: machine for machine in machines if machine.state is not MachineState.STARTING}
+    return _running(state, listed, shape, now) if state.work.runs else _gathering(state, listed, shape, now)
+
+
+def _running(state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int) -> GangStep:
+    attempt = state.work.attempt
+    assert attempt is not None
+    name = run_name(attempt.attempt)
+    waiting = tuple(one for one in attempt.machines if one in listed and listed[one].work != name)
+    codes = {one: listed[one].exit_code for one in attempt.machines if one in listed and one not in waiting}
+    done = len(codes) == len(attempt.machines) and all(code == 0 for code in codes.values())
+    if done:
+        return GangStep(done=True)
+    leaving = [f"{held.id} {why}" for held in map(state.machines.__getitem__, attempt.machines) if (why := _why(held))]
+    if leaving:
+        return GangStep(stop="; ".join(leaving))
+    moved = [one for one, code in codes.items() if code == SAVED_AND_ENDED]
+    if moved:
+        return GangStep(stop=f"{', '.join(moved)} requested a move", moved=True, idle=tuple(moved))
+    failed = next((NodeExit(one, code) for one, code in codes.items() if code), None)
+    if any(state.leaves_at(state.machines[one]) is not None for one in attempt.machines):
+        # Its replacement may be among the others.
+        return GangStep(run=waiting, failed=failed)
+    joining, surplus = _outside(state, attempt.machines, shape)
+    if all(code is None for code in codes.values()) and (why := _grows(state, joining, listed, shape, now)):
+        return GangStep(stop=why)
+    return GangStep(run=waiting, failed=failed, idle=surplus)
+
+
+def _outside(state: RunState, members: Sequence[str], shape: GangShape) -> tuple[list[Held], tuple[str, ...]]:
+    """Machines outside of the gang: those that may join it, and the others, which are of no use."""
+    others = [held for held in _nodes(state) if held.id not in members]
+    market = _market(state, state.machines[members[0]])
+    joining = [held for held in others if _market(state, held) == market][: shape.most - len(members)]
+    return joining, tuple(held.id for held in others if held not in joining)
+
+
+def _market(state: RunState, held: Held) -> Market:
+    return state.allocations[held.allocation].market
+
+
+def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape, now: int) -> str:
+    """Why a running gang starts again with more machines; empty if it does not.
+
+    It does after a checkpoint: the program is known to be at work, and loses nothing even if it saves only then.
+    Without one, it does once the new machines have waited for as much machine time as the restart costs those at work:
+    by then waiting costs as much as growing, and machines that are soon evicted again are mostly gone.
+    """
+    work = state.work
+    assert work.attempt is not None
+    ready = _ready(joining, listed, shape)
+    if not ready or _others_come(state, ready, joining, shape, now):
+        return ""
+    before, more = len(work.attempt.machines), len(ready)
+    there = max(_since(state, ready, shape), work.since)
+    if work.checkpointed_at > there:
+        why = "a checkpoint has just been stored"
+    elif (now - there) * more >= shape.restart * before:
+        why = "the new ones have waited for as long as the restart costs the others"
+    else:
+        return ""
+    return f"grows from {before} to {counted(before + more, 'node')}: {why}"
+
+
+def _why(held: Held) -> str:
+    """Why a machine can no longer be counted on; empty if it can."""
+    if held.ended is not None:
+        return "was evicted" if held.end_reason == EVICTED else f"is gone: {held.end_reason}"
+    if held.warned_until is not None:
+        return "will be evicted"
+    return "is being returned" if held.returning else ""
+
+
+def _gathering(state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int) -> GangStep:
+    nodes = [held for held in _nodes(state) if held.id in listed]
+    unprepared = tuple(
+        NodeExit(held.id, code)
+        for held in nodes
+        if listed[held.id].work == PREPARE and (code := listed[held.id].exit_code) not in (None, 0)
+    )
+    broken = {one.machine for one in unprepared}
+    name = run_name(state.work.number)
+    rest = tuple(one.id for one in nodes if listed[one.id].work == name and listed[one.id].exit_code is None)
+    ready = _ready(nodes, listed, shape)
+    waiting = [one for one in nodes if one.id not in broken]
+    alive = [one for one in _nodes(state) if one.id not in broken]
+    if not _still_saving(state, listed) and _enough(state, ready, alive, shape, now):
+        return GangStep(begin=tuple(one.id for one in ready[: shape.most]), unprepared=unprepared)
+    overdue = 0 < len(waiting) < shape.least and not state.open and now - _since(state, waiting, shape) > shape.pause
+    idle = (*broken, *(one.id for one in waiting if overdue))
+    return GangStep(rest=rest, unprepared=unprepared, idle=idle)
+
+
+def _enough(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int) -> bool:
+    """Whether an attempt begins with the machines that are ready: at once if enough remain of the one before."""
+    if not shape.least <= len(ready) < shape.most:
+        return len(ready) >= shape.most
+    before = () if state.work.attempt is None else state.work.attempt.machines
+    remain = sum(one.id in before for one in ready)
+    return remain >= shape.least or not _others_come(state, ready, alive, shape, now)
+
+
+def _others_come(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int) -> bool:
+    """Whether more machines are on their way, for which those that are ready wait a while."""
+    return (bool(state.open) or len(ready) < len(alive)) and now - _since(state, ready, shape) <= shape.pause
+
+
+def _ready(nodes: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape) -> list[Held]:
+    """Machines that can begin an attempt."""
+    return [one for one in nodes if one.id in listed and one.running and _is_free(listed[one.id], shape)]
+
+
+def _nodes(state: RunState) -> list[Held]:
+    """Machines to count on, in the order in which they were rented."""
+    staying = [
+        held
+        for held in state.alive
+        if not _why(held) and not state.allocations[held.allocation].reliable and state.leaves_at(held) is None
+    ]
+    return sorted(staying, key=lambda held: (held.allocation, held.id))
+
+
+def _is_free(machine: Machine, shape: GangShape) -> bool:
+    """Whether a machine is prepared and runs nothing."""
+    if not machine.work:
+        return not shape.prepares
+    return machine.exit_code == 0 if machine.work == PREPARE else machine.exit_code is not None
+
+
+def _still_saving(state: RunState, listed: Mapping[str, Machine]) -> bool:
+    """Whether nodes of the stopped attempt may still write checkpoints: a new attempt must not miss them."""
+    attempt = state.work.attempt
+    if attempt is None:
+        return False
+    names = (run_name(attempt.attempt), rest_name(attempt.attempt))
+    alive = [one for one in attempt.machines if state.machines[one].alive]
+    return any(one not in listed or (listed[one].work in names and listed[one].exit_code is None) for one in alive)
+
+
+def _since(state: RunState, waiting: Sequence[Held], shape: GangShape) -> int:
+    """The last time when a machine joined an incomplete gang, or was ready to."""
+    return max(state.work.stopped_at, *(shape.free.get(one.id, one.ran or one.started) for one in waiting))

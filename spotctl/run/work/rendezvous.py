@@ -1,0 +1,46 @@
+"""The folder where a run's processes find each other, with the secret by which they authenticate each other.
+
+It is outside of the home: sockets need short paths, and the secret is not kept next to the log.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from spotctl.home.errors import BadRequest
+
+_LONGEST_BASE = 40
+"""Bytes of the temporary folder's path that leave room for the names of sockets."""
+
+_SECRET_BYTES = 32
+_SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder only its owner can read
+
+
+def new_path() -> Path:
+    """A path for a run's folder. The log records it before `make` creates it, so that no folder is left unrecorded."""
+    base = tempfile.gettempdir()
+    short = base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp"  # noqa: S108 - only the owner can read the folder
+    return Path(short) / f"spotctl-{secrets.token_hex(4)}"
+
+
+def make(folder: Path) -> None:
+    """Creates the folder, readable by its owner only, and the secret."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise BadRequest(f"{folder} belongs to another user; launch again")
+    path = folder / _SECRET_FILE
+    if not path.exists():
+        part = path.with_suffix(".part")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+        part.replace(path)
+
+
+def secret_of(folder: Path) -> bytes:
+    """The secret; empty if the folder is gone: a run that only returns its machines needs none."""
+    path = folder / _SECRET_FILE
+    return path.read_bytes() if path.exists() else b""

@@ -1,0 +1,101 @@
+"""What a training that ended early leaves for the job's next run: the controller's state and the checkpoints.
+
+It is kept in a blob store under the home, because the rendezvous folder may be lost when the computer restarts. The
+next run starts with a copy of it, and reports all machines of earlier runs as lost: its own nodes then restore the
+newest checkpoint, as after any loss of all nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob, fetch_file, file_pieces
+from agileml.runtime.rendezvous import FolderRendezvous
+from spotctl.agent.files import replace_json
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
+from spotctl.home.errors import BadRequest
+
+_CONTROLLER, _CHECKPOINTS = "controller.jsonl", "checkpoints/"
+_KEPT = "kept"
+"""The blob that is written last: the training, the machines and the last clock, and the folder of the other blobs."""
+
+_EARLIER = "earlier.json"
+"""The same in a rendezvous folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRuns:
+    """Earlier runs of the same training: their machines, which are all gone, and their last clock."""
+
+    machines: tuple[str, ...] = ()
+    clock: int = 0
+
+
+def keep(spec: JobSpec, machines: Iterable[str], clock: int, rendezvous: Path, kept: Path) -> None:
+    """Replaces what was kept by a run's state; without a checkpoint, it keeps what it has."""
+    source, store = FolderRendezvous(rendezvous, b"").blobs, FileBlobStore(kept)
+    if not source.list(_CHECKPOINTS) or not (rendezvous / _CONTROLLER).is_file():
+        return
+    folder, before = f"{rendezvous.name}/", earlier(rendezvous)
+    _copy(source, _CHECKPOINTS, store, folder + _CHECKPOINTS)
+    store.put(folder + _CONTROLLER, file_pieces(rendezvous / _CONTROLLER))
+    names = sorted({*machines, *before.machines})
+    content = {"training": _identity(spec), "machines": names, "clock": max(clock, before.clock), "folder": folder}
+    store.put(_KEPT, [json.dumps(content).encode()])
+    for name in store.list():
+        if name != _KEPT and not name.startswith(folder):
+            store.delete(name)
+
+
+def restore(spec: JobSpec, rendezvous: Path, kept: Path) -> None:
+    """Copies what was kept to a run that has not started, if it belongs to the same training."""
+    store = FileBlobStore(kept)
+    if _KEPT not in store.list(_KEPT):
+        return
+    content = json.loads(b"".join(store.get(_KEPT)))
+    if content["training"] != _identity(spec):
+        return
+    folder = content["folder"]
+    _copy(store, folder + _CHECKPOINTS, FolderRendezvous(rendezvous, b"").blobs, _CHECKPOINTS)
+    fetch_file(store, folder + _CONTROLLER, rendezvous / _CONTROLLER)
+    # The list of machines comes last: without it, the next attempt copies everything again.
+    replace_json(rendezvous / _EARLIER, content, lasting=True)
+
+
+def forget(kept: Path) -> None:
+    """Removes what was kept: the training is done, or starts from scratch."""
+    try:
+        shutil.rmtree(kept)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadRequest(f"cannot remove {error.filename}: {error.strerror}") from error
+
+
+def earlier(rendezvous: Path) -> EarlierRuns:
+    """The earlier runs that the run in this folder resumes from."""
+    try:
+        content: dict[str, Any] = json.loads((rendezvous / _EARLIER).read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return EarlierRuns()
+    return EarlierRuns(tuple(content["machines"]), int(content["clock"]))
+
+
+def _copy(source: BlobStore, prefix: str, target: BlobStore, new_prefix: str) -> None:
+    """Copies blobs; damaged ones are left out, since an older checkpoint may be whole."""
+    for name in source.list(prefix):
+        with suppress(UnreadableBlob):
+            target.put(new_prefix + name.removeprefix(prefix), source.get(name))
+
+
+def _identity(spec: JobSpec) -> dict[str, Any]:
+    """What makes two trainings the same. The stopping criterion may differ: that is a reason to resume."""
+    assert isinstance(spec.program, Training)
+    return {"app": spec.program.app, "args": dict(spec.program.args), "workdir": str(spec.workdir)}

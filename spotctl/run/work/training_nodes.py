@@ -1,0 +1,110 @@
+"""How the machines of a training become its nodes: on this computer through a folder, elsewhere through a port.
+
+Rented machines reach the controller through ssh, at a port of their own loopback interface, so the launcher
+needs no address that they can reach. Nodes reach each other at their private addresses, over TLS.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agileml.join import node_name
+from agileml.transport import TcpAddress
+from spotctl.agent.files import Watched, replace_json
+from spotctl.clouds.capabilities import ReverseTunnel
+from spotctl.run.environment import RunEnvironment
+
+HOST = "127.0.0.1"
+
+PORT = 7070
+"""Where rented machines find the controller."""
+
+_PORT_FILE = "port.json"
+
+
+class TrainingNodes(Protocol):
+    """Starts nodes on the machines of a run."""
+
+    @property
+    def listen(self) -> TcpAddress | None:
+        """Where the controller listens for nodes of other computers."""
+        ...
+
+    @property
+    def reach(self) -> tuple[ReverseTunnel, ...]:
+        """Ports of this computer that the machines need."""
+        ...
+
+    def command(self, python: str) -> list[str]:
+        """Joins the training."""
+        ...
+
+    def name(self, machine: str) -> str:
+        """The name of the node on a machine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodesHere:
+    """Machines are processes of this computer and share the rendezvous folder."""
+
+    folder: Path
+    listen: None = None
+    reach: tuple[ReverseTunnel, ...] = ()
+
+    def command(self, python: str) -> list[str]:
+        return [python, "-m", "agileml.join", str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
+
+    def name(self, machine: str) -> str:
+        return machine
+
+
+@dataclass(frozen=True, slots=True)
+class NodesElsewhere:
+    """Machines are other computers; `port` is where the controller listens on this one."""
+
+    port: int
+
+    @property
+    def listen(self) -> TcpAddress:
+        return TcpAddress(HOST, self.port)
+
+    @property
+    def reach(self) -> tuple[ReverseTunnel, ...]:
+        return (ReverseTunnel(PORT, HOST, self.port),)
+
+    def command(self, python: str) -> list[str]:
+        return [python, "-m", "agileml.join", f"{HOST}:{PORT}", "--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto"]
+
+    def name(self, machine: str) -> str:
+        return node_name(machine)
+
+
+def nodes_of(environment: RunEnvironment) -> TrainingNodes:
+    """How the machines of a run become nodes."""
+    folder = environment.rendezvous
+    return NodesElsewhere(_port_of(folder)) if environment.rented and folder.is_dir() else NodesHere(folder)
+
+
+def _port_of(folder: Path) -> int:
+    """The controller's port, the same in every process of the run unless another program has taken it."""
+    kept = Watched(folder / _PORT_FILE, lambda values: int(values["port"])).value() or 0
+    port = _free_port(kept) or _free_port(0)
+    replace_json(folder / _PORT_FILE, {"port": port})
+    return port
+
+
+def _free_port(wanted: int) -> int:
+    """This port, or any for 0; 0 if it is taken."""
+    with closing(socket.socket()) as probe:
+        # Connections of a killed server that are still closing do not block the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted))
+        except OSError:
+            return 0
+        return int(probe.getsockname()[1])

@@ -1,0 +1,361 @@
+"""The work of an AgileML job: machines are nodes, eviction warnings go to the controller, and the result is a model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from agileml.apps.code import split
+from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
+from agileml.engines.attached import AttachedJob, newest_checkpoint
+from agileml.engines.crash_guard import CrashGuard, ProcessFailure
+from agileml.errors import AgileMLError
+from agileml.iteration_log import last_line_of, line_of
+from agileml.job import Counters, Trained, TrainingJob
+from agileml.policies.stragglers import Stragglers
+from agileml.roles.node import JobSettings
+from agileml.runtime.job_shape import isolated_shape_of
+from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.secret_file import SECRET_VARIABLE
+from agileml.stopping import Convergence, Stopping
+from pricing_data.atomic_write import atomic_write
+from pricing_data.errors import PricingDataError
+from pricing_data.units import SECOND
+from spotctl.agent.command import after_setup
+from spotctl.agent.container import NO_CONTAINER
+from spotctl.agent.data_transfer import deliver
+from spotctl.agent.errors import AgentError
+from spotctl.clouds.base import Machine, MachineState, Payload
+from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.errors import NotFound, Throttled, Unanswered
+from spotctl.files.job.programs import Training
+from spotctl.files.job.spec import JobSpec
+from spotctl.files.model_file import check_nothing_lost, save_model
+from spotctl.log.events import Progressed, RentIntended
+from spotctl.log.outcomes import DONE, FAILED
+from spotctl.log.state import Held, RunState
+from spotctl.log.timesheet import Timesheet
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.launcher_identity import LAUNCHER
+from spotctl.run.machine_output import last_lines
+from spotctl.run.work import rendezvous, resume_state
+from spotctl.run.work.containers import checked, container_of
+from spotctl.run.work.training_nodes import nodes_of
+from spotctl.run.work.workload import WorkReport
+
+MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
+
+NODE_PACKAGES = ("cloudpickle", "cryptography", "msgspec", "numpy", "scipy")
+"""What nodes of a training import besides our own code."""
+
+REPORT_EVERY = 1.0
+"""Seconds between progress events; the iteration log has every clock."""
+
+LISTEN_SECONDS = 0.1
+"""How long a turn waits for messages of the controller."""
+
+HEARTBEAT_SECONDS = 5.0
+"""Long, because machines share this computer's processors and start while others work."""
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class TrainingWorkload:
+    """One training. Its controller runs next to this process and keeps its state in the rendezvous folder.
+
+    The trainer's code runs in the nodes, and once in a process of its own; never in this one.
+    """
+
+    def __init__(self, spec: JobSpec, environment: RunEnvironment) -> None:
+        self._environment = environment
+        self._setup = spec.setup or ""
+        self._container = container_of(spec)
+        self._job = training_job(spec)
+        self._secret, self._nodes = rendezvous.secret_of(environment.rendezvous), nodes_of(environment)
+        self._earlier = resume_state.earlier(environment.rendezvous)
+        self._speed = environment.provider.speed
+        self._controller: AttachedJob | None = None
+        self._lost: set[str] = set()
+        self._warned: dict[str, int] = {}
+        self._crashes, self._given_up, self._last_exit = CrashGuard(), "", ""
+        self._no_container = ""
+        self._exited_before: set[str] = set()
+        self._latest: Progressed | None = None
+        self._timesheet = Timesheet(self._speed)
+        self._turn_began = 0, 0.0
+        self._reported_at = 0.0
+        self._seconds = 0.0
+        self._share_done: float | None = None
+        self._last_line: Mapping[str, Any] | None = None
+        self._unfinished: Mapping[str, Any] | None = None
+
+    def payload(self, order: RentIntended) -> Payload:
+        """A process that joins the training as a node."""
+        paths = self._environment.on_machine
+        python = paths.python if self._container is None else "python3"
+        command = [*self._nodes.command(python), *(["--reliable"] if order.reliable else [])]
+        command = self._wrapped(command)
+        # Machines of this computer share its processors; rented ones have their own.
+        variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
+        return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
+
+    def _wrapped(self, node: Sequence[str]) -> list[str]:
+        """The node behind the job's setup, perhaps in the job's container."""
+        if self._container is None:
+            return after_setup(self._setup, node)
+        variables = (*self._container.variables, *self._environment.variables, SECRET_VARIABLE)
+        container = replace(self._container, variables=variables)
+        return container.runs(self._environment.on_machine.python, after_setup(self._setup, checked(node)))
+
+    def supplies(self) -> MachineSupplies:
+        """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
+        secrets = {**self._environment.secrets, SECRET_VARIABLE: self._secret.hex()}
+        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, NODE_PACKAGES)
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
+        """Reports changes of machines to the controller, and listens to it for a moment."""
+        if state.stopping is not None:
+            self._save_unfinished()
+            return WorkReport()
+        self._turn_began = now, time.monotonic()
+        try:
+            idle = self._advance(state, machines, now)
+            if self._last_line is not None:
+                return self._done(self._last_line)
+        except (AgentError, AgileMLError, PricingDataError) as error:
+            return WorkReport(self._latest, FAILED, str(error))
+        except OSError as error:
+            path = error.filename or self._environment.results
+            return WorkReport(self._latest, FAILED, f"{path}: {error.strerror or error}")
+        if self._given_up or self._no_container:
+            message = f"{self._crashes.in_one_clock} nodes exited unexpectedly; the last was {self._last_exit}"
+            return WorkReport(outcome=FAILED, message=self._no_container or message)
+        return WorkReport(self._due_progress(), idle_machines=idle, share_done=self._share_done)
+
+    def facts(self) -> Mapping[str, Any]:
+        """The figures of a finished training and the path of its model; else the path of the newest checkpoint."""
+        if self._last_line is None:
+            return self._unfinished or {}
+        # The run counts evictions itself; the engine counts only those that it noticed.
+        facts = {name: value for name, value in self._last_line.items() if name not in ("evictions", "failures")}
+        return {**facts, "model": self._named(MODEL_FILE)}
+
+    def close(self) -> None:
+        """Ends the controller."""
+        if self._controller is not None:
+            self._controller.close()
+
+    def _advance(self, state: RunState, machines: Sequence[Machine], now: int) -> tuple[str, ...]:
+        """One turn of a training that is not over; returns machines that will do nothing any more."""
+        if self._controller is None:
+            done_before, self._last_line = self._so_far(state)
+            if self._last_line is not None:
+                return ()
+            self._controller = self._started(state, machines, done_before)
+        idle = self._report_machines(self._controller, state, machines, now)
+        self._listen(self._controller)
+        return idle
+
+    def _started(self, state: RunState, machines: Sequence[Machine], done_before: int) -> AttachedJob:
+        environment = self._environment
+        variables = {**environment.variables, **environment.secrets}
+        shape = isolated_shape_of(self._job, environment.workdir, variables)
+        last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
+        plan = PreparedJob(self._job, shape)
+        listen = self._nodes.listen
+        controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last, listen=listen)
+        for machine in self._earlier.machines:
+            controller.lose(self._nodes.name(machine))
+        # Nodes that exited while no process attended to the run may have been told to leave.
+        self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
+        return controller
+
+    def _so_far(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
+        """The last clock that an earlier process of the run logged, and the final line if the training is over."""
+        self._environment.results.mkdir(parents=True, exist_ok=True)
+        path = self._environment.results / LOG_FILE
+        if not state.orders:
+            # The file of an earlier run of the job.
+            path.unlink(missing_ok=True)
+        lines = _lines_of(path)
+        self._seconds = sum(line.get("seconds", 0.0) for line in lines)
+        last = lines[-1] if lines and "model_sha256" in lines[-1] else None
+        return max((line.get("clock", 0) for line in lines), default=0), last
+
+    # -- from the machines to the controller --------------------------------------------------------------------------
+
+    def _report_machines(
+        self, controller: AttachedJob, state: RunState, machines: Sequence[Machine], now: int
+    ) -> tuple[str, ...]:
+        """Reports warned and lost machines; returns machines whose node has exited."""
+        for held in state.machines.values():
+            deadline = self._deadline(state, held)
+            if not held.alive:
+                self._lose(controller, held.id)
+            elif deadline is not None and held.id not in self._lost and self._warned.get(held.id) != deadline:
+                self._warned[held.id] = deadline
+                controller.warn(self._nodes.name(held.id), max(deadline - now, 0) / SECOND / self._speed)
+        for machine in machines:
+            known = state.machines.get(machine.id)
+            if machine.state is MachineState.RUNNING and not machine.work and known is not None and known.alive:
+                self._assign(state, known)
+        exited = [machine for machine in machines if machine.exit_code is not None and machine.id in state.machines]
+        return tuple(machine.id for machine in exited if self._exited_alone(controller, state, machine))
+
+    def _assign(self, state: RunState, held: Held) -> None:
+        """Gives the node to a machine that booted without one."""
+        payload = self.payload(state.orders[held.allocation])
+        # A machine that does not answer is asked again in the next turn.
+        with suppress(NotFound, Throttled, Unanswered):
+            self._environment.provider.link(held.id).assign(payload)
+
+    def _deadline(self, state: RunState, held: Held) -> int | None:
+        """When the machine goes, if that is known: evicted, or returned as planned."""
+        return min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=None)
+
+    def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
+        """Whether a node has exited although its machine is not being evicted or returned."""
+        if machine.id in self._lost or not state.machines[machine.id].alive:
+            return False
+        self._lose(controller, machine.id)
+        if machine.id in self._warned:
+            return False
+        if machine.id not in self._exited_before:
+            output = last_lines(self._environment, machine.id)
+            self._last_exit = f"{machine.id} with status {machine.exit_code}: {output}"
+            failure = ProcessFailure(machine.id, machine.exit_code, output, [held.id for held in state.alive])
+            self._given_up = self._given_up or self._crashes.add(failure)
+            if machine.exit_code == NO_CONTAINER:
+                self._no_container = self._last_exit
+        return True
+
+    def _lose(self, controller: AttachedJob, name: str) -> None:
+        if name not in self._lost:
+            self._lost.add(name)
+            controller.lose(self._nodes.name(name))
+
+    # -- from the controller ------------------------------------------------------------------------------------------
+
+    def _listen(self, controller: AttachedJob) -> None:
+        until = time.monotonic() + LISTEN_SECONDS
+        while self._last_line is None and (left := until - time.monotonic()) > 0:
+            trained = controller.turn(left)
+            self._crashes.advance(controller.last_clock, controller.progress)
+            self._last_line = None if trained is None else self._save(trained)
+
+    def _note_iteration(self, iteration: Iteration) -> None:
+        now, since = self._turn_began
+        at = now + round((time.monotonic() - since) * self._speed * SECOND)
+        self._latest = self._timesheet.progressed(iteration, at, self._latest)
+        _append(self._environment.results / LOG_FILE, line_of(iteration))
+        self._seconds += iteration.seconds
+        self._share_done = self._share_after(iteration.clock)
+
+    def _share_after(self, clock: int) -> float | None:
+        """The finished share of the work; unknown where the loss decides when to stop."""
+        stop = self._job.stopping
+        if stop.loss is not None or stop.converged is not None:
+            return None
+        shares = [] if stop.clocks is None else [clock / stop.clocks]
+        shares += [] if stop.seconds is None else [self._seconds / stop.seconds]
+        return min(max(shares), 1.0)
+
+    def _due_progress(self) -> Progressed | None:
+        """The latest clock, if the last progress event was long enough ago."""
+        latest, now = self._latest, time.monotonic()
+        if latest is None or now - self._reported_at < REPORT_EVERY:
+            return None
+        self._latest, self._reported_at = None, now
+        return latest
+
+    def _save(self, trained: Trained) -> Mapping[str, Any]:
+        """Writes the model, then the line that says that it is there."""
+        save_model(trained.model, self._environment.results / MODEL_FILE)
+        self._publish()
+        line = last_line_of(trained)
+        _append(self._environment.results / LOG_FILE, line)
+        return line
+
+    def _publish(self) -> None:
+        """Copies the results to the object store that the job names."""
+        if self._environment.published:
+            deliver(self._environment.results, self._environment.published, LAUNCHER)
+
+    def _named(self, file: str) -> str:
+        """Where a result is in the end."""
+        published = self._environment.published
+        return f"{published.rstrip('/')}/{file}" if published else str(self._environment.results / file)
+
+    def _save_unfinished(self) -> None:
+        """Saves the newest checkpoint of a training that ends early, before its machines are returned."""
+        if self._last_line is not None or self._unfinished is not None:
+            return
+        path = self._environment.results / CHECKPOINT_FILE
+        try:
+            newest = newest_checkpoint(self._environment.rendezvous)
+            if newest is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                save_model(newest[1], path)
+                self._publish()
+            named = {"checkpoint": self._named(CHECKPOINT_FILE)}
+            self._unfinished = {} if newest is None else {**named, "checkpoint_clock": newest[0]}
+        except (AgentError, AgileMLError, PricingDataError, OSError) as error:
+            # The machines are returned all the same.
+            self._unfinished = {"checkpoint": None, "checkpoint_error": str(error)}
+
+    def _done(self, line: Mapping[str, Any]) -> WorkReport:
+        counters = (line[f"updates_{what}"] for what in ("sent", "applied", "lost", "doubled"))
+        try:
+            check_nothing_lost(Counters(*counters))
+        except AgileMLError as error:
+            return WorkReport(self._latest, FAILED, str(error))
+        # Logs of earlier versions have no final loss.
+        loss = line.get("loss")
+        return WorkReport(
+            self._latest, DONE, f"{line['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
+        )
+
+
+def training_job(spec: JobSpec) -> TrainingJob:
+    """The job for the engine: it starts with the reliable machines; all others join later."""
+    program = spec.program
+    assert isinstance(program, Training)
+    stop = program.stop
+    # On the local market, a job's times are the market's, as its prices and its deadline are.
+    second = SECOND * (spec.local.speed if spec.is_local else 1.0)
+    # A file is named relative to the job's folder, wherever the job is launched.
+    app = str(spec.workdir / program.app) if split(program.app)[0] else program.app
+    return TrainingJob(
+        TrainerSource(app, program.args),
+        spec.resources.reliable.machines,
+        0,
+        Stopping(
+            stop.clocks,
+            None if stop.span is None else stop.span / second,
+            stop.loss,
+            None if stop.converged is None else Convergence(stop.converged),
+        ),
+        JobSettings(deterministic=True, stragglers=Stragglers(**asdict(program.stragglers)), wire=program.wire),
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+    )
+
+
+def _append(path: Path, line: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def _lines_of(path: Path) -> list[dict[str, Any]]:
+    """The iteration log of an earlier process; a line without a newline is a torn write, and is removed."""
+    if not path.exists():
+        return []
+    complete = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    with atomic_write(path) as part:
+        part.write_text("".join(complete), encoding="utf-8")
+    return [json.loads(line) for line in complete]

@@ -1,0 +1,52 @@
+"""`Workload`: what the machines of a run are for, a training or a command. The service loop drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spotctl.clouds.base import Machine, Payload
+from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.log.events import Event, Progressed, RentIntended
+from spotctl.log.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """How far the work is after a turn.
+
+    `outcome` is set once the work is over. `idle_machines` will do nothing any more. `events` happened since the last
+    turn, and go to the log. `share_done` is the finished share of all the work, from 0 to 1, where it is known.
+    """
+
+    progress: Progressed | None = None
+    outcome: str | None = None
+    message: str = ""
+    idle_machines: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    share_done: float | None = None
+
+
+class Workload(Protocol):
+    """The work of one run. Its state outlives its process, so that another process can resume the run."""
+
+    def payload(self, order: RentIntended) -> Payload | None:
+        """What the machines of an order run. The same order gets the same payload in every process."""
+        ...
+
+    def supplies(self) -> MachineSupplies:
+        """What the machines need besides their payload, and is never written where others can read it."""
+        ...
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
+        """Reacts to machines that run, are warned or are gone. Returns within about a second."""
+        ...
+
+    def facts(self) -> Mapping[str, Any]:
+        """What the end of the run records about the work."""
+        ...
+
+    def close(self) -> None:
+        """Ends the workload's own processes on this computer."""
+        ...

@@ -1,0 +1,148 @@
+"""A cost report as JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from typing import Any
+
+from spotctl.show.costs.columns import JSON_GROUP, JSON_WHOLE, MARKDOWN, texts
+from spotctl.show.costs.cost import Group, Report
+from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.formatting import digits_of, headline, span_of
+from spotctl.show.costs.month import Month
+from spotctl.show.costs.unit_cost import UnitTrend, trends_of
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change.
+
+    Fields:
+        -> JSON_WHOLE
+        saving: where the difference to on-demand prices comes from
+        saving -> saving
+        trend: cost of a unit of work, by job with two successful runs or more
+        trend[] -> UnitTrend
+        trend[].change_pct: change from before to the latest runs in percent
+        month: the current month
+        month -> _month
+        groups: the report by the values of --by
+        groups[] -> _group
+    """
+    return {
+        **{one.name: one.json(report.whole) for one in JSON_WHOLE},
+        "saving": saving(report.whole),
+        "trend": [_trend(one) for one in trends_of(report)],
+        "month": _month(report.month),
+        "groups": [_group(one) for one in report.groups],
+    }
+
+
+def _trend(one: UnitTrend) -> dict[str, Any]:
+    return {**asdict(one), "change_pct": one.change_pct}
+
+
+def _month(one: Month) -> dict[str, Any]:
+    """The present month: what it has cost, and what it is expected to cost.
+
+    Fields:
+        month: the month, as in 2026-06
+        paid_usd: cost so far
+        forecast_usd: expected cost of the whole month
+        forecast_low_usd: lower end of the 80% interval of the forecast
+        forecast_high_usd: upper end of the 80% interval of the forecast
+        budget_usd: monthly budget; null if none is set
+    """
+    return {
+        "month": one.name,
+        "paid_usd": usd(one.paid),
+        "forecast_usd": usd(one.forecast),
+        "forecast_low_usd": usd(one.low),
+        "forecast_high_usd": usd(one.high),
+        "budget_usd": one.budget,
+    }
+
+
+def saving(figures: Figures) -> dict[str, Any]:
+    """The on-demand cost of the same work with its interval, and the steps from there to what was paid.
+
+    Fields:
+        on_demand_usd: on-demand cost of the same work
+        on_demand_low_usd: lower end of its interval
+        on_demand_high_usd: upper end of its interval
+        steps: amounts that lead from the on-demand cost to the cost paid
+        steps[].name: what saved money, or cost it
+        steps[].usd: amount saved; negative if it cost money
+        paid_usd: cost paid
+    """
+    return {
+        "on_demand_usd": usd(figures.on_demand),
+        "on_demand_low_usd": usd(figures.on_demand_low),
+        "on_demand_high_usd": usd(figures.on_demand_high),
+        "steps": [{"name": name, "usd": usd(amount)} for name, amount in figures.steps],
+        "paid_usd": usd(figures.total),
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    """The runs with the same values of --by.
+
+    Fields:
+        job: value of --by job
+        run: value of --by run
+        cloud: value of --by cloud
+        region: value of --by region
+        type: value of --by type
+        market: value of --by market
+        pricing: value of --by pricing
+        kind: value of --by kind
+        day: value of --by day
+        month: value of --by month
+        tag: value of --by tag
+        -> JSON_GROUP
+        saving: where the difference to on-demand prices comes from
+        saving -> saving
+    """
+    key = {by.value: value for by, value in group.key.items()}
+    return {**key, **{one.name: one.json(group.figures) for one in JSON_GROUP}, "saving": saving(group.figures)}
+
+
+def as_csv(report: Report) -> str:
+    """A line per group. Amounts have all nine decimals, unknown values are empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([by.value for by in report.by] + ([one.name for one in JSON_GROUP] if report.groups else []))
+    for group in report.groups:
+        writer.writerow([*group.key.values(), *(one.csv(group.figures) for one in JSON_GROUP)])
+    return text.getvalue()
+
+
+def as_markdown(report: Report) -> str:
+    """The headline and a table of the groups, for a chat or a ticket."""
+    keys = [by.value for by in report.by]
+    headings = [*keys, *(column.heading for column in MARKDOWN)]
+    lines = [
+        f"**{escaped(headline(report))}**",
+        "",
+        span_of(report),
+        "",
+        "| " + " | ".join(headings) + " |",
+        "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
+        *(f"| {' | '.join(_markdown_cells(group, digits_of(report)))} |" for group in report.groups),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_cells(group: Group, digits: int) -> list[str]:
+    key = [escaped(value) for value in group.key.values()]
+    key[-1] += " (running)" if group.figures.running else ""
+    return [*key, *texts(MARKDOWN, group.figures, digits)]
+
+
+def escaped(text: str) -> str:
+    """Text that reads the same in Markdown and cannot become a link, a cell or a tag."""
+    return "".join(f"\\{char}" if char in r"\`*_[]|~" else _ENTITIES.get(char, char) for char in text)
+
+
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}

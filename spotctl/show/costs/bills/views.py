@@ -1,0 +1,176 @@
+"""A comparison of ledger and bill as JSON and as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor
+from typing import Any
+
+from pricing_data.units import counted, format_time
+from spotctl.log.ledger.rows import micro_dollars
+from spotctl.show.costs.bills.lines import DOLLARS
+from spotctl.show.costs.bills.reconcile import Agreement, BillDifference, DifferenceKind
+from spotctl.show.costs.figures import usd
+
+MOST_LISTED = 200
+"""The most differences listed on the terminal; JSON has all."""
+
+
+def as_json(agreement: Agreement) -> dict[str, Any]:
+    """The JSON of `spotctl report reconcile --json`.
+
+    Fields:
+        provider: cloud that sent the bill
+        agrees: whether there are no differences
+        agreed_pct: percentage of the compared amount on which ledger and bill agree
+        ledger_usd: sum of the compared ledger rows
+        bill_usd: sum of the compared lines of the bill
+        machines: number of machines compared
+        lines: number of lines of the bill compared
+        differences: differences between ledger and bill
+        differences[] -> _difference
+        other_lines: number of lines for resources that spotctl did not rent; not compared
+        other_usd: sum of these lines
+        unsettled_rows: number of ledger rows of machines that are still running; not compared
+        rows_outside_period: number of ledger rows outside the billing period; not compared
+        untold_usd: sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared
+        unmeasured_traffic_usd: traffic in the bill beyond that in the ledger; not compared
+        adjustments: credits, discounts, taxes, refunds and fees; not compared
+        adjustments[].kind: the kind
+        adjustments[].usd: amount for resources that spotctl rented
+        adjustments[].other_resources_usd: amount for other resources
+        converted_from: currencies that were converted at the rates in the bill
+    """
+    return {
+        "provider": agreement.provider,
+        "agrees": agreement.agrees,
+        "agreed_pct": percent_of(agreement),
+        "ledger_usd": usd(agreement.ledger),
+        "bill_usd": usd(agreement.bill),
+        "machines": agreement.machines,
+        "lines": agreement.lines,
+        "differences": [_difference(one) for one in agreement.differences],
+        "other_lines": agreement.other_lines,
+        "other_usd": usd(agreement.others),
+        "unsettled_rows": agreement.unsettled,
+        "rows_outside_period": agreement.outside,
+        "untold_usd": usd(agreement.untagged),
+        "unmeasured_traffic_usd": usd(agreement.unmeasured),
+        "adjustments": [
+            {"kind": one.kind.value, "usd": usd(one.own), "other_resources_usd": usd(one.others)}
+            for one in agreement.adjustments
+        ],
+        "converted_from": list(agreement.converted),
+    }
+
+
+def percent_of(agreement: Agreement) -> float:
+    """What agreed, in percent with one decimal; rounded down, so that 100 means all of it."""
+    return floor(max(agreement.agreed, 0.0) * 1000 + 1e-9) / 10 if not agreement.agrees else 100.0
+
+
+def headline(agreement: Agreement) -> str:
+    """How much agreed, and what the rest is."""
+    text = f"{percent_of(agreement):g}% agreed"
+    rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
+    if foreign := sum(one.kind is DifferenceKind.OTHER_CURRENCY for one in agreement.differences):
+        rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
+    text = f"{text}, the rest is {', '.join(rest)}" if rest else text
+    more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
+    return f"{text}{more}" if agreement.unmeasured else text
+
+
+def _difference(one: BillDifference) -> dict[str, Any]:
+    """A difference between ledger and bill.
+
+    Fields:
+        kind: what differs
+        resource: id of the machine, disk or address
+        from: beginning of the period in question
+        to: its end
+        ledger_usd: amount in the ledger; null if the ledger has none
+        bill_amount: amount in the bill, in its currency; null if the bill has none
+        currency: currency of the bill
+        lines: places of the lines in the bill
+    """
+    return {
+        "kind": one.kind.value,
+        "resource": one.resource,
+        "from": format_time(one.begin),
+        "to": format_time(one.end),
+        "ledger_usd": None if one.ledger is None else usd(one.ledger),
+        "bill_amount": None if one.bill is None else usd(one.bill),
+        "currency": one.currency,
+        "lines": list(one.where),
+    }
+
+
+def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
+    """How much agreed, a line per difference, then the totals and what was not compared."""
+    yield headline(agreement)
+    if agreement.differences:
+        yield ""
+    for one in agreement.differences[:MOST_LISTED]:
+        yield _line(one)
+    if (more := len(agreement.differences) - MOST_LISTED) > 0:
+        yield f"and {more:,} more (--json lists all)"
+    if agreement.differences:
+        yield ""
+    yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {_verdict(agreement)}"
+    machines, lines = counted(agreement.machines, "machine"), counted(agreement.lines, "bill line")
+    yield f"compared {machines} and {lines} of {agreement.provider}"
+    yield from _not_compared(agreement)
+
+
+def _not_compared(agreement: Agreement) -> Iterator[str]:
+    for adjusted in agreement.adjustments:
+        others = f", and {_dollars(adjusted.others)} for other resources" if adjusted.others else ""
+        yield f"{adjusted.kind.value}, not compared: {_dollars(adjusted.own)}{others}"
+    if agreement.unmeasured:
+        yield (
+            f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger has only the"
+            " moves of checkpoints between regions"
+        )
+    if agreement.converted:
+        yield f"converted from {', '.join(agreement.converted)} at the rates in the bill"
+    if agreement.other_lines:
+        amount = _dollars(agreement.others)
+        yield f"not compared: {agreement.other_lines:,} bill lines ({amount}) for resources not rented by spotctl"
+    if agreement.untagged:
+        yield (
+            f"not compared: {_dollars(agreement.untagged)} of the ledger for disks, addresses and traffic, because the"
+            " export has no spotctl-run tags"
+        )
+    if agreement.unsettled:
+        yield f"not compared: {agreement.unsettled:,} ledger rows of machines that are still running"
+    if agreement.outside:
+        yield f"not compared: {agreement.outside:,} ledger rows outside the billing period"
+
+
+def _line(one: BillDifference) -> str:
+    text = f"{one.kind.value:<21} {one.resource}  {format_time(one.begin)} to {format_time(one.end)}  {_amounts(one)}"
+    return f"{text}  ({_places(one.where)})" if one.where else text
+
+
+def _amounts(one: BillDifference) -> str:
+    if one.kind is DifferenceKind.DIFFERS and one.ledger is not None and one.bill is not None:
+        return f"ledger {_dollars(one.ledger)}, bill {_dollars(one.bill)}, difference {_dollars(one.bill - one.ledger)}"
+    amount = one.ledger if one.bill is None else one.bill
+    assert amount is not None, "a difference has an amount"
+    return _dollars(amount) if one.currency == DOLLARS else f"{usd(amount):.6f} {one.currency}"
+
+
+def _places(where: tuple[str, ...]) -> str:
+    shown = ", ".join(where[:4])
+    return shown if len(where) <= 4 else f"{shown} and {len(where) - 4} more"
+
+
+def _dollars(amount: int) -> str:
+    value = micro_dollars(amount) / 1_000_000
+    return f"-${-value:,.6f}" if value < 0 else f"${value:,.6f}"
+
+
+def _verdict(agreement: Agreement) -> str:
+    if agreement.agrees:
+        return "no differences"
+    return counted(len(agreement.differences), "difference")

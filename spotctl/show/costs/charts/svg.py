@@ -1,0 +1,204 @@
+"""Scales, axes and labels of charts. Colors are classes: the style sheet defines them for light, dark and print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import floor, log10
+
+from pricing_data.units import DAY, HOUR, MINUTE, to_datetime
+from spotctl.show.costs.html import Html, el, fragment, number_text
+
+NARROW = 600
+"""Charts narrower than this are for phones and get fewer ticks."""
+
+_TEXT_HEIGHT = 4
+"""Half the height of a capital letter: lowers a label to the middle of its line."""
+
+SERIES = 6
+"""The number of distinguishable colors; all further series share the last one."""
+
+
+def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start") -> Html:
+    """A text at a point; `anchor` is start, middle or end."""
+    return el("text", words, x=float(x), y=float(y), class_=class_ or None, text_anchor=anchor)
+
+
+def titled(element: Html, tooltip: str) -> Html:
+    """An element with a tooltip."""
+    return el("g", el("title", tooltip), element)
+
+
+def path(points: Sequence[tuple[float, float]]) -> str:
+    """Path data of straight lines through points."""
+    return "M" + "L".join(f"{number_text(float(x))} {number_text(float(y))}" for x, y in points)
+
+
+def stepped(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of a line that keeps each value until the next point."""
+    corners = list(points[:1])
+    for (_, before), (x, y) in pairwise(points):
+        corners += [(x, before), (x, y)]
+    return corners
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A linear map from values to coordinates."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The coordinate of a value."""
+        share = (value - self.low) / ((self.high - self.low) or 1.0)
+        return self.begin + share * (self.end - self.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """The size of a chart and its margins around the axes, in pixels."""
+
+    width: int
+    height: int
+    left: int = 52
+    right: int = 12
+    top: int = 16
+    bottom: int = 26
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the chart is for a phone."""
+        return self.width < NARROW
+
+    def x(self, low: float, high: float) -> Scale:
+        """The horizontal scale."""
+        return Scale(low, high, self.left, self.width - self.right)
+
+    def y(self, low: float, high: float) -> Scale:
+        """The vertical scale, upward."""
+        return Scale(low, high, self.height - self.bottom, self.top)
+
+    def drawing(self, title: str, *children: Html) -> Html:
+        """The SVG element; `title` describes it for screen readers."""
+        return el(
+            "svg",
+            *children,
+            viewBox=f"0 0 {self.width} {self.height}",
+            role="img",
+            aria_label=title,
+            class_="narrow" if self.is_narrow else "wide",
+        )
+
+    def stretched(self, title: str, *children: Html) -> Html:
+        """An SVG element without text that fills the available width."""
+        box, ratio = f"0 0 {self.width} {self.height}", "none"
+        return el("svg", *children, viewBox=box, preserveAspectRatio=ratio, role="img", aria_label=title, class_="bar")
+
+
+def nice(most: float, count: int = 4) -> list[float]:
+    """Round tick values from 0 up to at least `most`: 0, 0.5, 1, 1.5."""
+    return _to_beyond(most, _step(most / count, (1, 2, 2.5, 5, 10))) if most > 0 else [0.0, 1.0]
+
+
+def whole(most: int, count: int = 4) -> list[float]:
+    """Whole tick values from 0 up to at least `most`."""
+    return _to_beyond(most, max(_step(max(most, 1) / count, (1, 2, 5, 10)), 1.0))
+
+
+def _step(least: float, factors: tuple[float, ...]) -> float:
+    power = 10.0 ** floor(log10(least))
+    return next(factor * power for factor in factors if factor * power >= least * (1 - 1e-9))
+
+
+def _to_beyond(most: float, step: float) -> list[float]:
+    values = [0.0, step]
+    while values[-1] < most * (1 - 1e-9):
+        values.append(round(values[-1] + step, 12))
+    return values
+
+
+def y_of(canvas: Canvas, values: Sequence[float]) -> Scale:
+    """The vertical scale of an axis with these ticks."""
+    return canvas.y(values[0], values[-1])
+
+
+def value_axis(canvas: Canvas, scale: Scale, values: Sequence[float], label: Callable[[float], str]) -> Html:
+    """Horizontal grid lines with labels."""
+    parts = list[Html]()
+    for value in values:
+        y = scale(value)
+        class_ = "zero" if value == 0 else "line"
+        parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y, y2=y, class_=class_))
+        parts.append(text(canvas.left - 8, y + _TEXT_HEIGHT, label(value), anchor="end"))
+    return fragment(*parts)
+
+
+def dollars_axis(values: Sequence[float]) -> Callable[[float], str]:
+    """The labels of a dollar axis: as many decimals as its step needs."""
+    step = values[1] - values[0]
+    digits = next((n for n in range(7) if abs(round(step, n) - step) < step * 1e-6), 6)
+    # $0.50 rather than $0.5.
+    digits = 2 if digits == 1 else digits
+    return lambda value: f"${value:,.{digits}f}"
+
+
+_STEPS = (
+    *(minutes * MINUTE for minutes in (5, 10, 15, 30)),
+    *(hours * HOUR for hours in (1, 2, 3, 4, 6, 12)),
+    *(days * DAY for days in (1, 2, 7, 14, 30, 90, 365)),
+)
+
+
+def time_axis(canvas: Canvas, scale: Scale) -> Html:
+    """Ticks at round times; midnight is labeled with the day."""
+    span = scale.high - scale.low
+    most = 4 if canvas.is_narrow else 8
+    step = next((step for step in _STEPS if span / step <= most), _STEPS[-1])
+    first = -(-int(scale.low) // step) * step
+    parts = list[Html]()
+    labeled_day = None
+    for at in range(first, int(scale.high) + 1, step):
+        moment = to_datetime(at)
+        day = f"{moment.day} {moment:%b}"
+        label = day if step >= DAY or (moment.hour == moment.minute == 0) else f"{moment:%H:%M}"
+        if labeled_day is None and step < DAY:
+            label = f"{day} {moment:%H:%M}" if label != day else day
+        labeled_day = day
+        parts.append(
+            el(
+                "line",
+                x1=scale(at),
+                x2=scale(at),
+                y1=canvas.height - canvas.bottom,
+                y2=canvas.height - canvas.bottom + 4,
+                class_="zero",
+            )
+        )
+        parts.append(under(canvas, scale(at), label))
+    return fragment(*parts)
+
+
+def under(canvas: Canvas, x: float, label: str) -> Html:
+    """A label under the axis, shifted where it would leave the chart."""
+    half = 3.4 * len(label)
+    anchor = "start" if x - half < 0 else "end" if x + half > canvas.width else "middle"
+    at = 0.0 if anchor == "start" else float(canvas.width) if anchor == "end" else x
+    return text(at, canvas.height - 8, label, anchor=anchor)
+
+
+def series_class(number: int) -> str:
+    """The color class of a series."""
+    return f"s{min(number, SERIES - 1)}"
+
+
+def legend(names: Sequence[tuple[str, str]]) -> Html:
+    """An HTML list of colors: pairs of a class and a name."""
+    items = []
+    for class_, name in names:
+        color = el("rect", width=10, height=10, rx=2, class_=class_)
+        items.append(el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name))
+    return el("ul", *items, class_="legend")

@@ -1,0 +1,183 @@
+"""What runs cost, in total and by any grouping."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.show.costs.figures import Figures, Sums, added, figures_of, sums_of
+from spotctl.show.costs.grouping import WHOLE_RUNS, By, Subject, key_of
+from spotctl.show.costs.month import Month, month_of
+from spotctl.show.costs.period import Period, part_of
+from spotctl.show.costs.run_timeline import RunTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The figures of all rows with the same values of the grouping."""
+
+    key: Mapping[By, str]
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """A run with its figures."""
+
+    timeline: RunTimeline
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A cost report: the total, its groups, and the rows and runs behind them."""
+
+    whole: Figures
+    by: tuple[By, ...]
+    groups: tuple[Group, ...]
+    rows: tuple[LedgerRow, ...]
+    runs: tuple[RunTimeline, ...]
+    made_at: int
+    history: tuple[RunCost, ...]
+    """All logged runs of these jobs, oldest first, including those outside the report."""
+    month: Month
+    """The present month of all jobs that were asked for."""
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether all runs were on a replayed market, where nothing is paid."""
+        return bool(self.runs) and all(run.is_replayed for run in self.runs)
+
+    def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
+        return tuple(row for row in self.rows if row.run == run)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """A run, or a part of it, with its rows and their sums."""
+
+    run: RunTimeline
+    rows: Sequence[LedgerRow]
+    sums: Sums
+
+    @classmethod
+    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> RunPart:
+        return cls(run, rows, sums_of(run, rows))
+
+
+def report(
+    rows: Iterable[LedgerRow],
+    timelines: Sequence[RunTimeline],
+    period: Period,
+    by: Sequence[By],
+    at: int,
+    month_budget: float | None = None,
+) -> Report:
+    """The report on what runs cost within a period, from all their rows; runs outside it are the history of their jobs.
+
+    A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut.
+    """
+    whole = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
+    parts = [part for one in whole if (part := _within(one, period, at))]
+    jobs = {one.run.job for one in parts}
+    return Report(
+        figures(parts),
+        tuple(by),
+        groups(parts, by),
+        tuple(row for one in parts for row in one.rows),
+        tuple(one.run for one in parts),
+        at,
+        tuple(RunCost(one.run, figures([one])) for one in whole if one.run.job in jobs),
+        month_of([(one.run, one.rows) for one in whole], at, month_budget),
+    )
+
+
+def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
+    """Each run with its rows."""
+    rows_of: dict[str, list[LedgerRow]] = {one.run: [] for one in timelines}
+    for row in rows:
+        rows_of[row.run].append(row)
+    return [(one, rows_of[one.run]) for one in timelines]
+
+
+def _within(whole: RunPart, period: Period, at: int) -> RunPart | None:
+    found = part_of(whole.run, whole.rows, period, at)
+    if found is None:
+        return None
+    run, rows = found
+    return whole if run is whole.run else RunPart.of(run, rows)
+
+
+def figures(parts: Sequence[RunPart]) -> Figures:
+    """The figures of all parts together."""
+    runs = [one.run for one in parts]
+    return figures_of(added(one.sums for one in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
+
+
+def groups(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
+    """The figures by the values of `by`, in the order of these values."""
+    return _of_whole_runs(parts, by) if WHOLE_RUNS.issuperset(by) else _of_rows(parts, by)
+
+
+def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
+    # A run that got no machine has no rows but still counts in its group.
+    members: defaultdict[tuple[str, ...], list[RunPart]] = defaultdict(list)
+    for part in parts:
+        members[key_of(by, Subject(None, part.run))].append(part)
+    return tuple(Group(dict(zip(by, key, strict=True)), figures(of_key)) for key, of_key in sorted(members.items()))
+
+
+def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
+    members: defaultdict[tuple[str, ...], _Members] = defaultdict(_Members)
+    for part in parts:
+        for row in part.rows:
+            members[key_of(by, Subject(row, part.run))].rows[part.run.run].append(row)
+        for eviction in part.run.evictions:
+            group = members[key_of(by, Subject(eviction, part.run))]
+            group.evictions += 1
+            group.rows[part.run.run].extend(())
+    run_of = {part.run.run: part.run for part in parts}
+    found = []
+    for key, group in sorted(members.items()):
+        sums = added(sums_of(run_of[name], rows) for name, rows in group.rows.items())
+        runs = [run_of[name] for name in group.rows]
+        of_group = figures_of(sums, runs, group.evictions, whole=False)
+        of_group = replace(of_group, only_keeps_state=_only_keeps_state(group.rows.values()))
+        found.append(Group(dict(zip(by, key, strict=True)), of_group))
+    return tuple(found)
+
+
+def _only_keeps_state(rows: Iterable[Sequence[LedgerRow]]) -> bool:
+    every = [row for of_run in rows for row in of_run]
+    return any(row.reliable for row in every) and not any(row.spot for row in every)
+
+
+@dataclass(slots=True)
+class _Members:
+    """What has been assigned to a group so far; a run may have been evicted in it without a row."""
+
+    rows: defaultdict[str, list[LedgerRow]] = field(default_factory=lambda: defaultdict(list))
+    evictions: int = 0
+
+
+def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
+    """The rows with the on-demand cost of the run's work, each with its part, so that every grouping adds up to it.
+
+    Time at work takes it all, in proportion to its list price; starting, waiting and repeating were not needed.
+    """
+    weights = list(map(_weight, rows))
+    whole, total = run.same_work.amount, sum(weights) or 1
+    found, so_far, before = list[LedgerRow](), 0, 0
+    for row, weight in zip(rows, weights, strict=True):
+        so_far += weight
+        upto = whole * so_far // total
+        found.append(row._replace(on_demand=upto - before))
+        before = upto
+    return found
+
+
+def _weight(row: LedgerRow) -> int:
+    useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
+    return row.listed * (row.end - row.begin) if useful else 0

@@ -1,0 +1,262 @@
+"""Sums over ledger rows, and what follows from them. Amounts are rounded only when shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.log.outcomes import DONE
+from spotctl.show.costs.run_timeline import RunTimeline
+
+WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
+"""Paid time without work: machines that start, load, or idle before others are ready or after the end."""
+
+NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS})
+"""Charges for anything but the time of machines."""
+
+STEPS = (
+    "spot discount",
+    "refunds",
+    "start-up",
+    "waiting",
+    "redone work",
+    "reliable machines",
+    "disks, addresses, traffic and corrections",
+    "failed runs",
+)
+"""From what the same work would have cost on demand to what was paid."""
+
+_STEP_OF_USE = {
+    Use.STARTING: "start-up",
+    Use.LOADING: "start-up",
+    Use.IDLE: "waiting",
+    Use.REDONE: "redone work",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Sums over rows, in nano-dollar-seconds; `work` is None where it is unknown or of several kinds."""
+
+    total: int
+    on_demand: int
+    free: int
+    uses: Mapping[Use, int]
+    other_charges: int
+    """Part of the total: disks, addresses and traffic."""
+    unsettled: int
+    """Part of the total: amounts of machines that are still running, which may change."""
+    machine_micros: int
+    evictions: int
+    runs: int
+    running: int
+    work: int | None
+    samples: int | None = None
+    sent: int | None = None
+    received: int | None = None
+    """Bytes that machines counted at their interfaces; None if none has, or for parts of runs."""
+    traffic_runs: int = 0
+    """How many of the runs have counted it."""
+    successes: int = 0
+    budget: int | None = None
+    """The budgets of the runs, None unless all are whole and have one."""
+    on_demand_low: int = 0
+    on_demand_high: int = 0
+    loss: int = 0
+    """Part of the total: what failed runs cost."""
+    steps: tuple[tuple[str, int], ...] = ()
+    """From the on-demand cost to the total: what saved money, and (negative) what cost it. They add up to `saved`."""
+    only_keeps_state: bool = False
+    """Whether these are reliable machines without the spot machines that they serve: the work is in other groups."""
+
+    @property
+    def lost_work(self) -> int:
+        """Paid for work that was lost in evictions and redone."""
+        return self.uses.get(Use.REDONE, 0)
+
+    @property
+    def waiting(self) -> int:
+        """Paid for time in which machines did not work."""
+        return sum(self.uses.get(use, 0) for use in WAITING)
+
+    @property
+    def saved(self) -> int:
+        """The on-demand cost of the same work minus the total; negative if more was paid."""
+        return self.on_demand - self.total
+
+    @property
+    def saved_pct(self) -> float | None:
+        """`saved` in percent of the on-demand cost; None if nothing was used, or what was used serves other groups."""
+        compares = self.on_demand and not self.only_keeps_state
+        return round(100 * self.saved / self.on_demand, 4) if compares else None
+
+    @property
+    def usd_per_work(self) -> float | None:
+        """Dollars per unit of work; None if the work is unknown or zero."""
+        return usd(self.total) / self.work if self.work else None
+
+    @property
+    def usd_per_million_samples(self) -> float | None:
+        """Dollars per million items that a training has gone through; None if their number is unknown or zero."""
+        return usd(self.total) / self.samples * 1e6 if self.samples else None
+
+    @property
+    def usd_per_success(self) -> float | None:
+        """Dollars per run that succeeded, with the cost of those that did not; None if none did."""
+        return usd(self.total) / self.successes if self.successes else None
+
+
+def usd(amount: int) -> float:
+    """Nano-dollar-seconds as dollars, rounded to the nano-dollar so that groups add up to the total as printed."""
+    return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
+
+
+class Sums(NamedTuple):
+    """Sums over rows, which add up over runs."""
+
+    on_demand: int
+    on_demand_low: int
+    on_demand_high: int
+    free: int
+    other_charges: int
+    unsettled: int
+    machine_micros: int
+    uses: tuple[int, ...]
+    """In the order of `Use`."""
+    steps: tuple[int, ...]
+    """In the order of `STEPS`."""
+
+
+def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
+    """The sums over rows of one run."""
+    uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
+    on_demand = other_charges = unsettled = free = machine_micros = 0
+    for row in rows:
+        amount, kind = row.amount, row.kind
+        on_demand += row.on_demand
+        unsettled += 0 if row.settled else amount
+        _take_step(steps, run, row)
+        if kind in NOT_MACHINE_TIME:
+            other_charges += amount
+            continue
+        uses[row.use] += amount
+        if kind is ChargeKind.COMPUTE:
+            machine_micros += row.end - row.begin
+        elif kind is ChargeKind.REFUND:
+            free -= amount
+    steps["spot discount"] += on_demand
+    low, high = _interval(run, on_demand)
+    by_use, by_step = tuple(uses.values()), tuple(steps.values())
+    return Sums(on_demand, low, high, free, other_charges, unsettled, machine_micros, by_use, by_step)
+
+
+def added(sums: Iterable[Sums]) -> Sums:
+    """The sums over all rows of several sums."""
+    known = (_NONE, *sums)
+    return Sums(
+        on_demand=sum(one.on_demand for one in known),
+        on_demand_low=sum(one.on_demand_low for one in known),
+        on_demand_high=sum(one.on_demand_high for one in known),
+        free=sum(one.free for one in known),
+        other_charges=sum(one.other_charges for one in known),
+        unsettled=sum(one.unsettled for one in known),
+        machine_micros=sum(one.machine_micros for one in known),
+        uses=tuple(map(sum, zip(*(one.uses for one in known), strict=True))),
+        steps=tuple(map(sum, zip(*(one.steps for one in known), strict=True))),
+    )
+
+
+_NONE = Sums(0, 0, 0, 0, 0, 0, 0, (0,) * len(Use), (0,) * len(STEPS))
+
+
+def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
+    """The figures of rows with these sums; without `whole`, they are parts of runs, whose work is not known."""
+    uses, steps = dict(zip(Use, sums.uses, strict=True)), dict(zip(STEPS, sums.steps, strict=True))
+    return Figures(
+        total=sum(sums.uses) + sums.other_charges,
+        on_demand=sums.on_demand,
+        free=sums.free,
+        uses=uses,
+        other_charges=sums.other_charges,
+        unsettled=sums.unsettled,
+        on_demand_low=sums.on_demand_low,
+        on_demand_high=sums.on_demand_high,
+        loss=-steps["failed runs"],
+        steps=tuple(steps.items()),
+        machine_micros=sums.machine_micros,
+        evictions=evictions,
+        runs=len(runs),
+        running=sum(run.is_running for run in runs),
+        successes=sum(run.outcome == DONE for run in runs),
+        **(_worked(runs) if whole else {"work": None}),
+    )
+
+
+def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
+    """Adds what was paid to the step from the on-demand cost that it belongs to."""
+    if run.failed:
+        steps["failed runs"] -= row.amount
+    elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
+        steps["disks, addresses, traffic and corrections"] -= row.amount
+    elif row.kind is ChargeKind.REFUND:
+        steps["refunds"] -= row.amount
+    elif row.reliable:
+        steps["reliable machines"] -= row.amount
+    elif row.use is Use.WORKING:
+        waited = row.amount - _share(row.amount, run.same_work.useful)
+        steps["waiting"] -= waited
+        steps["spot discount"] -= row.amount - waited
+    else:
+        steps[_STEP_OF_USE[row.use]] -= row.amount
+
+
+def _interval(run: RunTimeline, on_demand: int) -> tuple[int, int]:
+    """The interval of the on-demand cost of a part of a run's work."""
+    one = run.same_work
+    if not one.amount:
+        return on_demand, on_demand
+    return on_demand * one.low // one.amount, on_demand * one.high // one.amount
+
+
+def _share(amount: int, share: Fraction) -> int:
+    # An order of magnitude faster than the product of an integer and a fraction.
+    return amount * share.numerator // share.denominator
+
+
+def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
+    """What whole runs did, and what they were allowed to cost."""
+    budgets = [run.expected.budget_usd for run in runs]
+    known = [round(one * NANO_SECONDS_PER_DOLLAR) for one in budgets if one is not None]
+    whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
+    work = _work(runs)
+    budget = sum(known) if whole else None
+    return {"work": work, "samples": _samples(runs, work), "budget": budget, **_traffic(runs)}
+
+
+def _traffic(runs: Sequence[RunTimeline]) -> dict[str, Any]:
+    counted = [(run.sent, run.received or 0) for run in runs if run.sent is not None]
+    sent, received = map(sum, zip(*counted, strict=True)) if counted else (None, None)
+    return {"sent": sent, "received": received, "traffic_runs": len(counted)}
+
+
+def _work(runs: Sequence[RunTimeline]) -> int | None:
+    """The work of runs of one job; clocks of different jobs are different amounts of work. None if some was done on
+    machines whose cost is not known.
+    """
+    counts = [run.work for run in runs]
+    if len({run.job for run in runs}) != 1 or None in counts or any(run.on_ray for run in runs):
+        return None
+    return sum(count for count in counts if count is not None)
+
+
+def _samples(runs: Sequence[RunTimeline], work: int | None) -> int | None:
+    """The samples of runs of one job. A run that was not finished does not log them; its clocks have as many each."""
+    logged = [(run.samples, run.work) for run in runs if run.samples is not None and run.work]
+    clocks = sum(clocks for _, clocks in logged if clocks is not None)
+    if work is None or not clocks:
+        return None
+    return work * sum(samples for samples, _ in logged if samples is not None) // clocks

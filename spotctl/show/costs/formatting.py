@@ -1,0 +1,125 @@
+"""Figures, times and runs of a report as text, the same in every format."""
+
+from __future__ import annotations
+
+from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
+from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
+from spotctl.show.costs.cost import Report
+from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.run_timeline import RunTimeline
+
+UNKNOWN = "-"
+RUNNING_MARK = " *"
+"""Follows what belongs to a run that is still going on."""
+
+
+def money(amount: int, digits: int = 2) -> str:
+    """Nano-dollar-seconds as dollars with this number of decimals."""
+    return usd_text(usd(amount), digits)
+
+
+def digits_of(report: Report) -> int:
+    """The decimals for the amounts of a report: cents, or four where cents would hide most of it."""
+    return 2 if report.whole.total >= NANO_SECONDS_PER_DOLLAR or not report.whole.total else 4
+
+
+def percent(value: float | None) -> str:
+    """A value that is in percent already."""
+    return UNKNOWN if value is None else f"{value:.1f}%"
+
+
+def whole_number(value: int | None) -> str:
+    """`1,234`, or `-` for None."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def gigabytes(size: int) -> str:
+    """Bytes as `1.2 GB`; below 50 MB as megabytes."""
+    return f"{size / 10**9:,.1f} GB" if size >= 5 * 10**7 else f"{size / 10**6:,.1f} MB"
+
+
+def counted_in(figures: Figures) -> str:
+    """In how many runs machines counted their traffic, unless all did."""
+    few = figures.traffic_runs < figures.runs
+    return f", counted in {figures.traffic_runs} of {figures.runs} runs" if few else ""
+
+
+def per_work(value: float | None) -> str:
+    """Dollars per clock, with three significant digits."""
+    return UNKNOWN if value is None else f"${value:.3g}" if 0.001 <= value < 1000 else f"${value:.2e}"
+
+
+def span(micros: int) -> str:
+    """A duration: `3 d 4 h`, `5 h 12 min`, `8 min`."""
+    days, rest = divmod(max(micros, 0), DAY)
+    hours, rest = divmod(rest, HOUR)
+    minutes = rest // MINUTE
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else "under a minute"
+
+
+def hours(micros: int) -> str:
+    """Machine-hours with one decimal."""
+    return f"{micros / HOUR:,.1f}"
+
+
+def short_day(at: int) -> str:
+    """A date without its year: `3 Feb`."""
+    moment = to_datetime(at)
+    return f"{moment.day} {moment:%b}"
+
+
+def day(at: int) -> str:
+    """A date: `3 Feb 2026`."""
+    return f"{short_day(at)} {to_datetime(at):%Y}"
+
+
+def minute(at: int) -> str:
+    """A moment to the minute: `3 Feb 2026, 04:05 UTC`."""
+    return f"{day(at)}, {to_datetime(at):%H:%M} UTC"
+
+
+def outcome(run: RunTimeline) -> str:
+    """How a run ended, or `running`."""
+    return "running" if run.outcome is None else run.outcome
+
+
+def subject(report: Report) -> str:
+    """What the report is about: `quickstart`, `3 jobs`."""
+    jobs = sorted({run.job for run in report.runs})
+    if not jobs:
+        return "no runs"
+    return jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+
+
+def headline(report: Report) -> str:
+    """The report in a sentence."""
+    whole, digits = report.whole, digits_of(report)
+    so_far = " so far" if whole.running else ""
+    text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {counted(whole.runs, 'run')}"
+    if whole.loss:
+        text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
+    if whole.saved_pct is None:
+        return text
+    listed = money(whole.on_demand, digits)
+    if whole.on_demand_low < whole.on_demand_high:
+        listed += f", likely {money(whole.on_demand_low, digits)} to {money(whole.on_demand_high, digits)}"
+    if whole.saved < 0:
+        return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
+    return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
+
+
+def span_of(report: Report) -> str:
+    """When the runs were, and whether anything was really paid."""
+    began = [run.wall_began for run in report.runs]
+    if not began:
+        return "No run began in that time."
+    if len(report.runs) == 1:
+        ended = report.runs[0].wall_ended
+        when = f"Started {minute(began[0])}, {'still running' if ended is None else f'ended {minute(ended)}'}."
+    else:
+        when = f"Runs started between {minute(min(began))} and {minute(max(began))}."
+    if not report.is_replayed:
+        return when
+    return f"{when} The local market replays recorded prices, and rows carry its clock. No real money was spent."

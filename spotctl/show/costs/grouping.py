@@ -1,0 +1,125 @@
+"""The properties by which costs are grouped, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pricing_data.market import Market
+from pricing_data.units import to_datetime
+from spotctl.home.errors import BadRequest
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow
+from spotctl.show.costs.run_timeline import Eviction, RunTimeline
+
+UNTAGGED = "untagged"
+_SPOT, _ON_DEMAND = "spot", "on-demand"
+
+
+class By(StrEnum):
+    """A property by which costs are grouped."""
+
+    JOB = "job"
+    RUN = "run"
+    CLOUD = "cloud"
+    REGION = "region"
+    TYPE = "type"
+    MARKET = "market"
+    PRICING = "pricing"
+    """Spot or on demand."""
+    KIND = "kind"
+    """What was charged: machines of either pricing, disks, addresses, traffic by destination, refunds, corrections."""
+    DAY = "day"
+    MONTH = "month"
+    TAG = "tag"
+
+
+WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
+"""Groupings that never split a run, so that its work belongs to one group."""
+
+_TWO_PRICES = frozenset({By.TYPE, By.MARKET})
+"""Spot and on-demand machines of one type are different things at different prices."""
+
+
+def parse_by(text: str) -> tuple[By, ...]:
+    """The grouping in `job,cloud`. Types and markets are followed by the pricing of their machines."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    known = {by.value: by for by in By}
+    for word in words:
+        if word not in known:
+            raise BadRequest(
+                f"--by {text}: unknown grouping {word!r}; allowed are {', '.join(known)} (for example --by job,region)"
+            )
+    if not words:
+        raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}")
+    chosen = [known[word] for word in words]
+    if _TWO_PRICES.intersection(chosen):
+        chosen.append(By.PRICING)
+    return tuple(dict.fromkeys(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is assigned to a group: a row or an eviction with its run, or a run alone."""
+
+    what: LedgerRow | Eviction | None
+    run: RunTimeline
+
+    @property
+    def market(self) -> Market:
+        assert self.what is not None, "a run alone has no market and no time"
+        return self.what.market
+
+    @property
+    def at(self) -> int:
+        assert self.what is not None, "a run alone has no market and no time"
+        return self.what.begin if isinstance(self.what, LedgerRow) else self.what.at
+
+    @property
+    def pricing(self) -> str:
+        """Only spot machines are evicted."""
+        return _ON_DEMAND if isinstance(self.what, LedgerRow) and not self.what.spot else _SPOT
+
+    @property
+    def kind(self) -> str:
+        charged = self.what.kind if isinstance(self.what, LedgerRow) else ChargeKind.COMPUTE
+        if charged is ChargeKind.COMPUTE:
+            return f"{self.pricing} machines"
+        return f"{_KINDS[charged]}{self._destination}"
+
+    @property
+    def _destination(self) -> str:
+        """How far traffic went, which decides its price; empty for other rows, and where the log does not say."""
+        if not isinstance(self.what, LedgerRow) or not self.what.target:
+            return ""
+        cloud = self.what.target.partition("/")[0]
+        return " to another region" if cloud == self.market.cloud else " to another cloud"
+
+
+_KINDS = {
+    ChargeKind.REFUND: "refunds",
+    ChargeKind.DISK: "disks",
+    ChargeKind.ADDRESS: "addresses",
+    ChargeKind.EGRESS: "traffic",
+    ChargeKind.CORRECTION: "corrections",
+}
+
+_VALUES: Mapping[By, Callable[[Subject], str]] = {
+    By.JOB: lambda one: one.run.job,
+    By.RUN: lambda one: one.run.run,
+    By.CLOUD: lambda one: one.market.cloud,
+    By.REGION: lambda one: one.market.region,
+    By.TYPE: lambda one: one.market.instance_type,
+    By.MARKET: lambda one: str(one.market),
+    By.PRICING: lambda one: one.pricing,
+    By.KIND: lambda one: one.kind,
+    # By the provider's clock, as in bills. A row belongs to the day on which it begins.
+    By.DAY: lambda one: to_datetime(one.at).date().isoformat(),
+    By.MONTH: lambda one: to_datetime(one.at).strftime("%Y-%m"),
+    By.TAG: lambda one: ", ".join(f"{k}={v}" for k, v in sorted(one.run.tags.items())) or UNTAGGED,
+}
+
+
+def key_of(by: Sequence[By], one: Subject) -> tuple[str, ...]:
+    """The values of a subject, in the order of the grouping."""
+    return tuple(_VALUES[each](one) for each in by)

@@ -1,0 +1,179 @@
+"""Where the money of a report went, as values for charts and tables: over time, by market, by use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from pricing_data.market import Market
+from pricing_data.units import to_datetime
+from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.show.costs.charts.bars import Bar, BarPart
+from spotctl.show.costs.charts.steps import Layer, PriceLine
+from spotctl.show.costs.charts.svg import SERIES, series_class
+from spotctl.show.costs.cost import Report
+from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.formatting import short_day
+
+MOST_BARS = 45
+"""The most bars that are readable side by side; more runs are shown by month."""
+
+_POINTS = 120
+OTHERS = "other markets"
+
+USES: tuple[tuple[Use, str, str], ...] = (
+    (Use.WORKING, "working", "working"),
+    (Use.STARTING, "starting", "starting"),
+    (Use.LOADING, "loading", "loading data and code"),
+    (Use.REDONE, "redone", "redoing lost work"),
+    (Use.IDLE, "idle", "idle"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MarketCost:
+    """The costs in one market, and its color class in the charts."""
+
+    market: Market
+    class_: str
+    name: str
+    paid: int
+    refunded: int
+    on_demand: int
+    machine_micros: int
+    price: float | None
+    """Mean dollars per hour while machines were held, before refunds."""
+    listed: float | None
+    """The on-demand price in dollars per hour."""
+    evictions: int
+
+
+def markets_of(report: Report) -> tuple[MarketCost, ...]:
+    """The markets by cost, the highest first; those beyond the last color share it."""
+    by_market = _by_market(report.rows)
+    evictions: dict[Market, int] = defaultdict(int)
+    for run in report.runs:
+        for eviction in run.evictions:
+            evictions[eviction.market] += 1
+    order = sorted(by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market))
+    return tuple(_market(market, by_market[market], i, len(order), evictions[market]) for i, market in enumerate(order))
+
+
+def _market(market: Market, rows: Sequence[LedgerRow], rank: int, count: int, evictions: int) -> MarketCost:
+    charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
+    micros = sum(row.end - row.begin for row in charged)
+    paid_gross = sum(row.amount for row in charged)
+    seconds = sum(row.amount // row.price for row in charged if row.price)
+    shares_color = rank >= SERIES - 1 and count > SERIES
+    return MarketCost(
+        market,
+        series_class(rank),
+        OTHERS if shares_color else str(market),
+        sum(row.amount for row in rows),
+        -sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
+        sum(row.on_demand for row in rows),
+        micros,
+        None if not seconds else paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR,
+        listed_price(charged),
+        evictions,
+    )
+
+
+def listed_price(rows: Iterable[LedgerRow]) -> float | None:
+    """The on-demand price in dollars per hour, from the first row that has it."""
+    return next((row.listed / 1e9 for row in rows if row.listed), None)
+
+
+def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:
+    """The cost of each run by market, or of each month if there are too many runs; and `run` or `month`."""
+    runs = sorted(report.runs, key=lambda run: run.wall_began)
+    by_run = {run: list(rows) for run, rows in groupby(sorted(report.rows, key=_run_of), key=_run_of)}
+    if len(runs) <= MOST_BARS:
+        return [
+            _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run.get(run.run, ()), markets)
+            for run in runs
+        ], "run"
+    months: dict[str, list[LedgerRow]] = {}
+    for run in runs:
+        months.setdefault(f"{to_datetime(run.wall_began):%b %Y}", []).extend(by_run.get(run.run, ()))
+    return [_bar(month, month, rows, markets) for month, rows in months.items()], "month"
+
+
+def _run_of(row: LedgerRow) -> str:
+    return row.run
+
+
+def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
+    sums = {market: sum(row.amount for row in these) for market, these in _by_market(rows).items()}
+    parts = tuple(BarPart(one.class_, one.name, usd(sums.get(one.market, 0))) for one in markets)
+    return Bar(label, name, parts)
+
+
+def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> list[Layer]:
+    """What one run had paid up to each moment, by market; the amount of a row accrues evenly over its time."""
+    begin, end = min(row.begin for row in rows), max(row.end for row in rows)
+    moments = np.linspace(begin, end, _POINTS).astype(np.int64)
+    layers = []
+    for one in markets:
+        sums = np.zeros(_POINTS)
+        for row in rows:
+            if row.market == one.market:
+                # A charge for time after the end of a machine has no length.
+                length = row.end - row.begin
+                share = np.clip((moments - row.begin) / length, 0.0, 1.0) if length else moments >= row.end
+                sums += row.amount * share
+        dollars = np.maximum(sums / NANO_SECONDS_PER_DOLLAR, 0.0)
+        points = zip(moments.tolist(), dollars.tolist(), strict=True)
+        layers.append(Layer(one.class_, one.name, tuple(points)))
+    return layers
+
+
+def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> list[PriceLine]:
+    """The mean price of the spot machines held in each market, in percent of on-demand."""
+    lines = []
+    by_market = _by_market(row for row in rows if row.kind is ChargeKind.COMPUTE and row.spot and row.begin < row.end)
+    for one in markets:
+        if one.market in by_market and one.listed:
+            pieces = _percents(by_market[one.market], one.listed)
+            lines.append(PriceLine(one.class_, one.name, tuple(pieces)))
+    return lines
+
+
+def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, float]]:
+    changes: dict[int, list[int]] = {}
+    for row in rows:
+        for at, sign in ((row.begin, 1), (row.end, -1)):
+            change = changes.setdefault(at, [0, 0])
+            change[0] += sign
+            change[1] += sign * row.price
+    pieces: list[tuple[int, int, float]] = []
+    machines = prices = 0
+    moments = sorted(changes)
+    for at, until in pairwise(moments):
+        machines += changes[at][0]
+        prices += changes[at][1]
+        if not machines:
+            continue
+        percent = 100 * prices / machines / 1e9 / listed
+        if pieces and pieces[-1][1] == at and abs(pieces[-1][2] - percent) < 1e-9:
+            pieces[-1] = (pieces[-1][0], until, percent)
+        else:
+            pieces.append((at, until, percent))
+    return pieces
+
+
+def parts_of(figures: Figures) -> list[BarPart]:
+    """The total by what machines did."""
+    parts = [BarPart(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
+    return [*parts, BarPart("other", "disks, addresses and traffic", usd(figures.other_charges))]
+
+
+def _by_market(rows: Iterable[LedgerRow]) -> dict[Market, list[LedgerRow]]:
+    by_market: dict[Market, list[LedgerRow]] = {}
+    for row in rows:
+        by_market.setdefault(row.market, []).append(row)
+    return by_market

@@ -1,0 +1,60 @@
+"""What the present month has cost, its forecast, and the budget for it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean, pstdev
+
+from pricing_data.units import DAY, to_datetime, to_micros
+from spotctl.log.ledger.rows import LedgerRow
+from spotctl.show.costs.period import on_this_clock
+from spotctl.show.costs.run_timeline import RunTimeline
+
+LEARNED = 28
+"""The days from which the rest of a month is forecast: four weeks, so that each weekday counts as often."""
+
+_LIKELY = 1.28
+"""Four of five months are within this many standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A month by this computer's clock (UTC). Amounts are nano-dollar-seconds, the budget is in dollars."""
+
+    name: str
+    paid: int
+    forecast: int
+    low: int
+    high: int
+    budget: float | None = None
+
+
+def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None) -> Month:
+    """The month that contains `now`. The rest of it is forecast to cost as much a day as the last four weeks did."""
+    today = to_datetime(now)
+    first = to_micros(datetime(today.year, today.month, 1, tzinfo=UTC))
+    end = to_micros(datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC))
+    paid, began, days = 0, now, Counter[int]()
+    for run, rows in runs:
+        began = min(began, run.wall_began)
+        for row in rows:
+            at = on_this_clock(run, row.begin, now)
+            if first <= at < end:
+                paid += row.amount
+            # Counted back from now, so that today counts as far as it has gone.
+            days[(now - at) // DAY] += row.amount
+    learned = min(LEARNED, -(-(now - began) // DAY))
+    daily = [days[day] for day in range(learned)]
+    rest = (end - now) / DAY
+    more, spread = (fmean(daily) * rest, pstdev(daily) * _LIKELY * rest**0.5) if daily else (0.0, 0.0)
+    return Month(
+        today.strftime("%Y-%m"),
+        paid,
+        paid + round(more),
+        paid + round(max(more - spread, 0.0)),
+        paid + round(more + spread),
+        budget,
+    )

@@ -1,0 +1,297 @@
+"""A cost report as a self-contained HTML page: no scripts, fonts or pictures from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from pricing_data.units import HOUR, counted, usd_text
+from spotctl.show.costs import formatting as fmt
+from spotctl.show.costs.charts.bars import BarPart, share_bar, stacked_bars
+from spotctl.show.costs.charts.steps import cumulative
+from spotctl.show.costs.columns import HTML_GROUPS, texts
+from spotctl.show.costs.cost import Report
+from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.grouping import By
+from spotctl.show.costs.html import Html, el, fragment
+from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
+from spotctl.show.costs.page_parts import ColumnHead, figure, for_both_widths, heads_of, paragraph, section, table
+from spotctl.show.costs.page_runs import machines_section, plan_section, prices_section, runs_section, trend_section
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<link rel="icon" href="data:,">
+{title}
+<style>
+{style}</style>
+</head>
+<body>
+{main}
+</body>
+</html>
+"""
+
+_TERMS = (
+    ("Paid", "What the provider charges under its billing rule, minus refunds."),
+    ("On demand", "What the same work would have cost on on-demand machines at the listed price."),
+    (
+        "Refunded",
+        "Charged at first and returned, because the provider evicted the machine before a free hour was over.",
+    ),
+    ("Redone work", "Time in which machines repeated work that was lost in evictions."),
+    (
+        "Waiting",
+        "Time in which machines started, loaded data, or idled: ready before the others, or after the end.",
+    ),
+)
+_MANY_ROWS = 12
+
+
+def html(report: Report) -> str:
+    sections = _sections(report) if report.runs else (paragraph(fmt.span_of(report)),)
+    main = el("main", _head(report), *sections, _foot(report))
+    title = el("title", f"Cost of {fmt.subject(report)}, {_period(report)}")
+    return _PAGE.format(title=title, style=_style(), main=main)
+
+
+def _sections(report: Report) -> tuple[Html, ...]:
+    markets = markets_of(report)
+    return (
+        _tiles(report),
+        _uses(report),
+        _saving(report),
+        _over_time(report, markets),
+        _markets(report, markets),
+        _groups(report),
+        machines_section(report),
+        prices_section(report, markets),
+        plan_section(report),
+        trend_section(report),
+        runs_section(report),
+    )
+
+
+@cache
+def _style() -> str:
+    return files("spotctl.show.costs").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def _period(report: Report) -> str:
+    first = min((run.wall_began for run in report.runs), default=report.made_at)
+    last = max((run.wall_ended or report.made_at for run in report.runs), default=report.made_at)
+    begin, end = fmt.day(first), fmt.day(last)
+    return begin if begin == end else f"{begin} to {end}"
+
+
+def _head(report: Report) -> Html:
+    whole, digits = report.whole, fmt.digits_of(report)
+    jobs = sorted({run.job for run in report.runs})
+    title = f"{', '.join(jobs[:3])}{' and others' if len(jobs) > 3 else ''}" or "No runs"
+    parts = [
+        paragraph(f"Cost report · {_period(report)} · {counted(whole.runs, 'run')}", "eyebrow"),
+        el("h1", title),
+        _verdict(report, digits),
+    ]
+    if whole.on_demand > 0:
+        parts.append(_comparison(report, digits))
+    if report.is_replayed:
+        replayed = (
+            "These runs were on the local market, which replays recorded or synthetic prices and evictions. No real"
+            " money was spent. Dates of runs are this computer's; times in charts are the market's."
+        )
+        parts.append(paragraph(replayed, "notice"))
+    if whole.running:
+        running = "1 run is" if whole.running == 1 else f"{whole.running} runs are"
+        unsettled = fmt.money(whole.unsettled, digits)
+        parts.append(paragraph(f"{running} still going on (*): {unsettled} of the total may change.", "notice"))
+    return el("header", *parts)
+
+
+def _verdict(report: Report, digits: int) -> Html:
+    whole = report.whole
+    so_far = " so far" if whole.running else ""
+    paid = f"{fmt.money(whole.total, digits)} paid{so_far}."
+    if whole.loss:
+        paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
+    if whole.saved_pct is None:
+        return paragraph(paid, "verdict")
+    if whole.saved >= 0:
+        saved = el("strong", f"{fmt.money(whole.saved, digits)} saved, {fmt.percent(whole.saved_pct)}")
+    else:
+        saved = el("strong", f"{fmt.percent(-whole.saved_pct)} more expensive", class_="more")
+    listed = fmt.money(whole.on_demand, digits)
+    text = fragment(f"{paid} On demand, the same work would have cost {listed}: ", saved, ".")
+    return paragraph(text, "verdict")
+
+
+def _comparison(report: Report, digits: int) -> Html:
+    whole = report.whole
+    most = max(whole.total, whole.on_demand, 1)
+    parts = []
+    for name, amount, class_ in (("Paid", whole.total, "paid"), ("On demand", whole.on_demand, "od")):
+        width = f"{max(100 * amount / most, 0.4):.2f}%"
+        bar = el("svg", el("rect", width=width, height=14, rx=3, class_=class_), aria_hidden="true")
+        parts += [el("dt", name), el("dd", bar), el("dd", fmt.money(amount, digits), class_="amount")]
+    return el("dl", *parts, class_="versus")
+
+
+def _tiles(report: Report) -> Html:
+    whole, digits = report.whole, fmt.digits_of(report)
+    tiles = [
+        ("Machine-hours", fmt.hours(whole.machine_micros), _hourly(whole)),
+        ("Evictions", fmt.whole_number(whole.evictions), _eviction_rate(whole)),
+        ("Redone work", fmt.money(whole.lost_work, digits), _share_of(whole.lost_work, whole.total)),
+        ("Waiting", fmt.money(whole.waiting, digits), _share_of(whole.waiting, whole.total)),
+        ("Refunded", fmt.money(whole.free, digits), "charged and refunded"),
+    ]
+    if whole.usd_per_work is not None:
+        units = f"{fmt.whole_number(whole.work)} clocks in total"
+        tiles.append(("Per clock", fmt.per_work(whole.usd_per_work), units))
+    if whole.sent is not None and whole.received is not None:
+        tiles.append(
+            (
+                "Traffic sent",
+                fmt.gigabytes(whole.sent),
+                f"{fmt.gigabytes(whole.received)} received{fmt.counted_in(whole)}",
+            )
+        )
+    return el(
+        "dl",
+        *(
+            el("div", el("dt", name), el("dd", value, class_="figure"), el("dd", more, class_="small"))
+            for name, value, more in tiles
+        ),
+        class_="tiles",
+    )
+
+
+def _hourly(whole: Figures) -> str:
+    hours = whole.machine_micros / HOUR
+    return f"${usd(whole.total) / hours:.4f} each" if hours else ""
+
+
+def _eviction_rate(whole: Figures) -> str:
+    hours = whole.machine_micros / HOUR
+    return f"one per {hours / whole.evictions:.1f} machine-hours" if whole.evictions else "no machine was evicted"
+
+
+def _share_of(amount: int, whole: int) -> str:
+    if whole <= 0:
+        return ""
+    share = "under 0.1%" if 0 < amount / whole < 0.0005 else f"{amount / whole:.1%}"
+    return f"{share} of the total"
+
+
+def _uses(report: Report) -> Html:
+    parts = parts_of(report.whole)
+    total, digits = usd(report.whole.total), fmt.digits_of(report)
+    rows = [
+        (part.name, usd_text(part.value, digits), f"{part.value / total:.1%}" if total > 0 else "")
+        for part in parts
+        if part.value or part.class_ == "working"
+    ]
+    heads = (ColumnHead("machines were", is_text=True), ColumnHead("paid"), ColumnHead("share"))
+    foot = ("total", usd_text(total, digits), "")
+    alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
+    free = report.whole.free
+    more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
+    lead = f"{_working_share(parts)} of the cost bought work that was kept.{more}"
+    keys = [(part.class_, part.name) for part in parts if part.value > 0]
+    picture = figure(share_bar(alt, parts), keys)
+    return section("Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot))
+
+
+def _saving(report: Report) -> Html:
+    """The steps from the on-demand cost to what was paid, without those that changed nothing."""
+    whole, digits = report.whole, fmt.digits_of(report)
+    if whole.on_demand <= 0:
+        return Html()
+    rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
+    rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]
+    heads = (ColumnHead("step", is_text=True), ColumnHead("cost"))
+    return section("From on demand to paid", table(heads, rows, ("paid", fmt.money(whole.total, digits))))
+
+
+def _working_share(parts: Sequence[BarPart]) -> str:
+    total = sum(part.value for part in parts)
+    return f"{parts[0].value / total:.1%}" if total > 0 else "Nothing"
+
+
+def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
+    title = "Cost over time, by market"
+    if not report.rows:
+        return section(title, paragraph("Nothing was paid."))
+    keys = list(dict.fromkeys((one.class_, one.name) for one in markets))
+    if len(report.runs) == 1:
+        layers = cumulative_of(report.rows, markets)
+        alt = f"Cumulative cost of {report.runs[0].run}, {fmt.money(report.whole.total)} in total"
+        lead = "What had been paid up to each moment of the run, net of refunds."
+        picture = for_both_widths(lambda canvas: cumulative(canvas, alt, layers))
+        return section(title, paragraph(lead, "lead"), figure(picture, keys))
+    bars, unit = bars_of(report, markets)
+    alt = f"Cost of each {unit}, by market: {len(bars)} bars"
+    lead = f"Each bar is a {unit}, at the date on which it began by this computer's clock."
+    rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
+    figures = table((ColumnHead(unit, is_text=True), ColumnHead("paid")), rows)
+    picture = for_both_widths(lambda canvas: stacked_bars(canvas, alt, bars))
+    return section(title, paragraph(lead, "lead"), figure(picture, keys, figures))
+
+
+def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
+    digits = fmt.digits_of(report)
+    heads = (
+        ColumnHead("market", is_text=True),
+        ColumnHead("machine-hours", wide_only=True),
+        ColumnHead("paid per hour"),
+        ColumnHead("on demand per hour", wide_only=True),
+        ColumnHead("evictions"),
+        ColumnHead("refunded", wide_only=True),
+        ColumnHead("on demand", wide_only=True),
+        ColumnHead("paid"),
+    )
+    rows = [
+        (
+            str(one.market),
+            fmt.hours(one.machine_micros),
+            fmt.UNKNOWN if one.price is None else f"${one.price:.4f}",
+            fmt.UNKNOWN if one.listed is None else f"${one.listed:.4f}",
+            fmt.whole_number(one.evictions),
+            fmt.money(one.refunded, digits),
+            fmt.money(one.on_demand, digits),
+            fmt.money(one.paid, digits),
+        )
+        for one in markets
+    ]
+    return section("Markets", table(heads, rows))
+
+
+def _groups(report: Report) -> Html:
+    """The requested grouping, unless another part of the page shows it already."""
+    if report.by in ((By.MARKET,), (By.RUN,)) or (report.by == (By.JOB,) and len(report.groups) == 1):
+        return Html()
+    digits = fmt.digits_of(report)
+    heads = [
+        *(ColumnHead(by.value, is_text=True) for by in report.by),
+        *heads_of(HTML_GROUPS, wide_only="runs evictions lost_work_usd on_demand_usd"),
+    ]
+    rows = [[*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups]
+    for group, row in zip(report.groups, rows, strict=True):
+        row[len(report.by) - 1] += fmt.RUNNING_MARK if group.figures.running else ""
+    return section(
+        f"By {' and '.join(by.value for by in report.by)}", table(heads, rows), is_long=len(rows) > _MANY_ROWS
+    )
+
+
+def _foot(report: Report) -> Html:
+    terms = [part for name, meaning in _TERMS for part in (el("dt", name), el("dd", meaning))]
+    settled = sum(row.settled for row in report.rows)
+    generated = (
+        f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, {settled:,} of them settled."
+        " Amounts are summed exactly and rounded only for display."
+    )
+    return fragment(section("Terms", el("dl", *terms, class_="terms")), el("footer", paragraph(generated)))

@@ -1,0 +1,76 @@
+"""Parts of the HTML page: sections, tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from spotctl.show.costs.charts.svg import Canvas, legend
+from spotctl.show.costs.columns import FigureColumn
+from spotctl.show.costs.html import Html, el, fragment
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHead:
+    """The head of a table column. Text is left-aligned, figures right; a phone hides columns that are `wide_only`."""
+
+    name: str
+    is_text: bool = False
+    wide_only: bool = False
+
+    @property
+    def class_(self) -> str | None:
+        """The CSS classes of its cells."""
+        names = [name for name, holds in (("text", self.is_text), ("less", self.wide_only)) if holds]
+        return " ".join(names) or None
+
+
+def heads_of(columns: Sequence[FigureColumn], wide_only: str) -> list[ColumnHead]:
+    """The heads of report columns; `wide_only` names those that a phone hides, separated by blanks."""
+    return [ColumnHead(column.heading, wide_only=column.name in wide_only.split()) for column in columns]
+
+
+def table(
+    heads: Sequence[ColumnHead], rows: Sequence[Sequence[str]], foot: Sequence[str] = (), caption: str = ""
+) -> Html:
+    """A table of texts. If it is too wide for a phone it scrolls, and the page does not."""
+    head = el("tr", *(el("th", one.name, scope="col", class_=one.class_) for one in heads))
+    parts = [
+        *([el("caption", caption)] if caption else []),
+        el("thead", head),
+        el("tbody", *(_row(heads, row) for row in rows)),
+        *([el("tfoot", _row(heads, foot))] if foot else []),
+    ]
+    return el("div", el("table", *parts), class_="scroll")
+
+
+def _row(heads: Sequence[ColumnHead], cells: Sequence[str]) -> Html:
+    return el("tr", *(el("td", cell, class_=head.class_) for head, cell in zip(heads, cells, strict=True)))
+
+
+def for_both_widths(draw: Callable[[Canvas], Html], height: int = 280, top: int = 16) -> Html:
+    """A chart for screens and paper, and one for phones; the style sheet shows the one that fits."""
+    phone = Canvas(340, max(height - 60, 180), left=50, right=4, top=top)
+    return fragment(draw(Canvas(960, height, top=top)), draw(phone))
+
+
+def figure(picture: Html, keys: Sequence[tuple[str, str]] = (), figures: Html | None = None) -> Html:
+    """A chart with its legend, and its figures as a table that can be opened."""
+    parts = [legend(keys)] if keys else []
+    details = [el("details", el("summary", "Figures"), figures)] if figures else []
+    return el("figure", *parts, picture, *details)
+
+
+def section(title: str, *children: Html, is_long: bool = False) -> Html:
+    """A part of the page with a heading; tables of a long one may be broken across printed pages."""
+    return el("section", el("h2", title), *children, class_="long" if is_long else None)
+
+
+def paragraph(text: str, class_: str | None = None) -> Html:
+    """A paragraph; `text` may contain markup."""
+    return el("p", text, class_=class_)
+
+
+def subheading(text: str, meta: str = "") -> Html:
+    """A heading within a section, with a smaller line below."""
+    return el("h3", text, *([el("span", meta, class_="meta")] if meta else []))

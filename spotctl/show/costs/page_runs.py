@@ -1,0 +1,318 @@
+"""The sections of the page about single runs: machines, prices, plan, trend, and the list of all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from statistics import median
+
+from pricing_data.units import HOUR, counted, format_time, to_datetime, usd_text
+from spotctl.log.outcomes import DONE
+from spotctl.show.costs import formatting as fmt
+from spotctl.show.costs.charts.dots import Dot, dot_chart
+from spotctl.show.costs.charts.steps import EvictionMark, Layer, StageBand, footprint, prices, unbroken
+from spotctl.show.costs.columns import HTML_RUNS, texts
+from spotctl.show.costs.cost import Report, RunCost
+from spotctl.show.costs.figures import usd
+from spotctl.show.costs.html import Html, fragment
+from spotctl.show.costs.money import MarketCost, held_prices
+from spotctl.show.costs.page_parts import (
+    ColumnHead,
+    figure,
+    for_both_widths,
+    heads_of,
+    paragraph,
+    section,
+    subheading,
+    table,
+)
+from spotctl.show.costs.run_timeline import Eviction, RunTimeline
+
+MOST_JOBS = 4
+"""The most jobs whose latest run is shown; --job selects others."""
+MOST_TREND = 60
+MOST_RUNS = 120
+MOST_MESSAGES = 10
+
+_LAYERS = (
+    ("reliable", "reliable machine"),
+    ("ondemand", "on-demand machine"),
+    ("spot", "spot machine"),
+)
+
+
+def latest_of(report: Report) -> list[RunTimeline]:
+    """The latest run with machines of each job, the newest first."""
+    rented = sorted((run for run in report.runs if run.mixes), key=lambda run: -run.wall_began)
+    latest = {run.job: run for run in reversed(rented)}
+    return sorted(latest.values(), key=lambda run: -run.wall_began)[:MOST_JOBS]
+
+
+# -- machines ----------------------------------------------------------------------------------------------------------
+
+
+def machines_section(report: Report) -> Html:
+    """Machines over time with stages and evictions, for the latest run of each job."""
+    latest = latest_of(report)
+    if not latest:
+        return section("Machines over time", paragraph("No machines were rented."))
+    lead = (
+        "Machines by kind. The band above shows AgileML's stage. Triangles mark evictions; filled ones came without"
+        " warning."
+    )
+    return section("Machines over time", paragraph(lead, "lead"), *map(_footprint, latest))
+
+
+def _footprint(run: RunTimeline) -> Html:
+    marks, layers, stages = _marks(run.evictions), _layers(run), _stages(run)
+    most = max(mix.reliable + mix.on_demand + mix.spot for mix in run.mixes)
+    title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
+    picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52)
+    keys = [key for key, layer in zip(_LAYERS, layers, strict=True) if any(value for _, value in layer.points)]
+    rows = [(format_time(mix.at), str(mix.reliable), str(mix.on_demand), str(mix.spot)) for mix in run.mixes]
+    heads = [ColumnHead("from (provider's clock)", is_text=True)]
+    heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot")]
+    return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
+
+
+def _run_heading(run: RunTimeline) -> Html:
+    return subheading(run.run, f"started {fmt.minute(run.wall_began)}, {fmt.outcome(run)}")
+
+
+def _layers(run: RunTimeline) -> list[Layer]:
+    points = [(mix.at, (mix.reliable, mix.on_demand, mix.spot)) for mix in run.mixes]
+    if run.until > points[-1][0]:
+        points.append((run.until, points[-1][1]))
+    return [
+        Layer(class_, name, tuple((at, float(counts[i])) for at, counts in points))
+        for i, (class_, name) in enumerate(_LAYERS)
+    ]
+
+
+def _stages(run: RunTimeline) -> list[StageBand]:
+    if not run.stages:
+        return []
+    ends = [*(later.at for later in run.stages[1:]), max(run.until, run.stages[-1].at)]
+    return [StageBand(stage.at, end, min(max(stage.number, 1), 3)) for stage, end in zip(run.stages, ends, strict=True)]
+
+
+def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
+    """A mark for all machines that were evicted at one moment."""
+    marks = []
+    for (at, warned), group in groupby(evictions, key=lambda one: (one.at, one.warned)):
+        evicted = list(group)
+        markets = ", ".join(sorted({str(one.market) for one in evicted}))
+        how = "with a warning" if warned else "without warning"
+        tooltip = f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
+        marks.append(EvictionMark(at, warned, tooltip))
+    return marks
+
+
+# -- prices ------------------------------------------------------------------------------------------------------------
+
+
+def prices_section(report: Report, markets: Sequence[MarketCost]) -> Html:
+    """Prices paid while machines were held, for the latest run of each job."""
+    parts = [part for run in latest_of(report) if (part := _prices(report, run, markets))]
+    if not parts:
+        return section("Price paid relative to on-demand", paragraph("No spot machines were rented."))
+    lead = "The price of spot machines while they were held, in percent of the on-demand price of the same machine."
+    return section("Price paid relative to on-demand", paragraph(lead, "lead"), *parts)
+
+
+def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> Html:
+    lines = held_prices(report.rows_of(run.run), markets)
+    if not lines:
+        return Html()
+    title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
+    picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
+    rows = [
+        (line.name, format_time(pieces[0][0]), format_time(pieces[-1][1]), *_lowest_and_highest(pieces))
+        for line in lines
+        for pieces in unbroken(line.pieces)
+    ]
+    heads = [ColumnHead(name, is_text=True) for name in ("market", "from", "to")]
+    heads += [ColumnHead("lowest, % of on-demand"), ColumnHead("highest")]
+    keys = list(dict.fromkeys((line.class_, line.name) for line in lines))
+    return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
+
+
+def _lowest_and_highest(pieces: Sequence[tuple[int, int, float]]) -> tuple[str, str]:
+    percents = [percent for _, _, percent in pieces]
+    return f"{min(percents):.1f}%", f"{max(percents):.1f}%"
+
+
+# -- plan --------------------------------------------------------------------------------------------------------------
+
+
+def plan_section(report: Report) -> Html:
+    """Planned against actual cost, run by run."""
+    cost_of = {one.timeline.run: one for one in report.history}
+    planned = [cost_of[run.run] for run in report.runs if run.expected.usd is not None]
+    title = "Plan against actual"
+    if not planned:
+        return section(title, paragraph("No plan was logged for these runs."))
+    ended = [one for one in planned if not one.timeline.is_running]
+    lead = _plan_text(ended) if ended else "The plan of runs that are still going on."
+    latest = planned[-1]
+    parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
+    if len(planned) > 1:
+        dots = [_planned_dot(one) for one in planned[-MOST_TREND:]]
+        alt = f"Cost of {len(dots)} runs with their planned ranges"
+        keys = (("plan", "planned range"), ("s0", "actual cost"))
+        parts.append(figure(for_both_widths(lambda canvas: dot_chart(canvas, alt, dots)), keys))
+    return section(title, *parts)
+
+
+def _plan_text(ended: Sequence[RunCost]) -> str:
+    planned = sum(one.timeline.expected.usd or 0.0 for one in ended)
+    paid = sum(usd(one.figures.total) for one in ended)
+    text = f"{usd_text(planned)} was planned and {usd_text(paid)} paid"
+    if planned:
+        text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
+    if len(ended) > 1:
+        text += f"; {sum(map(_is_within_plan, ended))} of {len(ended)} runs fell inside the predicted range"
+    if any(one.timeline.expected.assumed for one in ended):
+        text += ". Where the job length was unknown, the plan assumed one"
+    return text + "."
+
+
+def _is_within_plan(one: RunCost) -> bool:
+    low, high = one.timeline.expected.usd_low, one.timeline.expected.usd_high
+    return low is not None and high is not None and low <= usd(one.figures.total) <= high
+
+
+def _plan_table(one: RunCost, digits: int) -> Html:
+    expected, run = one.timeline.expected, one.timeline
+    cost, took = usd(one.figures.total), (run.until - run.began) / HOUR
+    low, high = expected.usd_low, expected.usd_high
+    predicted = "" if low is None or high is None else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
+    dollars = partial(usd_text, digits=digits)
+    rows = [
+        _against("cost", expected.usd, cost, dollars, predicted),
+        _against("hours", expected.hours, took, "{:,.1f}".format),
+        _against("on demand", expected.on_demand_usd, usd(one.figures.on_demand), dollars),
+    ]
+    if expected.budget_usd is not None:
+        share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
+        rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
+    heads = (
+        ColumnHead("", is_text=True),
+        ColumnHead("planned"),
+        ColumnHead("predicted range", wide_only=True),
+        ColumnHead("actual"),
+        ColumnHead("difference"),
+    )
+    so_far = ", so far" if run.is_running else ""
+    return table(heads, rows, caption=f"The latest run with a plan: {run.run}{so_far}")
+
+
+def _against(
+    name: str, planned: float | None, actual: float, text: Callable[[float], str], predicted: str = ""
+) -> list[str]:
+    if planned is None:
+        return [name, fmt.UNKNOWN, predicted, text(actual), ""]
+    difference = f"{actual / planned - 1:+.0%}" if planned else ""
+    return [name, text(planned), predicted, text(actual), difference]
+
+
+def _planned_dot(one: RunCost) -> Dot:
+    run, expected = one.timeline, one.timeline.expected
+    cost = usd(one.figures.total)
+    tooltip = f"{run.run}: {usd_text(cost, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
+    label = fmt.short_day(run.wall_began)
+    return Dot(label, tooltip, cost, is_running=run.is_running, low=expected.usd_low, high=expected.usd_high)
+
+
+# -- trend -------------------------------------------------------------------------------------------------------------
+
+
+def trend_section(report: Report) -> Html:
+    """The runs of each job compared with the ones before them."""
+    latest = {one.timeline.job: one.timeline for one in report.history}
+    newest = sorted(latest.values(), key=lambda run: -run.wall_began)
+    parts = [part for run in newest[:MOST_JOBS] if (part := _trend(report, run.job))]
+    if not parts:
+        return section("Trend", paragraph("No earlier run of the same job to compare with."))
+    lead = "Each dot is a run; the dashed line is the median of the runs before the latest."
+    return section("Trend", paragraph(lead, "lead"), *parts)
+
+
+def _trend(report: Report, job: str) -> Html:
+    runs = [one for one in report.history if one.timeline.job == job][-MOST_TREND:]
+    by_work = all(one.figures.usd_per_work is not None for one in runs)
+    ended = [one for one in runs if not one.timeline.is_running]
+    if len(runs) < 2 or not ended[:-1]:
+        return Html()
+    usual = median(_trend_value(one, by_work=by_work) for one in ended[:-1])
+    reported = {run.run for run in report.runs}
+    dots = [_trend_dot(one, by_work=by_work, is_reported=one.timeline.run in reported) for one in runs]
+    unit = "dollars per clock" if by_work else "dollars per run"
+    alt = f"{job}: {unit} of {len(runs)} runs"
+    picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
+    last = _trend_value(ended[-1], by_work=by_work)
+    text = _trend_text(last, usual, len(ended) - 1)
+    return fragment(subheading(job, unit), paragraph(text), figure(picture))
+
+
+def _trend_dot(one: RunCost, *, by_work: bool, is_reported: bool) -> Dot:
+    run, value = one.timeline, _trend_value(one, by_work=by_work)
+    label = fmt.short_day(run.wall_began)
+    tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
+    return Dot(label, tooltip, value, is_reported, run.is_running)
+
+
+def _trend_value(one: RunCost, *, by_work: bool) -> float:
+    return (one.figures.usd_per_work or 0.0) if by_work else usd(one.figures.total)
+
+
+def _trend_text(last: float, usual: float, before: int) -> str:
+    reference = "the run before it" if before == 1 else f"the median of the {before} runs before it"
+    if not usual:
+        return f"The latest completed run is compared with {reference}, which cost nothing."
+    change = last / usual - 1
+    if abs(change) < 0.005:
+        return f"The latest completed run cost as much as {reference}."
+    return f"The latest completed run cost {abs(change):.0%} {'more' if change > 0 else 'less'} than {reference}."
+
+
+# -- all runs ----------------------------------------------------------------------------------------------------------
+
+
+def runs_section(report: Report) -> Html:
+    """All runs of the report, the newest first."""
+    cost_of = {one.timeline.run: one for one in report.history}
+    newest = sorted((cost_of[run.run] for run in report.runs), key=lambda one: -one.timeline.wall_began)
+    listed, digits = newest[:MOST_RUNS], fmt.digits_of(report)
+    heads = [
+        ColumnHead("run", is_text=True),
+        ColumnHead("started", is_text=True, wide_only=True),
+        ColumnHead("duration", wide_only=True),
+        ColumnHead("outcome", is_text=True),
+        *heads_of(HTML_RUNS, wide_only="machine_hours on_demand_usd"),
+    ]
+    foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
+    parts = [table(heads, [_run_row(one, digits) for one in listed], foot)]
+    if len(newest) > len(listed):
+        more = len(newest) - len(listed)
+        parts.append(paragraph(f"Only the latest {len(listed)} are listed; the total includes {more:,} more.", "lead"))
+    parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in _unsuccessful(report)]
+    return section("All runs", *parts, is_long=True)
+
+
+def _unsuccessful(report: Report) -> list[RunTimeline]:
+    """The latest runs that did not end well and have a message."""
+    ended = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
+    return sorted(ended, key=lambda run: -run.wall_began)[:MOST_MESSAGES]
+
+
+def _run_row(one: RunCost, digits: int) -> list[str]:
+    run = one.timeline
+    return [
+        run.run + (fmt.RUNNING_MARK if run.is_running else ""),
+        fmt.minute(run.wall_began).removesuffix(" UTC"),
+        fmt.span(run.until - run.began),
+        fmt.outcome(run),
+        *texts(HTML_RUNS, one.figures, digits),
+    ]

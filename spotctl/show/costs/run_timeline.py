@@ -1,0 +1,108 @@
+"""What a report shows of a run besides its cost: its times, outcome, machines, stages, evictions and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pricing_data.market import Market
+from spotctl.files.job.forms import RAY
+from spotctl.log.ledger.rows import SameWork
+from spotctl.log.outcomes import FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMix:
+    """The number of machines of each kind from a moment on."""
+
+    at: int
+    reliable: int
+    on_demand: int
+    spot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A machine that the provider evicted."""
+
+    at: int
+    machine: str
+    market: Market
+    warned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageChange:
+    """The AgileML stage of the job from a moment on."""
+
+    at: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess."""
+
+    usd: float | None = None
+    usd_low: float | None = None
+    usd_high: float | None = None
+    hours: float | None = None
+    on_demand_usd: float | None = None
+    assumed: bool = False
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeline:
+    """A run. `wall_*` are times of this computer's clock, all others of the provider's.
+
+    `work` is in clocks, None for jobs that count none; `samples` are the items that a finished training went through.
+    `outcome` is None while the run is going on. `is_cut`: only a part of it is in the report.
+    """
+
+    run: str
+    job: str
+    provider: str
+    tags: Mapping[str, str]
+    wall_began: int
+    wall_ended: int | None
+    began: int
+    until: int
+    outcome: str | None
+    message: str
+    work: int | None
+    evictions: tuple[Eviction, ...] = ()
+    mixes: tuple[MachineMix, ...] = ()
+    stages: tuple[StageChange, ...] = ()
+    expected: Expected = field(default_factory=Expected)
+    same_work: SameWork = field(default_factory=SameWork)
+    samples: int | None = None
+    is_cut: bool = False
+    received: int | None = None
+    sent: int | None = None
+    """Bytes that its machines received and sent, as far as they have said so; None if none has."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run failed: what it cost is a loss."""
+        return self.outcome == FAILED
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the log has no end of the run; its process may have been killed."""
+        return self.outcome is None
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether it trained on a Ray cluster: nothing was rented, and what the cluster costs is not known here."""
+        return self.provider == RAY
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether it ran on a replayed market, where nothing is paid."""
+        return self.provider == "local"
+
+
+def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
+    """Runs in the order in which they began by this computer's clock."""
+    return tuple(sorted(timelines, key=lambda run: (run.wall_began, run.run)))

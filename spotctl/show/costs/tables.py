@@ -1,0 +1,152 @@
+"""A cost report on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.console import Group as Lines
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.units import usd_text
+from spotctl.show.costs.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, FigureColumn, texts
+from spotctl.show.costs.cost import Report
+from spotctl.show.costs.formatting import (
+    RUNNING_MARK,
+    counted_in,
+    digits_of,
+    gigabytes,
+    headline,
+    money,
+    per_work,
+    span_of,
+    whole_number,
+)
+from spotctl.show.costs.month import Month
+from spotctl.show.costs.name_columns import NameColumns, nested, side_by_side
+from spotctl.show.costs.unit_cost import UnitTrend, trends_of
+
+_ALWAYS_SHOWN, _IMPORTANT = 2, 3
+_TOTAL = "total"
+_GAP = 2
+_FILE_WIDTH = 160
+
+
+def terminal_report(report: Report, width: int) -> Lines:
+    """The report on a terminal of this width: its headline, the groups and their total."""
+    if not report.runs:
+        return Lines(Text(span_of(report)))
+    names = _names(report, width)
+    columns = _fitting(report, width - names.width)
+    lines: list[RenderableType] = [
+        Text(headline(report), style="bold"),
+        Text(span_of(report), style="dim"),
+        Text(""),
+        _table(report, names, columns),
+    ]
+    lines += [Text(note, style="dim") for note in _notes(report, columns)]
+    return Lines(*lines)
+
+
+def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) -> Table:
+    digits = digits_of(report)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), show_footer=len(report.groups) > 1)
+    for i, heading in enumerate(names.headings):
+        table.add_column(heading, no_wrap=True, footer=Text("" if i else _TOTAL, style="bold"))
+    for column, total in zip(columns, texts(columns, report.whole, digits), strict=True):
+        table.add_column(column.heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
+    for row in names.rows:
+        *firsts, last = map(Text, row.names)
+        if row.group is None:
+            table.add_row(*firsts, last)
+            continue
+        if row.group.figures.running:
+            last.append(RUNNING_MARK, style="yellow")
+        table.add_row(*firsts, last, *texts(columns, row.group.figures, digits))
+    return table
+
+
+def _names(report: Report, width: int) -> NameColumns:
+    """Names next to each other if the most important figures fit then; else below each other, and broken if need be."""
+    mark = len(RUNNING_MARK) if report.whole.running else 0
+    important = [_width_of(report, column) for column in TERMINAL_PRIORITY[:_IMPORTANT]]
+    beside = side_by_side(report.by, report.groups)
+    if beside.width + mark + sum(important) <= width:
+        return beside
+    return nested(report.by, report.groups).within(width - mark - sum(important[:_ALWAYS_SHOWN]))
+
+
+def _fitting(report: Report, room: int) -> list[FigureColumn]:
+    """The columns that fit, the most important first."""
+    room -= len(RUNNING_MARK) if report.whole.running else 0
+    fitting = set[str]()
+    for rank, column in enumerate(TERMINAL_PRIORITY):
+        room -= _width_of(report, column)
+        if rank >= _ALWAYS_SHOWN and room < 0:
+            break
+        fitting.add(column.name)
+    return [column for column in TERMINAL if column.name in fitting]
+
+
+def _width_of(report: Report, column: FigureColumn) -> int:
+    """The width of a column, with the gap in front of it."""
+    digits = digits_of(report)
+    all_figures = (report.whole, *(one.figures for one in report.groups))
+    return max(map(len, [column.heading, *(column.text(one, digits) for one in all_figures)])) + _GAP
+
+
+def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
+    whole = report.whole
+    notes = []
+    if whole.on_demand:
+        digits = digits_of(report)
+        steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
+        notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
+    notes += map(_trend, trends_of(report))
+    if report.runs:
+        notes.append(_month(report.month, digits_of(report)))
+    if whole.running:
+        notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
+    if report.runs and not report.is_replayed and not all(one.on_ray for one in report.runs):
+        notes.append(_traffic(report))
+    if whole.work is not None and whole.usd_per_work is not None:
+        notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
+    elif on_ray := sorted({one.job for one in report.runs if one.on_ray}):
+        notes.append(f"{', '.join(on_ray)}: trained on a Ray cluster, whose cost is not in this report")
+    elif whole.work is None and COLUMNS["work"] in columns:
+        notes.append("clocks are not added up over different jobs, and commands have none")
+    return notes
+
+
+def _traffic(report: Report) -> str:
+    """Which traffic is priced, and what the machines' interfaces counted in all."""
+    priced = "traffic: moves of checkpoints between regions"
+    whole = report.whole
+    if whole.sent is None or whole.received is None:
+        return f"{priced}; what else machines send is not measured"
+    moved = f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
+    return f"{priced} are priced; in all, {moved}{counted_in(whole)}"
+
+
+def _trend(one: UnitTrend) -> str:
+    change = "" if one.change_pct is None else f" ({one.change_pct:+.0f}%)"
+    latest = f"the latest {one.runs} successful runs" if one.runs > 1 else "the latest successful run"
+    before = f"the {one.runs} before them" if one.runs > 1 else "the one before it"
+    costs = f"{per_work(one.latest_usd)} per {one.unit} in {latest}, {per_work(one.before_usd)} in {before}"
+    return f"{one.job}: {costs}{change}"
+
+
+def _month(one: Month, digits: int) -> str:
+    low, high = money(one.low, digits), money(one.high, digits)
+    text = f"{one.name}: {money(one.paid, digits)} so far, {money(one.forecast, digits)} expected by its end"
+    text += f" (likely {low} to {high})" if one.low < one.high else ""
+    return text if one.budget is None else f"{text}; budget {usd_text(one.budget)}"
+
+
+def plain_text(report: Report) -> str:
+    """The report as text for a file."""
+    text = StringIO()
+    Console(file=text, width=_FILE_WIDTH, highlight=False).print(terminal_report(report, _FILE_WIDTH))
+    return text.getvalue()

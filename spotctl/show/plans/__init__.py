@@ -1,0 +1,1 @@
+"""Plans of jobs: tables, JSON and plots."""

@@ -1,0 +1,209 @@
+"""A plan as JSON for `--json`. Keys may be added but never change."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.units import HOUR, SECOND, format_time, to_usd
+from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.show.plans.tables import moment
+from spotctl.show.plans.zones import zones_json
+
+if TYPE_CHECKING:
+    from spotctl.planning.checkpoint_interval import CheckpointInterval
+    from spotctl.planning.values import Choice, JobPlan, PlannedMixture
+
+
+def answer(plan: JobPlan) -> dict[str, Any]:
+    """A job in the JSON of `spotctl plan --json`. Unknown values are null; keys may be added but never change.
+
+    Fields:
+        job: name of the job
+        cluster: Ray cluster on which a job trains that rents nothing; its plan has few other keys
+        cluster -> spotctl.files.job.spec:JobSpec.cluster
+        choice: allocations that would be rented now; several if the work is spread over markets
+        choice[] -> _choice_json
+        expected: forecast of the whole job
+        expected -> _expected_json
+        on_demand_usd: cost of the same work on on-demand machines; if the length of the job is unknown, of an assumed
+            length
+        rejected: other markets that were considered
+        rejected[].market: the market
+        rejected[].why: why it is not used
+        rejected_unnamed: number of further markets that were rejected and are not listed
+        zones: markets between which the job may move
+        zones[] -> zones_json
+        at: moment at which the plan was made
+        policy: policy that shares quotas between jobs
+        strategy: strategy that decides what to rent
+        reason: why it decided so
+        reliable: reliable machines of a training, rented on demand; null if it has none
+        reliable.market: their market
+        reliable.machines: their number
+        reliable.usd_per_hour: on-demand price of one of them
+        mixture: mixture of machine types, if the job asks for one
+        mixture -> _mixture_json
+        quotas: quotas of the cloud that limit the job
+        quotas[].quota: name of the quota
+        quotas[].unit: what it counts
+        quotas[].amount: its limit
+        quotas[].part: the job's part of it
+        checkpoints: checkpoints of a command; null if it keeps none
+        checkpoints -> _checkpoints_json
+        work: how much work the job is
+        work.source: where that is known from
+        work.assumed: whether the amount was assumed because nothing states it
+        throughputs: throughput of each machine type
+        throughputs.*: one machine type
+        throughputs.*.per_hour: units of work that one machine does per hour
+        throughputs.*.source: where that is known from
+    """
+    reliable = plan.decider.reliable
+    return {
+        "job": plan.job.spec.name,
+        "choice": [_choice_json(one) for one in plan.choice],
+        "expected": _expected_json(plan),
+        "on_demand_usd": plan.on_demand.usd,
+        "rejected": [{"market": str(one.market), "why": plan.worded(one.why)} for one in plan.rejected],
+        "rejected_unnamed": plan.unnamed,
+        "zones": zones_json(plan),
+        "at": format_time(plan.at),
+        "policy": plan.policy,
+        "strategy": plan.strategy.name,
+        "reason": plan.worded(plan.decision.reason),
+        "reliable": None
+        if reliable is None
+        else {
+            "market": str(reliable.offer.market),
+            "machines": reliable.machines,
+            "usd_per_hour": to_usd(reliable.offer.on_demand),
+        },
+        "mixture": None if plan.mixture is None else _mixture_json(plan.mixture),
+        "quotas": [
+            {"quota": one.quota.name, "unit": str(one.quota.unit), "amount": one.quota.amount, "part": one.part.amount}
+            for one in plan.quotas
+        ],
+        "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
+        "work": {"source": plan.work.source, "assumed": plan.work.assumed},
+        "throughputs": {name: {"per_hour": one.nu, "source": one.source} for name, one in plan.rates.items()},
+    }
+
+
+def _expected_json(plan: JobPlan) -> dict[str, Any]:
+    """The forecast. What a job of unknown length costs per hour is known, but not what it costs.
+
+    Fields:
+        cost_usd: median cost; null if the length of the job is unknown, as for most keys here
+        hours: median duration
+        finish_by: moment at which the job ends after that duration
+        cost_p10_usd: cost that one job in ten stays below
+        cost_p90_usd: cost that nine jobs in ten stay below
+        hours_p10: duration that one job in ten stays below
+        hours_p90: duration that nine jobs in ten stay below
+        budget_kept: probability that the job ends before its budget is used up; null without a budget
+        deadline_met: probability that the job ends before its deadline; null without a deadline
+        basis: what the forecast rests on
+        usd_per_hour: median cost per hour
+        usd_per_hour_p10: cost per hour that one job in ten stays below
+        usd_per_hour_p90: cost per hour that nine jobs in ten stay below
+        cost_usd_low: the same as `cost_p10_usd`
+        cost_usd_high: the same as `cost_p90_usd`
+        terms: parts of the median cost, by market
+        terms[].market: the market
+        terms[].machines: most machines held there at a time
+        terms[].cost_usd: cost there
+    """
+    forecast, known = forecast_of(plan), not plan.work.assumed
+    usd, hours, per_hour = forecast.usd.likely, forecast.hours.likely, forecast.usd_per_hour.likely
+    budget, deadline = plan.job.budget_usd, plan.job.deadline
+    return {
+        "cost_usd": forecast.usd.median if known else None,
+        "hours": forecast.hours.median if known else None,
+        "finish_by": moment(finish_by(plan)) if known else None,
+        "cost_p10_usd": usd[0] if known else None,
+        "cost_p90_usd": usd[1] if known else None,
+        "hours_p10": hours[0] if known else None,
+        "hours_p90": hours[1] if known else None,
+        "budget_kept": forecast.budget_kept(budget) if known and budget is not None else None,
+        "deadline_met": (
+            forecast.deadline_met((deadline - plan.at) / HOUR) if known and deadline is not None else None
+        ),
+        "basis": forecast.basis,
+        "usd_per_hour": forecast.usd_per_hour.median,
+        "usd_per_hour_p10": per_hour[0],
+        "usd_per_hour_p90": per_hour[1],
+        "cost_usd_low": usd[0] if known else None,
+        "cost_usd_high": usd[1] if known else None,
+        "terms": [
+            {"market": str(term.market), "machines": term.machines, "cost_usd": term.usd}
+            for term in (forecast.terms if known else ())
+        ],
+    }
+
+
+def _mixture_json(mixture: PlannedMixture) -> dict[str, Any]:
+    """The mixture that a job begins with.
+
+    Fields:
+        aim: what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour
+        cost_usd: expected cost; null if the length of the job is unknown
+        hours: expected duration; null if the length of the job is unknown
+        phases: the mixtures that are held one after another
+        phases[].hours: how long it is held
+        phases[].machines: number of machines by type
+        phases[].machines.*: number of machines of this type
+    """
+    schedule = mixture.schedule
+    return {
+        "aim": str(mixture.aim),
+        "cost_usd": schedule.usd if isfinite(schedule.hours) else None,
+        "hours": schedule.hours if isfinite(schedule.hours) else None,
+        "phases": [
+            {"hours": phase.hours if isfinite(phase.hours) else None, "machines": mixture.machines(phase)}
+            for phase in schedule.phases
+        ],
+    }
+
+
+def _checkpoints_json(interval: CheckpointInterval) -> dict[str, Any]:
+    """How often a command saves a checkpoint.
+
+    Fields:
+        every_seconds: time between two checkpoints
+        cost_seconds: time that saving one takes
+        mean_life_seconds: mean time until a machine is evicted; null on demand
+    """
+    return {
+        "every_seconds": interval.every / SECOND,
+        "cost_seconds": interval.cost / SECOND,
+        "mean_life_seconds": interval.life / SECOND if isfinite(interval.life) else None,
+    }
+
+
+def _choice_json(one: Choice) -> dict[str, Any]:
+    """An allocation: machines of one market.
+
+    Fields:
+        market: the market
+        machines: number of machines
+        bid: bid per machine in dollars per hour; null on demand, and where the cloud has no bids
+        beta: probability that the machines are evicted within the next hour
+        cost_per_work: expected dollars per unit of work; null if no work would be done
+        price: current price per machine in dollars per hour
+        beta_low: lower end of the 95% interval of `beta`
+        beta_high: upper end of the 95% interval of `beta`
+        beta_evidence: what the eviction rate rests on; `price` if only the price can evict the machines
+    """
+    bid = one.rent.bid
+    return {
+        "market": str(one.rent.offer.market),
+        "machines": one.rent.machines,
+        "bid": None if bid is None else to_usd(bid),
+        "beta": one.beta.probability,
+        "cost_per_work": one.usd_per_work if isfinite(one.usd_per_work) else None,
+        "price": to_usd(one.price),
+        "beta_low": one.beta.low,
+        "beta_high": one.beta.high,
+        "beta_evidence": one.evidence,
+    }

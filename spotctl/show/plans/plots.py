@@ -1,0 +1,122 @@
+"""A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and deadline as lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from pricing_data.atomic_write import atomic_write
+from pricing_data.units import HOUR
+from spotctl.home.errors import BadRequest
+from spotctl.planning.forecasting import forecast_of
+from spotctl.show.phrases import hours_text
+from spotctl.show.plot_style import BLUE, ORANGE, PALE, RED, save_plot
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+    from spotctl.planning.values import JobPlan
+
+SUFFIXES = (".png", ".svg")
+_PLAN, _ON_DEMAND, _LIKELY, _LIMIT = BLUE, PALE, ORANGE, RED
+_THICK = 0.34
+_LABEL = 0.2
+"""The width of a label, as a share of its panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bars:
+    """What one panel shows of a plan: the median with P10 and P90, the figure on demand, and the job's limit."""
+
+    median: float
+    likely: tuple[float, float]
+    on_demand: float
+    limit: float | None
+
+    @property
+    def longest(self) -> float:
+        return max(self.likely[1], self.on_demand, self.limit or 0.0)
+
+
+def check_name(path: Path) -> None:
+    """Refuses a file name that says no format."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadRequest(f"plot to {path}: the name must end with .png or .svg")
+
+
+def draw(plans: Sequence[JobPlan], path: Path) -> None:
+    """Writes the picture; its format follows from the file's suffix."""
+    check_name(path)
+    with atomic_write(path) as out:
+        save_plot(_figure(plans), out, path.suffix.lower()[1:])
+
+
+def svg(plans: Sequence[JobPlan]) -> str:
+    """The picture as an SVG element."""
+    drawn = io.StringIO()
+    save_plot(_figure(plans), drawn, "svg")
+    return drawn.getvalue()[drawn.getvalue().index("<svg") :]
+
+
+def _figure(plans: Sequence[JobPlan]) -> Figure:
+    figure = Figure(figsize=(10, 1.6 + 0.9 * len(plans)), layout="constrained")
+    cost, hours = figure.subplots(1, 2, sharey=True)
+    per_hour = any(plan.work.assumed for plan in plans)
+    _panel(cost, [_dollars(plan, per_hour=per_hour) for plan in plans], "cost, $ per hour" if per_hour else "cost, $")
+    _panel(hours, [None if plan.work.assumed else _hours(plan) for plan in plans], "time, hours")
+    cost.set_yticks(range(len(plans)), [plan.job.spec.name for plan in plans])
+    cost.set_ylim(len(plans) - 0.4, -0.6)
+    handles: list[Artist] = [
+        Patch(color=_PLAN, label="this plan"),
+        Line2D([], [], color=_LIKELY, marker="|", label="P10 to P90"),
+        Patch(color=_ON_DEMAND, label="on demand"),
+    ]
+    if any(plan.job.budget_usd is not None or plan.job.deadline is not None for plan in plans):
+        handles.append(Line2D([], [], color=_LIMIT, label="budget, deadline"))
+    figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=len(handles))
+    return figure
+
+
+def _dollars(plan: JobPlan, *, per_hour: bool) -> _Bars:
+    other, forecast = plan.on_demand, forecast_of(plan)
+    if per_hour:
+        return _Bars(forecast.usd_per_hour.median, forecast.usd_per_hour.likely, other.usd / other.hours, None)
+    return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.job.budget_usd)
+
+
+def _hours(plan: JobPlan) -> _Bars:
+    deadline = plan.job.deadline
+    limit = None if deadline is None else (deadline - plan.at) / HOUR
+    return _Bars(forecast_of(plan).hours.median, forecast_of(plan).hours.likely, plan.on_demand.hours, limit)
+
+
+def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
+    right = 1.25 * max((bars.longest for bars in rows if bars is not None), default=1.0)
+    text = hours_text if title.startswith("time") else "${:,.2f}".format
+    for row, bars in enumerate(rows):
+        if bars is None:
+            axes.text(0.02, row, "unknown: the job file states no length", va="center", fontsize=8)
+            continue
+        low, high = bars.likely
+        plan, other = row - _THICK / 2, row + _THICK / 2
+        axes.barh([plan, other], [bars.median, bars.on_demand], _THICK, color=[_PLAN, _ON_DEMAND])
+        spread = [[max(bars.median - low, 0.0)], [max(high - bars.median, 0.0)]]
+        axes.errorbar(bars.median, plan, xerr=spread, color=_LIKELY, capsize=4)
+        if bars.limit is not None:
+            axes.vlines(bars.limit, row - 0.45, row + 0.45, color=_LIMIT, linewidth=1.5)
+        for place, value, end in ((plan, bars.median, max(high, bars.median)), (other, bars.on_demand, bars.on_demand)):
+            # A line that would cross the label is to its left.
+            crossed = bars.limit is not None and end <= bars.limit < end + _LABEL * right
+            start = bars.limit if crossed and bars.limit is not None else end
+            axes.text(start, place, f"  {text(value)}", va="center", fontsize=8)
+    axes.set_xlim(0, right)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.tick_params(axis="y", length=0)

@@ -1,0 +1,271 @@
+"""A plan on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
+from spotctl.files.job.programs import Command
+from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.show.layout import Cell, RankedColumn, pairs_table, within
+from spotctl.show.phrases import EVIDENCE, WITHOUT_BIDS, bids_text, chance, hours_text
+from spotctl.show.plans.zones import zones_view
+from spotctl.show.terminal import dollars, market_name
+
+if TYPE_CHECKING:
+    from bidbrain.eviction.estimate import Estimate
+    from bidbrain.strategies.base import Rent
+    from pricing_data.market import Market
+    from spotctl.planning.checkpoint_interval import CheckpointInterval
+    from spotctl.planning.values import Choice, JobPlan
+
+_WIDE = 110
+"""Narrower terminals get the columns that matter most."""
+_NAMED = 3
+_NAMED_EXPLAINED = 20
+_SURE = 0.98
+
+
+def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
+    parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
+    if explain:
+        parts += [Text(), _betas(plan), Text(), _terms(plan), *_one_type(plan), *_shares(plan)]
+        if plan.outlooks:
+            parts += [Text(), zones_view(plan)]
+    if plan.rejected:
+        parts += [Text(), _rejected(plan, _NAMED_EXPLAINED if explain else _NAMED, width)]
+    return Group(*parts, Text())
+
+
+def _choices(plan: JobPlan, width: int) -> Table:
+    wide = width >= _WIDE
+    # A narrow terminal has no room for the label in every row.
+    marked = not wide and all(one.rent.offer.market.is_synthetic for one in plan.choice)
+    name: Callable[[Market], Text | str] = str if marked else market_name
+    market = "market (synthetic)" if marked else "market"
+    eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
+    unit = plan.unit if wide else plan.unit.replace("hour", "h")
+    headings = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{unit}"]
+    rows: list[list[Cell]] = [
+        [f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide)] for one in plan.choice
+    ]
+    reliable = plan.decider.reliable
+    if reliable is not None:
+        price = dollars(reliable.offer.on_demand)
+        cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", "", "reliable"]
+        rows.append([f"{reliable.machines:,}", name(reliable.offer.market), *cells])
+    # Where a cloud takes no bids, the column says little.
+    without_bids = all(one.rent.offer.market.cloud in WITHOUT_BIDS for one in plan.choice)
+    ranked = [
+        RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
+        for heading, column in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
+    ]
+    kept = within(width, ranked)
+    table = _table(*(one.heading for one in kept))
+    for row in zip(*(one.cells for one in kept), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _cells(one: Choice, wide: bool) -> Iterator[str]:
+    if wide:
+        yield dollars(one.price)
+    yield _bid(one.rent)
+    yield chance(one.beta.probability)
+    if wide:
+        yield _interval(one.beta)
+    yield f"{one.usd_per_work:.4g}" if isfinite(one.usd_per_work) else "no work"
+
+
+def _bid(rent: Rent) -> str:
+    """The bid, where the cloud takes bids."""
+    if rent.bid is None:
+        return "on demand"
+    return "spot price" if rent.offer.market.cloud in WITHOUT_BIDS else bid_usd(rent.bid)
+
+
+def _interval(beta: Estimate) -> str:
+    return f"{chance(beta.low)} to {chance(beta.high)}"
+
+
+def _figures(plan: JobPlan) -> Table:
+    return pairs_table(_lines(plan))
+
+
+def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
+    other = plan.on_demand
+    yield "expected", _expected(plan)
+    yield "basis", forecast_of(plan).basis
+    if any(one.evidence == "prior" for one in plan.choice):
+        yield "evictions", EVIDENCE["prior"]
+    machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
+    usd = forecast_of(plan).usd_per_hour.median * other.hours if plan.work.assumed else forecast_of(plan).usd.median
+    ratio = usd / other.usd
+    comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
+    yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
+    if bids := bids_text((one.rent.offer.market.cloud, one.rent.bid, one.rent.offer.on_demand) for one in plan.choice):
+        yield "bids", bids
+    yield "work", plan.work.source
+    yield "speed", _sources(plan)
+    if plan.job.budget_usd is not None:
+        yield "budget", _budget(plan, plan.job.budget_usd)
+    if plan.job.deadline is not None:
+        yield "deadline", _deadline(plan, plan.job.deadline)
+    if plan.checkpoints is not None:
+        yield "checkpoints", _checkpoints(plan.checkpoints)
+    yield "policy", f"{plan.policy} (Gavel)"
+    if plan.mixture is not None:
+        yield "machines", plan.mixture.words()
+    yield "strategy", f"{plan.strategy.name}: {plan.strategy.reason}"
+    yield "decision", plan.worded(plan.decision.reason)
+
+
+def _sources(plan: JobPlan) -> str:
+    return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
+
+
+def _checkpoints(interval: CheckpointInterval) -> str:
+    every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
+    life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
+    if interval.is_fixed:
+        return f"every {every}, set in the job file ({life})"
+    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
+
+
+def _expected(plan: JobPlan) -> str:
+    """Cost and duration with P10 to P90."""
+    forecast = forecast_of(plan)
+    if plan.work.assumed:
+        low, high = forecast.usd_per_hour.likely
+        return f"{usd_text(forecast.usd_per_hour.median)} per hour ({usd_text(low)} to {usd_text(high)})"
+    low, high = forecast.usd.likely
+    cost = f"{usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)})"
+    return f"{cost} in {_hours_range(plan)}, finished by {moment(finish_by(plan))}"
+
+
+def _hours_range(plan: JobPlan) -> str:
+    expected, (low, high) = hours_text(forecast_of(plan).hours.median), map(hours_text, forecast_of(plan).hours.likely)
+    if low == high == expected:
+        return expected
+    number, unit = low.split()
+    return f"{expected} ({number if high.endswith(unit) else low} to {high})"
+
+
+def _budget(plan: JobPlan, budget: float) -> str:
+    if plan.work.assumed:
+        return f"{usd_text(budget)}, enough for {hours_text(budget / forecast_of(plan).usd_per_hour.median)}"
+    return f"{usd_text(budget)}: sufficient with a probability of {_probability(forecast_of(plan).budget_kept(budget))}"
+
+
+def _deadline(plan: JobPlan, deadline: int) -> str:
+    if plan.work.assumed:
+        return f"{moment(deadline)}; cannot be checked, because the job length is unknown (set `hours:`)"
+    met = forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
+    slack = (deadline - finish_by(plan)) / HOUR
+    spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
+    return f"{moment(deadline)}: met with a probability of {_probability(met)}{spare}"
+
+
+def _probability(share: float) -> str:
+    """Past windows are few: no probability is stated as certain."""
+    if share > _SURE:
+        return f"over {_SURE:.0%}"
+    return f"under {1 - _SURE:.0%}" if share < 1 - _SURE else f"{share:.0%}"
+
+
+def _betas(plan: JobPlan) -> Group:
+    """The eviction estimate behind each bid, and its basis."""
+    lines = (
+        f"{one.rent.offer.market}: {chance(one.beta.probability)} per hour, 95% interval {_interval(one.beta)};"
+        f" {one.beta.basis}"
+        for one in plan.choice
+    )
+    clouds = dict.fromkeys(one.rent.offer.market.cloud for one in plan.choice if one.rent.bid is not None)
+    notes = (WITHOUT_BIDS[cloud] for cloud in clouds if cloud in WITHOUT_BIDS)
+    return Group(Text("eviction", style="bold"), *map(Text, lines), *map(Text, notes))
+
+
+def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
+    """Why no mixture of machine types was considered, where that is so."""
+    if isinstance(plan.job.spec.program, Command):
+        why = "the nodes of a command are of one type at a time, and its length is stated in hours on that type."
+    elif plan.work.hours is not None and not plan.work.assumed:
+        why = (
+            "the length of the job is stated in hours on one type. With stop: {clocks: ...} and throughputs, types are"
+            " mixed, side by side or one after the other."
+        )
+    else:
+        return
+    yield Text()
+    yield Text("mixtures of machine types", style="bold")
+    yield Text(f"none: {why}")
+
+
+def _shares(plan: JobPlan) -> Iterator[RenderableType]:
+    """The quotas that limit the job, and why it gets its part of each."""
+    if not plan.quotas:
+        return
+    yield Text()
+    yield Text("quotas", style="bold")
+    for one in plan.quotas:
+        whole = f"{one.quota.name}: {one.part.amount} of {one.quota.amount} {one.quota.unit}"
+        if one.jobs == 1:
+            yield Text(f"{whole}; no other job is planned")
+        elif one.part.amount == one.quota.amount:
+            yield Text(f"{whole}; enough for all {one.jobs} jobs")
+        else:
+            yield Text(f"{whole}; shared by {one.jobs} jobs: what each needs at least, the rest by {plan.policy}")
+
+
+def _terms(plan: JobPlan) -> Group:
+    """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job by market."""
+    table = _table("expected bill", "machines", "$")
+    for term in forecast_of(plan).terms:
+        table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
+    table.add_row("total", "", f"{forecast_of(plan).usd.median:.4f}", style="bold")
+    later = plan.estimate.later.usd_per_work
+    return Group(
+        Text("first hour", style="bold"),
+        Text(plan.worded(plan.estimate.first.explain())),
+        Text(f"each later hour: {f'${later:.4g} per {plan.unit}' if isfinite(later) else 'no work is expected'}"),
+        *(() if plan.work.assumed else (Text(), table)),
+    )
+
+
+def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
+    named = plan.rejected[:most]
+    more = len(plan.rejected) - len(named) + plan.unnamed
+    if width >= _WIDE:
+        table = _table("rejected", "reason", right=False)
+        for one in named:
+            table.add_row(market_name(one.market), Text(plan.worded(one.why)))
+        return Group(table, *_more(more))
+    lines = (_rejected_line(one.market, plan.worded(one.why)) for one in named)
+    return Group(Text("rejected", style="bold"), *lines, *_more(more))
+
+
+def _rejected_line(market: Market, why: str) -> Text:
+    return market_name(market).append(f": {why}", style="default")
+
+
+def _more(count: int) -> list[Text]:
+    return [Text(f"and {counted(count, 'more market')} (--explain and --json list more)")] if count else []
+
+
+def moment(micros: int) -> str:
+    return to_datetime(micros).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+def _table(*columns: str, right: bool = True) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(
+            name, justify="right" if right and not name.startswith(("market", "expected")) else "left", overflow="fold"
+        )
+    return table

@@ -1,0 +1,1 @@
+"""Market data: JSON, plots, and the plan of a fetch."""

@@ -1,0 +1,158 @@
+"""Price histories as pictures: PNG, SVG, or a self-contained HTML page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pricing_data.atomic_write import atomic_write
+from pricing_data.observed import holes
+from pricing_data.series import PriceSeries
+from pricing_data.stats import MarketStats
+from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
+from spotctl.home.errors import BadRequest
+from spotctl.show.bars import needs_log_scale
+from spotctl.show.plot_style import BLUE, INK, RED, save_plot
+from spotctl.show.terminal import against_on_demand, dollars, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SUFFIXES = (".png", ".svg", ".html")
+MOST_MARKETS = 12
+_SPOT, _ON_DEMAND, _ABOVE = BLUE, INK, RED
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Spot prices</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }}
+svg {{ width: 100%; min-width: 40rem; height: auto; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }}
+th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #6e768155; }}
+td {{ white-space: nowrap; }}
+th:first-child, td:first-child {{ text-align: left; }}
+</style></head><body>
+<h1>Spot prices</h1>
+<p>{span}</p>
+<div class="wide">{chart}</div>
+<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
+</body></html>
+"""
+
+
+def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> None:
+    """Draws each market in its own panel over a common time axis; the format follows from the file's suffix."""
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
+        raise BadRequest(f"plot to {path}: the name must end with .png, .svg or .html")
+    if len(histories) > MOST_MARKETS:
+        raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MOST_MARKETS}")
+    figure = _figure(histories)
+    with atomic_write(path) as out:
+        if kind == ".html":
+            out.write_text(_page(histories, figure), encoding="utf-8")
+        else:
+            save_plot(figure, out, kind[1:])
+
+
+def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
+    figure = Figure(figsize=(11, 0.6 + 2.2 * len(histories)), layout="constrained")
+    panels = figure.subplots(len(histories), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (series, stats) in zip(panels, histories, strict=True):
+        _panel(axes, series, stats)
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+    panels[-1].xaxis.set_major_locator(locator)
+    panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    panels[-1].set_xlabel("time (UTC)")
+    return figure
+
+
+def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
+    times, prices = _drawn(series)
+    axes.step(times, prices, where="post", color=_SPOT, linewidth=1, label="spot")
+    if stats.on_demand is not None:
+        level = to_usd(stats.on_demand.price)
+        axes.axhline(level, color=_ON_DEMAND, linestyle="--", linewidth=1, label="on-demand")
+        axes.fill_between(times, prices, level, where=prices > level, step="post", color=_ABOVE, alpha=0.3, linewidth=0)
+    if needs_log_scale(stats.lowest, stats.highest):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_ylabel("$ per hour")
+    axes.set_title(_title(stats), loc="left", fontsize=10)
+    axes.grid(visible=True, alpha=0.25)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2, frameon=False)
+
+
+def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
+    """The points of the line: no price from the start of a hole to its end, so that it is drawn as a hole."""
+    gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
+    inside = np.any((series.times[:, None] > gaps[:, 0]) & (series.times[:, None] < gaps[:, 1]), axis=1)
+    ends = [series.price_at(int(end)) for end in gaps[:, 1]]
+    times = np.concatenate((series.times[~inside], gaps[:, 0], gaps[:, 1]))
+    prices = np.concatenate((series.prices[~inside], np.full(len(gaps), np.nan), ends)) / NANOS_PER_DOLLAR
+    order = np.argsort(times, kind="stable")
+    return times[order].astype("datetime64[us]"), prices[order]
+
+
+def _title(stats: MarketStats) -> str:
+    label = " (synthetic)" if stats.market.is_synthetic else ""
+    comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
+    if stats.coverage < 1:
+        comparison += f", observed {percent(stats.coverage)} of the time"
+    return f"{stats.market}{label}: mean {dollars(stats.mean)}{comparison}".replace("$", r"\$")
+
+
+def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        drawing = io.StringIO()
+        save_plot(figure, drawing, "svg")
+    chart = drawing.getvalue()
+    first, last = (f(s.times[i] for s, _ in histories) for f, i in ((min, 0), (max, -1)))
+    head = (
+        "market",
+        "mean",
+        "median",
+        "highest",
+        "on-demand",
+        "discount",
+        "changes/day",
+        "hours above on-demand",
+        "observed",
+    )
+    return _PAGE.format(
+        span=f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour.",
+        chart=chart[chart.index("<svg") :],
+        head="".join(f"<th>{escape(name)}</th>" for name in head),
+        body="".join(f"<tr>{_row(stats)}</tr>" for _, stats in histories),
+    )
+
+
+def _row(stats: MarketStats) -> str:
+    above = stats.hours_above_on_demand
+    cells = (
+        f"{stats.market}{' (synthetic)' if stats.market.is_synthetic else ''}",
+        dollars(stats.mean),
+        dollars(stats.median),
+        dollars(stats.highest),
+        dollars(stats.on_demand.price) if stats.on_demand else "-",
+        percent(stats.discount),
+        f"{stats.changes_per_day:.1f}",
+        "-" if above is None else f"{above:,.1f}",
+        percent(stats.coverage),
+    )
+    return "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -1,0 +1,1 @@
+"""Runs and nights: tables, JSON and the view of a run that goes on."""

@@ -1,0 +1,123 @@
+"""What a run has cost so far, and how far it is: for the live view of a launch, its metrics and `spotctl top`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pricing_data.errors import PricingDataError
+from pricing_data.units import HOUR
+from spotctl.clouds.base import now_of
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.wiring import provider_of
+from spotctl.files.job.programs import Training
+from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import JobSpec
+from spotctl.log import budget
+from spotctl.log.ledger.same_work import same_work
+from spotctl.run.lease_times import LeaseTimes
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from spotctl.clouds.base import CloudProvider
+    from spotctl.home.config import Settings
+    from spotctl.log.budget import Tariff
+    from spotctl.log.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """In nano-dollar-seconds: spent so far, the on-demand cost of the same work, the budget, and what is committed:
+    spent, or reserved until the leases end."""
+
+    spent: int | None
+    on_demand: int | None
+    budget: int | None
+    committed: int | None = None
+
+    @property
+    def saved(self) -> float | None:
+        """The share of the on-demand cost that was saved."""
+        return None if self.spent is None or not self.on_demand else 1 - self.spent / self.on_demand
+
+    @property
+    def used(self) -> float | None:
+        """The share of the budget that has been spent."""
+        return None if self.spent is None or not self.budget else self.spent / self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A run at `now`, a moment of its market's clock. `goal` is the clock at which the training ends, if one is set."""
+
+    state: RunState
+    now: int
+    money: Money
+    goal: int | None
+    is_local: bool
+
+    @property
+    def expected_end(self) -> int | None:
+        """When the run will end: at its pace so far, with all interruptions, else as planned; None if unknown."""
+        state, paces = self.state, self.state.paces
+        if self.goal is not None and len(paces) > 1 and state.progress is not None:
+            (began, first), (latest, last) = paces[0], paces[-1]
+            return latest + (latest - began) * (self.goal - state.progress.clock) // (last - first)
+        if state.planned is None or state.planned.assumed:
+            return None
+        return state.started + round(state.planned.hours * HOUR)
+
+
+def cards_by_market(state: RunState) -> Iterator[tuple[Market, float, float]]:
+    """How busy the graphics cards of a market's machines are, and how full their memory is, as shares of 1: means over
+    the machines for which it is known. Markets without such machines are left out."""
+    by_market: dict[Market, list[tuple[int, int]]] = {}
+    for held in state.alive:
+        if held.cards is not None and held.cards.busy is not None and held.cards.memory is not None:
+            used = held.cards.busy, held.cards.memory
+            by_market.setdefault(state.allocations[held.allocation].market, []).append(used)
+    for market, uses in by_market.items():
+        busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))
+        yield market, busy, memory
+
+
+class RunMarkets:
+    """The job, the provider and the prices of runs; each is read once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: dict[str, tuple[JobSpec, CloudProvider, Tariff]] = {}
+
+    def of(self, state: RunState) -> tuple[JobSpec, CloudProvider, Tariff]:
+        assert state.began is not None
+        if state.run not in self._known:
+            spec = restored(state.began.spec, self._settings.home)
+            provider = provider_of(self._settings, spec)
+            self._known[state.run] = spec, provider, budget.tariff_of(provider, state.started)
+        return self._known[state.run]
+
+    def figures(self, state: RunState) -> RunFigures:
+        """The figures of a run now; at its end, if it has ended."""
+        spec, provider, tariff = self.of(state)
+        now = state.at if state.ended is not None else max(now_of(provider, state.at), state.at)
+        goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
+        return RunFigures(state, now, _money(state, spec, now, tariff, provider), goal, spec.is_local)
+
+
+def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff, provider: CloudProvider) -> Money:
+    limit = None if spec.budget is None else spec.budget * 3600
+    if state.ended is not None:
+        spent = state.ended.facts.get("spent")
+        return Money(spent, state.ended.facts.get("on_demand"), limit, spent)
+    try:
+        teardown = (LeaseTimes.local(provider.speed) if spec.is_local else LeaseTimes()).teardown
+        return Money(
+            budget.spent(state, now, tariff),
+            same_work(state, now).amount,
+            limit,
+            budget.committed(state, now, tariff, teardown),
+        )
+    except (ProviderError, PricingDataError):
+        # The local market was restarted at an earlier time since the run was interrupted, or prices are missing.
+        return Money(None, None, limit)

@@ -1,0 +1,315 @@
+"""Runs as JSON and on the terminal: `status`, the live view of a launch, and its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import floor, isfinite, log2
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.billing import usd
+from pricing_data.units import HOUR, counted, format_time, usd_text
+from spotctl.log.events import FINISH, BudgetExceeded, Progressed, RunEnded
+from spotctl.log.ledger.final_figures import final_figures
+from spotctl.log.outcomes import DONE, FAILED
+from spotctl.log.state import EVICTED, Allocation, Held, RunState
+from spotctl.show.layout import RankedColumn, ranked_table
+from spotctl.show.phrases import bid_text, hours_text, machines_text
+from spotctl.show.plans.on_cluster import nodes_text
+
+if TYPE_CHECKING:
+    from spotctl.log.statuses import RunStatus
+    from spotctl.show.runs.figures import RunFigures
+
+
+def status_answer(statuses: Sequence[RunStatus]) -> dict[str, Any]:
+    """The JSON of `spotctl status --json`.
+
+    Fields:
+        jobs: the latest run of each job
+        jobs[] -> _job
+    """
+    return {"jobs": [_job(status) for status in statuses]}
+
+
+def _job(status: RunStatus) -> dict[str, Any]:
+    """The latest run of a job.
+
+    Fields:
+        name: name of the job
+        run: id of the run
+        state: `running`, `stopping` or `interrupted`; after the end its outcome
+        stage: stage of a training, 1 to 3; null for commands
+        machines: machines that are held
+        machines[] -> _machine
+        clock: clocks that a training has done
+        loss: loss at the last clock, and of the model once that is made; null for commands
+        spent_usd: cost so far
+        evictions: number of evictions
+        attempt: number of the attempt of a command
+        checkpoint: newest checkpoint of a command; null before the first
+        checkpoint -> _checkpoint
+    """
+    state = status.state
+    # Commands report no clocks.
+    progress = None if state.work.attempt is not None else state.progress
+    assert state.began is not None
+    return {
+        "name": state.began.job,
+        "run": state.run,
+        "state": status.word,
+        "stage": None if progress is None else progress.stage,
+        "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
+        "clock": None if progress is None else progress.clock,
+        "loss": None if progress is None else _last_loss(state, progress),
+        "spent_usd": None if status.spent is None else usd(status.spent),
+        "evictions": state.evictions,
+        **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
+    }
+
+
+def _last_loss(state: RunState, progress: Progressed) -> float | None:
+    """That of the model, if the training has made one: its last clock was measured before it changed the model."""
+    made: float | None = progress.loss if state.ended is None else state.ended.facts.get("loss", progress.loss)
+    return made
+
+
+def _checkpoint(state: RunState) -> dict[str, Any] | None:
+    """The newest checkpoint of a command.
+
+    Fields:
+        number: its number, which grows with every checkpoint of the run
+        seconds: time that saving it took
+        bytes: its size
+        every_seconds: time between two checkpoints; null if only an eviction warning causes one
+    """
+    newest = state.work.checkpoint
+    if newest is None:
+        return None
+    every = newest.every_seconds if isfinite(newest.every_seconds) else None
+    return {**{name: getattr(newest, name) for name in ("number", "seconds", "bytes")}, "every_seconds": every}
+
+
+def _machine(state: RunState, name: str) -> dict[str, Any]:
+    """A machine that a run holds.
+
+    Fields:
+        id: id of the machine
+        market: its market
+        kind: `spot`, `on-demand`, or `reliable` (on demand, for the state of a training)
+        since: moment from which it is billed
+        warned_until: moment at which it will be evicted; null without a warning
+        lease_until: moment at which it shuts down unless its lease is renewed
+    """
+    held = state.machines[name]
+    allocation = state.allocations[held.allocation]
+    return {
+        "id": held.id,
+        "market": str(allocation.market),
+        "kind": "reliable" if allocation.reliable else "on-demand" if allocation.bid is None else "spot",
+        "since": format_time(held.started),
+        "warned_until": None if held.warned_until is None else format_time(held.warned_until),
+        "lease_until": format_time(held.lease_until),
+    }
+
+
+def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
+    """One row per job. A narrow terminal leaves out columns, but never breaks a name."""
+    jobs = status_answer(statuses)["jobs"]
+
+    def column(heading: str, cells: Iterable[object], rank: int = 0) -> RankedColumn:
+        return RankedColumn(heading, [_cell(cell) for cell in cells], rank)
+
+    return ranked_table(
+        width,
+        (
+            column("job", (job["name"] for job in jobs)),
+            column("run", (job["run"] for job in jobs), 6),
+            column("state", (job["state"] for job in jobs)),
+            column("stage", (job["stage"] for job in jobs), 5),
+            column("machines", (len(job["machines"]) for job in jobs), 1),
+            column("clock", (job["clock"] for job in jobs), 3),
+            column("loss", (_loss(job["loss"]) for job in jobs), 4),
+            column("spent", (_money(job["spent_usd"]) for job in jobs)),
+            column("evictions", (job["evictions"] for job in jobs), 2),
+        ),
+        names=3,
+    )
+
+
+def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
+    """The current state of a run in a few lines; `seconds` is the time since the launch.
+
+    With several runs, each has its `name` in the first line.
+    """
+    state, progress = figures.state, figures.state.progress
+    reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
+    warned = sum(held.warned_until is not None for held in state.alive)
+    whose = f"{name}: " if name else ""
+    first = f"{seconds:5.0f} s   {whose}machines {reliable} reliable + {len(state.alive) - reliable} transient"
+    if warned:
+        first += f" ({warned} warned)"
+    lines = [Text(first + f"   evictions {state.evictions}")]
+    if state.work.attempt is not None:
+        lines.append(Text(f"  {command_progress(state)}"))
+    elif progress is not None:
+        clock = f"{progress.clock:,}{'' if figures.goal is None else f' of {figures.goal:,}'}"
+        lines.append(Text(f"  stage {progress.stage}   clock {clock}   loss {_loss(progress.loss)}"))
+    lines += map(Text, _spend_and_end(figures))
+    if state.reason:
+        lines.append(Text(f"  {state.reason}", style="dim"))
+    return lines
+
+
+def _spend_and_end(figures: RunFigures) -> list[str]:
+    """What the run has cost so far, and when it is expected to end, as far as they are known."""
+    money, end, parts = figures.money, figures.expected_end, list[str]()
+    if money.spent is not None:
+        limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
+        parts.append(f"spent {_money(usd(money.spent))}{limit}")
+    if end is not None and end > figures.now:
+        clock = "of market time" if figures.is_local else f"({format_time(end)})"
+        parts.append(f"expected end in {hours_text((end - figures.now) / HOUR)} {clock}")
+    return [f"  {'   '.join(parts)}"] if parts else []
+
+
+def command_progress(state: RunState) -> str:
+    """The current attempt of a command job, and its newest checkpoint."""
+    work = state.work
+    nodes = "" if work.attempt is None else f" on {counted(len(work.attempt.machines), 'node')}"
+    first = f"attempt {work.number}{nodes}" if work.runs else f"stopped after attempt {work.number}"
+    newest = work.checkpoint
+    if newest is None:
+        return first
+    every = f", every {newest.every_seconds:.0f} s" if isfinite(newest.every_seconds) else ""
+    return f"{first}   checkpoint {newest.number}{every} ({newest.seconds:.2g} s each)"
+
+
+def happened(before: RunState, after: RunState) -> list[str]:
+    """The lines that report what changed from one state of a run to a later one."""
+    lines = _milestone(before, after)
+    if after.stopping is not None and before.stopping is None and after.alive:
+        lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
+    for allocation in after.allocations.values():
+        lines += _changes(before, after, allocation)
+    if after.ended is not None and before.ended is None:
+        lines.append(_end_text(after, after.ended))
+    return lines
+
+
+def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
+    """What became of the machines of one allocation."""
+    lines = list[str]()
+    now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
+    then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
+    if allocation.number not in before.allocations:
+        lines.append(
+            f"rented {machines_text(len(now), allocation.market)}{bid_text(allocation.bid, allocation.market.cloud)}"
+        )
+    warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
+    if warned:
+        lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")
+    ended = [held for name, held in now.items() if held.ended is not None and then[name].ended is None]
+    if after.stopping is not None:
+        # The line that announced the end covers them.
+        ended = [held for held in ended if not held.returning]
+    return lines + _endings(ended, allocation)
+
+
+def _endings(ended: Sequence[Held], allocation: Allocation) -> list[str]:
+    """A line for each way in which machines of one allocation ended."""
+    lines = list[str]()
+    for reason in dict.fromkeys(held.end_reason for held in ended):
+        alike = [held for held in ended if held.end_reason == reason]
+        unwarned = reason == EVICTED and not any(held.warned_until for held in alike)
+        how = " without warning" if unwarned else ""
+        lines.append(f"{reason}{how}: {machines_text(len(alike), allocation.market)}")
+    return lines
+
+
+def _end_text(state: RunState, ended: RunEnded) -> str:
+    """`Finished. All machines returned.`: said only once no machine of the run is left."""
+    outcome = "Finished" if ended.outcome == DONE else ended.outcome.capitalize()
+    if state.alive:
+        return f"{outcome}. {counted(len(state.alive), 'machine')} still running."
+    return f"{outcome}. {'All machines returned' if state.machines else 'No machines were rented'}."
+
+
+def _milestone(before: RunState, after: RunState) -> list[str]:
+    """A line each time the loss passes a power of two."""
+    old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
+    if after.progress is None or new is None or new <= 0 or (old is not None and _halvings(old) == _halvings(new)):
+        return []
+    return [f"clock {after.progress.clock}   loss {_loss(new)}   stage {after.progress.stage}"]
+
+
+def _halvings(loss: float) -> int | None:
+    return floor(log2(loss)) if loss > 0 else None
+
+
+def short_budget(exceeded: BudgetExceeded) -> str:
+    """What a budget does not allow, and how to change that."""
+    limit, committed = (usd_text(usd(amount)) for amount in (exceeded.limit, exceeded.committed))
+    if exceeded.action == FINISH:
+        return (
+            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it (`budget:` in"
+            " the job file, or --max-cost), or the run stops before it is done."
+        )
+    return f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed already)"
+
+
+def summary(state: RunState, ended: RunEnded) -> Group:
+    """The summary that `spotctl launch` prints: cost, on-demand cost, machines, evictions and the model's path."""
+    answer = final_figures(state, ended)
+    lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
+    if (cluster := answer.get("cluster")) is not None:
+        lines.append(f"  cost       $0.00: nothing was rented for these {hours_text(answer['hours'])}")
+        lines.append(f"  nodes      {nodes_text(cluster)}")
+    elif answer["cost_usd"] is not None:
+        lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")
+        lines.append(_compared(answer))
+    if cluster is None:
+        utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
+        lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
+    lines.append(f"  evictions  {_evictions(answer)}")
+    if "updates_lost" in answer:
+        lines.append(f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost")
+    if "model" in answer:
+        lines.append(f"  model      {answer['model']}")
+    return Group(*map(Text, lines))
+
+
+def _compared(answer: Mapping[str, Any]) -> str:
+    if answer["outcome"] == FAILED:
+        return f"  loss       {_money(answer['cost_usd'])}: the run failed, so nothing was saved"
+    return f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer)}"
+
+
+def _comparison(answer: Mapping[str, Any]) -> str:
+    cost, on_demand = answer["cost_usd"], answer["on_demand_usd"]
+    if not on_demand or cost == on_demand:
+        return ""
+    return f": {abs(1 - cost / on_demand):.0%} {'saved' if cost < on_demand else 'more expensive'}"
+
+
+def _evictions(answer: Mapping[str, Any]) -> str:
+    count: int = answer["evictions"]
+    if not count:
+        return "none"
+    return f"survived {counted(count, 'eviction')}" if answer["outcome"] == DONE else str(count)
+
+
+def _loss(loss: float | None) -> str | None:
+    return None if loss is None else f"{loss:.4g}"
+
+
+def _money(dollars: float | None) -> str | None:
+    return None if dollars is None else usd_text(dollars)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)

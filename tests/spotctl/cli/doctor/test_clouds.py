@@ -1,0 +1,332 @@
+"""`spotctl doctor`: the checks of clouds, through their real SDKs, on 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud import compute_v1
+from google.oauth2 import credentials
+from google.protobuf.json_format import MessageToDict
+
+from spotctl.cli.doctor import policies
+from spotctl.cli.doctor.gcp import findings
+from spotctl.home import account_quotas
+from spotctl.home.config import Settings
+from spotctl.home.wall_clock import wall_us
+from tests.servers.aws import AwsFault, AwsWorld, action_of, ec2_error, running_aws
+from tests.servers.azure import SUBSCRIPTION, azure_error
+from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
+from tests.spotctl.command_line import Ended, spotctl
+
+PROJECT = "tide-pool-7"
+
+
+@pytest.fixture(autouse=True)
+def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
+            monkeypatch.delenv(name)
+    # moto loads its description of EC2 at the first request, which takes long on a busy computer.
+    monkeypatch.setattr("spotctl.cli.doctor.verdicts.TIMEOUT_SECONDS", 60.0)
+
+
+def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
+    return {one["what"]: one for one in ended.json["findings"] if one["about"] == cloud}
+
+
+def kept(folder: Path, *, spot: bool) -> list[str]:
+    """The quotas that are kept in the home for plans."""
+    settings = Settings(home=folder / "home")
+    return [str(one) for one in account_quotas.known(settings, wall_us(), spot=spot)]
+
+
+# -- AWS ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WithQuotas:
+    """moto has no EC2 quotas; these are served here."""
+
+    below: Any
+    vcpus: dict[str, float] = field(default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0})
+
+    def answer(self, request: Request) -> Reply:
+        if request.headers.get("x-amz-target", "").endswith(".GetServiceQuota"):
+            asked = request.json()
+            assert asked["ServiceCode"] == "ec2"
+            return Reply.of_json({"Quota": {"Value": self.vcpus[asked["QuotaCode"]]}})
+        reply: Reply = self.below.answer(request)
+        return reply
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    with running_aws(monkeypatch) as world:
+        world.server.api = WithQuotas(world.server.api)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield world
+
+
+def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
+    ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    one = found(ended, "aws")
+    assert {what: each["level"] for what, each in one.items()} == dict.fromkeys(
+        (
+            "credentials",
+            "clock",
+            "permissions",
+            "spot quota in us-east-1",
+            "on-demand quota in us-east-1",
+        ),
+        "good",
+    )
+    assert one["spot quota in us-east-1"]["told"] == "640 vCPUs"
+    family = "a+c+d+h+i+im+is+m+r+t+z"
+    assert kept(tmp_path, spot=True) == [f"aws/us-east-1/{family}=640 vCPUs"]
+    assert kept(tmp_path, spot=False) == [f"aws/us-east-1/{family} on demand=64 vCPUs"]
+    assert "loopback" not in ended.out
+    asked = {action_of(request): request for request in aws.server.requests if b"Action=" in request.body}
+    changing = [name for name in asked if not name.startswith(("Describe", "Get"))]
+    assert changing
+    assert all(b"DryRun=true" in asked[name].body for name in changing)
+
+
+def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
+    aws.breaks(AwsFault("/", ec2_error("UnauthorizedOperation", status=403), action="RunInstances"))
+    ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    lacking = found(ended, "aws")["permissions"]
+    assert lacking["told"] == "1 of 15 are missing: ec2:RunInstances"
+    assert lacking["cure"] == "grant the policy from spotctl doctor --policy aws"
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
+def test_invalid_aws_credentials_are_no_access(aws: AwsWorld, code: str) -> None:
+    error = f"<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
+    aws.breaks(AwsFault("/", Reply(403, error.encode(), {"Content-Type": "text/xml"}), times=9))
+    ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    one = found(ended, "aws")["access"]
+    assert (one["level"], bool(one["cure"])) == ("no access", True)
+
+
+def test_a_quota_of_0_fails_and_no_region_is_a_note(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.server.api.vcpus["L-34B43A08"] = 0.0  # type: ignore[attr-defined]
+    ended = spotctl("doctor", "--json")
+    assert ended.code == 1
+    assert "quota-code L-34B43A08" in found(ended, "aws")["spot quota in us-east-1"]["cure"]
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    ended = spotctl("doctor", "--json")
+    assert (ended.code, found(ended, "aws")["region"]["level"]) == (0, "note")
+
+
+def test_a_clock_that_is_wrong_fails(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert aws.server.url
+    monkeypatch.setattr("http.server.BaseHTTPRequestHandler.date_time_string", lambda *_: formatdate(0, usegmt=True))
+    ended = spotctl("doctor", "--json")
+    one = found(ended, "aws")["clock"]
+    assert (ended.code, one["level"], "ahead of aws" in one["told"]) == (1, "fails", True)
+
+
+# -- Google Cloud ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class GcpProject:
+    """A project that answers the requests of doctor and rejects a token sent over plain HTTP."""
+
+    granted: set[str] = field(default_factory=lambda: set(policies.GCP))
+    limits: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def answer(self, request: Request) -> Reply:
+        assert "authorization" not in request.headers
+        if (request.method, request.path) == ("POST", f"/v1/projects/{PROJECT}:testIamPermissions"):
+            (asked,) = request.json().values()
+            return Reply.of_json({"permissions": [one for one in asked if one in self.granted]})
+        if (request.method, request.path) == ("GET", f"/compute/v1/projects/{PROJECT}/regions"):
+            regions = compute_v1.RegionList(items=[self._region(name) for name in self.limits])
+            return Reply.of_json(MessageToDict(type(regions).pb(regions)))
+        return Reply.of_json({"error": {"code": 404, "message": "not found"}}, 404)
+
+    def _region(self, name: str) -> compute_v1.Region:
+        quotas = [compute_v1.Quota(metric=metric, limit=limit) for metric, limit in self.limits[name].items()]
+        return compute_v1.Region(name=name, quotas=quotas)
+
+
+@contextmanager
+def gcp(monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJECT) -> Iterator[LoopbackServer]:
+    with serving(project) as server:
+        monkeypatch.setenv("SPOTCTL_GCP_PROJECT", name)
+        monkeypatch.setenv("SPOTCTL_GCP_COMPUTE_ENDPOINT", server.url)
+        monkeypatch.setenv("SPOTCTL_GCP_RESOURCE_MANAGER_ENDPOINT", server.url)
+        yield server
+
+
+LIMITS = {
+    "us-east1": {"CPUS": 8.0, "DISKS_TOTAL_GB": 900.0},
+    "us-west1": {"CPUS": 24.0, "PREEMPTIBLE_CPUS": 72.0, "NVIDIA_L4_GPUS": 2.0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 16.0},
+}
+
+
+def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with gcp(monkeypatch, GcpProject(limits=LIMITS)):
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    one = found(ended, "gcp")
+    assert one["spot quota in us-west1"]["told"] == "72 vCPUs"
+    assert one["on-demand quota in us-west1"]["told"] == "24 vCPUs"
+    assert "gcp/us-west1/g2-standard=16 GPUs" in kept(tmp_path, spot=True)
+    assert kept(tmp_path, spot=False) == ["gcp/us-west1/g2-standard on demand=2 GPUs"]
+    assert {each["level"] for each in one.values()} == {"good"}
+
+
+def test_missing_gcp_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    granted = set(policies.GCP) - {"compute.instances.create"}
+    with gcp(monkeypatch, GcpProject(granted, LIMITS)):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    assert "missing: compute.instances.create" in found(ended, "gcp")["permissions"]["told"]
+
+
+def test_no_token_is_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if only the endpoint for permissions is plain HTTP."""
+    token = credentials.Credentials("a secret")  # type: ignore[no-untyped-call]
+    monkeypatch.setattr("google.auth.default", lambda **_: (token, PROJECT))
+    with serving(GcpProject()) as server:
+        settings = Settings(Path("/nowhere"), gcp_resource_manager_endpoint=server.url)
+        assert next(findings(settings)).detail == f"project {PROJECT}"
+        assert len(server.requests) == 1
+
+
+def test_a_project_that_cannot_be_found_is_no_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcp(monkeypatch, GcpProject(), "another-one"):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    assert "another-one" in found(ended, "gcp")["access"]["told"]
+
+
+# -- Azure -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class AzureSubscription:
+    """A subscription that answers the requests of doctor."""
+
+    actions: tuple[str, ...] = (
+        "Microsoft.Compute/*",
+        "microsoft.network/*",
+        "*/read",
+        "Microsoft.Resources/*",
+        "Microsoft.ManagedIdentity/userAssignedIdentities/*",
+    )
+    not_actions: tuple[str, ...] = ()
+    cores: int = 100
+    identity: str = (
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/spotctl"
+    )
+
+    def answer(self, request: Request) -> Reply:
+        assert "authorization" not in request.headers
+        root = f"/subscriptions/{SUBSCRIPTION}/providers"
+        if request.path == f"{root}/Microsoft.Authorization/permissions":
+            return Reply.of_json({"value": [{"actions": self.actions, "notActions": self.not_actions}]})
+        if request.path == f"{root}/Microsoft.Compute/locations/eastus/usages":
+            limits = {"lowPriorityCores": self.cores, "cores": 350}
+            return Reply.of_json(
+                {"value": [{"name": {"value": name}, "limit": limit} for name, limit in limits.items()]}
+            )
+        if request.path == self.identity:
+            return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
+        return azure_error("NotFound", status=404)
+
+
+@contextmanager
+def azure(monkeypatch: pytest.MonkeyPatch, subscription: AzureSubscription) -> Iterator[LoopbackServer]:
+    with serving(subscription) as server:
+        monkeypatch.setenv("SPOTCTL_AZURE_SUBSCRIPTION", SUBSCRIPTION)
+        monkeypatch.setenv("SPOTCTL_AZURE_MANAGEMENT_ENDPOINT", server.url)
+        yield server
+
+
+def test_azure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with azure(monkeypatch, AzureSubscription()):
+        monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    one = found(ended, "azure")
+    assert {each["level"] for each in one.values()} == {"good"}
+    assert one["spot quota in eastus"]["told"] == "100 vCPUs"
+    assert one["on-demand quota in eastus"]["told"] == "350 vCPUs"
+    assert kept(tmp_path, spot=False) == ["azure/eastus on demand=350 vCPUs"]
+
+
+def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription()):
+        unset = spotctl("doctor", "--json")
+        monkeypatch.setenv("SPOTCTL_AZURE", 'identity = "/subscriptions/s/none"')
+        missing = spotctl("doctor", "--json")
+    assert (unset.code, found(unset, "azure")["identity"]["level"]) == (0, "note")
+    assert (missing.code, found(missing, "azure")["identity"]["level"]) == (1, "fails")
+    assert "az identity create" in found(missing, "azure")["identity"]["cure"]
+
+
+def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    assert "missing: Microsoft.Compute/virtualMachines/delete" in found(ended, "azure")["permissions"]["told"]
+
+
+@pytest.mark.parametrize(("status", "code", "level"), [(403, 5, "no access"), (409, 1, "fails")])
+def test_an_error_of_azure_becomes_a_finding(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: int, level: str
+) -> None:
+    with azure(monkeypatch, AzureSubscription()) as server:
+        server.faults.append(Fault("permissions", azure_error("No", status=status)))
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, found(ended, "azure")["access"]["level"]) == (code, level)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def test_policies_have_their_clouds_format() -> None:
+    aws, gcp, azure = (spotctl("doctor", "--policy", cloud).json for cloud in ("aws", "gcp", "azure"))
+    assert aws["Version"] == "2012-10-17"
+    assert all(statement["Effect"] == "Allow" for statement in aws["Statement"])
+    actions = [action for statement in aws["Statement"] for action in statement["Action"]]
+    assert not [action for action in actions if action.endswith("*")]
+    destroying = {statement["Sid"] for statement in aws["Statement"] if "ec2:TerminateInstances" in statement["Action"]}
+    assert destroying == {"OwnOnly"}
+    assert set(gcp) == {"title", "description", "stage", "includedPermissions"}
+    assert (azure["IsCustom"], azure["AssignableScopes"]) == (True, ["/subscriptions/SUBSCRIPTION"])
+    named = spotctl("doctor", "--policy", "azure", AZURE_SUBSCRIPTION_ID=SUBSCRIPTION).json
+    assert named["AssignableScopes"] == [f"/subscriptions/{SUBSCRIPTION}"]
+    assert json.dumps(named)
+
+
+def test_the_role_of_machines_of_azure_ends_machines_and_makes_none() -> None:
+    role = spotctl("doctor", "--policy", "azure-machines").json
+    assert "Microsoft.Compute/virtualMachines/delete" in role["Actions"]
+    assert all(action.endswith("/delete") for action in role["Actions"])
+
+
+def test_a_policy_of_an_unknown_cloud_is_a_usage_error() -> None:
+    assert spotctl("doctor", "--policy", "ibm").code == 2
+
+
+def test_the_aws_policy_allows_the_dry_runs() -> None:
+    from spotctl.cli.doctor.aws import DRY_RUNS
+    from spotctl.clouds.aws import permissions
+
+    allowed = {action for statement in permissions.policy()["Statement"] for action in statement["Action"]}
+    assert {f"ec2:{action}" for action in DRY_RUNS} <= allowed

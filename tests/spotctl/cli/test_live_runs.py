@@ -1,0 +1,107 @@
+"""Ctrl-C while a command waits for runs: it is noticed at once, and what it leaves is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from spotctl.cli.live_runs import live_view
+from spotctl.cli.session import Session
+from spotctl.home.errors import Interrupted
+from spotctl.home.paths import Paths
+from spotctl.log import events as ev
+from spotctl.log.state import RunState
+from spotctl.log.statuses import latest_run
+from spotctl.log.store import EventLog
+from tests.spotctl.show.top.runs import at, run_events
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A session with a run in its log. Ctrl-C works also where SIGINT is ignored, as in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with EventLog(Paths(tmp_path).log) as log:
+        for minutes, event in run_events()[:5]:
+            log.append("small-1", at(minutes), event)
+    yield Session(tmp_path)
+    signal.signal(signal.SIGINT, before)
+
+
+def logged(session: Session) -> RunState:
+    with EventLog(Paths(session.settings.home).log) as log:
+        beginning = log.beginnings()[-1].event
+        assert isinstance(beginning, ev.RunBegan)
+        state = latest_run(log, beginning.job)
+    assert state is not None
+    return state
+
+
+def test_ctrl_c_reaches_a_run_whose_turn_does_not_end(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    with live_view(session) as observer:
+        observer.on_turn(logged(session))
+        os.kill(os.getpid(), signal.SIGINT)
+        eventually(lambda: logged(session).stopping is not None)
+    machines = len(logged(session).alive)
+    assert capsys.readouterr().err.splitlines() == [
+        f"stopping, and returning {machines} machines; Ctrl-C again ends this command at once, and leaves them rented"
+        " until their leases end"
+    ]
+
+
+def test_it_is_noticed_once_and_before_the_first_machine(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    state = replace(logged(session), machines={})
+    with live_view(session) as observer:
+        observer.on_turn(state)
+        os.kill(os.getpid(), signal.SIGINT)
+        observer.on_turn(state)
+        observer.on_turn(state)
+    assert capsys.readouterr().err.splitlines() == ["stopping; Ctrl-C again ends this command at once"]
+
+
+def interrupted_twice(session: Session, leaving: Event | None = None) -> None:
+    with live_view(session, leaving=leaving) as observer:
+        observer.on_turn(logged(session))
+        os.kill(os.getpid(), signal.SIGINT)
+        if leaving is None:
+            eventually(lambda: logged(session).stopping is not None)
+        observer.on_turn(logged(session))
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_ctrl_c_names_what_stays_rented_and_how_to_return_it(session: Session) -> None:
+    with pytest.raises(Interrupted) as raised:
+        interrupted_twice(session)
+    assert str(raised.value) == (
+        "interrupted; run small-1 has 4 machines, rented until their leases end: 'spotctl down small' returns them now"
+    )
+
+
+def test_a_run_that_was_not_asked_to_stop_can_be_resumed(session: Session) -> None:
+    def interrupted() -> None:
+        with live_view(session) as observer:
+            observer.on_turn(logged(session))
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="returns them now, 'spotctl resume small' continues it"):
+        interrupted()
+
+
+def test_a_command_that_only_watches_ends_no_run(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    left = Event()
+    with pytest.raises(Interrupted, match="'spotctl status small' shows what became of run small-1"):
+        interrupted_twice(session, left)
+    assert left.is_set()
+    assert logged(session).stopping is None
+    assert capsys.readouterr().err.splitlines() == ["Ctrl-C again ends this command at once"]
+
+
+def test_before_there_is_a_run_ctrl_c_is_what_it_always_is(session: Session) -> None:
+    with pytest.raises(KeyboardInterrupt), live_view(session):
+        raise KeyboardInterrupt

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "azure")
+HEAVY = (*SDKS, "httpx", "textual", "pandas", "scipy", "duckdb", "pyarrow", "matplotlib", "highspy")
+NOT_FOR_HELP = (*HEAVY, "numpy", "sqlite3", "pydantic", "yaml", "spotctl.clouds", "spotctl.planning", "agileml")
+
+# Prints the commands whose help was shown, and raises after the first one that imported a forbidden module.
+SHOW_EVERY_HELP = """
+import sys
+import typer
+from spotctl.cli.app import app, main
+
+def commands(command, words):
+    yield words
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, [*words, name])
+
+for words in commands(typer.main.get_command(app), []):
+    try:
+        main([*words, "--help"])
+    except SystemExit as ended:
+        assert ended.code == 0, ended.code
+    heavy = [name for name in FORBIDDEN if name in sys.modules]
+    assert not heavy, (words, heavy)
+    print("shown:", *words)
+"""
+
+RUN = """
+import sys
+from spotctl.cli.app import main
+try:
+    main(WORDS)
+except SystemExit as ended:
+    print("exit code:", ended.code)
+heavy = [name for name in FORBIDDEN if name in sys.modules]
+assert not heavy, heavy
+"""
+
+
+def ran(script: str, **values: object) -> str:
+    """What a script prints in a process of its own."""
+    text = "".join(f"{name} = {value!r}\n" for name, value in values.items()) + script
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_help_page_imports_what_only_its_command_needs() -> None:
+    lines = ran(SHOW_EVERY_HELP, FORBIDDEN=NOT_FOR_HELP).splitlines()
+    shown = {line.removeprefix("shown: ") for line in lines if line.startswith("shown: ")}
+    assert {"status", "prices fetch", "backtest run", "nightly install", "report cost"} <= shown
+
+
+def test_the_package_loads_its_functions_on_first_use() -> None:
+    script = "import sys, spotctl; print([name for name in sys.modules if name.startswith('spotctl.')])"
+    assert ran(script) == "[]\n"
+
+
+def test_version_imports_what_help_imports() -> None:
+    assert "spotctl" in ran(RUN, WORDS=["--version"], FORBIDDEN=NOT_FOR_HELP)
+
+
+def test_status_and_a_rejected_job_file_import_no_sdk_and_no_numerics(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: x\nkind: command\nhours: banana\n")
+    status = ["--home", str(tmp_path), "status"]
+    assert "exit code: 0" in ran(RUN, WORDS=status, FORBIDDEN=(*HEAVY, "agileml.engines", "agileml.roles"))
+    words = ["--home", str(tmp_path), "launch", str(tmp_path / "job.yaml")]
+    assert "exit code: 2" in ran(RUN, WORDS=words, FORBIDDEN=(*HEAVY, "numpy", "sqlite3"))
+
+
+@pytest.mark.parametrize(
+    "module", ["pricing_data.sources.aws", "pricing_data.sources.gcp", "pricing_data.sources.azure"]
+)
+def test_a_source_imports_its_sdk_on_first_use(module: str) -> None:
+    ran(f"import sys, {module}; assert not [name for name in FORBIDDEN if name in sys.modules]", FORBIDDEN=HEAVY)

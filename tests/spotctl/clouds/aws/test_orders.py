@@ -1,0 +1,310 @@
+"""What is bought: every argument of RunInstances, and what comes before it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import pytest
+from moto.iam.models import iam_backends
+
+from pricing_data.units import HOUR
+from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, parameter_for
+from spotctl.clouds.aws.orders import usd_per_hour
+from spotctl.clouds.base import MachineRequest, MachineState
+from spotctl.clouds.errors import NotFound
+from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.home.cloud_settings import AwsMachineSettings
+from spotctl.home.errors import BadRequest
+from tests.cloud.aws_market import public_image
+from tests.spotctl.clouds.aws.ec2 import Ec2
+from tests.spotctl.clouds.aws.standins import BID, ELSEWHERE, MARKET, SETTINGS, provider
+
+TAGS = {INSTALLATION_TAG: "i1", RUN_TAG: "job-1", INTENT_TAG: "4"}
+ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, TAGS)
+
+
+def bought(ec2: Ec2) -> dict[str, str]:
+    (arguments,) = ec2.asked("RunInstances")
+    return arguments
+
+
+def tags_of(arguments: dict[str, str]) -> dict[str, dict[str, str]]:
+    """The tags of a request, by the kind of resource that gets them."""
+    found: dict[str, dict[str, str]] = {}
+    for number in range(1, 10):
+        if kind := arguments.get(f"TagSpecification.{number}.ResourceType"):
+            start = f"TagSpecification.{number}.Tag."
+            count = sum(name.startswith(start) and name.endswith(".Key") for name in arguments)
+            found[kind] = {arguments[f"{start}{i}.Key"]: arguments[f"{start}{i}.Value"] for i in range(1, count + 1)}
+    return found
+
+
+def test_a_spot_machine_is_bought_with_all_that_its_life_and_its_end_need(ec2: Ec2) -> None:
+    provider().create(ORDER)
+    arguments = bought(ec2)
+    subset = {
+        "InstanceType": "c5.large",
+        "MinCount": "1",
+        "MaxCount": "2",
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions.HttpTokens": "required",
+        "MetadataOptions.HttpEndpoint": "enabled",
+        "MetadataOptions.HttpPutResponseHopLimit": "1",
+        "InstanceMarketOptions.MarketType": "spot",
+        "InstanceMarketOptions.SpotOptions.MaxPrice": "0.1",
+        "InstanceMarketOptions.SpotOptions.SpotInstanceType": "one-time",
+        "InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior": "terminate",
+        "BlockDeviceMapping.1.DeviceName": "/dev/sda1",
+        "BlockDeviceMapping.1.Ebs.Encrypted": "true",
+        "BlockDeviceMapping.1.Ebs.DeleteOnTermination": "true",
+        "BlockDeviceMapping.1.Ebs.VolumeType": "gp3",
+        "BlockDeviceMapping.1.Ebs.VolumeSize": "30",
+        "NetworkInterface.1.DeviceIndex": "0",
+        "NetworkInterface.1.AssociatePublicIpAddress": "true",
+        "NetworkInterface.1.DeleteOnTermination": "true",
+    }
+    assert {name: arguments.get(name) for name in subset} == subset
+    assert len(arguments["ClientToken"]) == 64
+    assert base64.b64decode(arguments["UserData"]).startswith(b"#!/bin/sh\n# aws ")
+    assert "KeyName" not in arguments
+    assert "IamInstanceProfile.Name" not in arguments
+
+
+def test_everything_that_is_created_is_tagged_at_its_creation(ec2: Ec2) -> None:
+    company = {"cost-center": "1234"}
+    provider(replace(SETTINGS, tags=company)).create(ORDER)
+    kinds = tags_of(bought(ec2))
+    assert set(kinds) == {"instance", "volume", "network-interface", "spot-instances-request"}
+    for tags in kinds.values():
+        assert tags.items() >= {**TAGS, **company}.items()
+    (group,) = ec2.asked("CreateSecurityGroup")
+    on_group = tags_of(group)["security-group"]
+    assert on_group.items() >= {INSTALLATION_TAG: "i1", RUN_TAG: "job-1", **company}.items()
+    assert INTENT_TAG not in on_group
+    assert not ec2.asked("CreateTags")
+
+
+@pytest.mark.usefixtures("ec2")
+def test_tags_of_the_company_are_not_the_requests() -> None:
+    here = provider(replace(SETTINGS, tags={"cost-center": "1234"}))
+    (machine, _) = here.create(ORDER)
+    assert dict(machine.tags) == TAGS
+    assert here.list(TAGS)[0].tags == machine.tags
+
+
+def test_a_machine_on_demand_has_no_spot_request_to_tag(ec2: Ec2) -> None:
+    provider().create(replace(ORDER, bid=None))
+    arguments = bought(ec2)
+    assert not [name for name in arguments if name.startswith("InstanceMarketOptions")]
+    assert "spot-instances-request" not in tags_of(arguments)
+
+
+def test_the_runs_group_admits_itself_and_ssh_from_where_the_settings_say(ec2: Ec2) -> None:
+    settings = replace(SETTINGS, ssh_from=("203.0.113.7/32", "2001:db8::/32"))
+    here = provider(settings)
+    here.create(ORDER)
+    here.create(replace(ORDER, token="t2"))
+    assert len(ec2.asked("CreateSecurityGroup")) == 1
+    (group,) = own_groups(ec2)
+    sources = [(rule.ip_protocol, rule.from_port, rule.to_port, source_of(rule)) for rule in group.ingress_rules]
+    assert sorted(sources, key=str) == sorted(
+        [
+            ("-1", None, None, group.id),
+            ("tcp", 22, 22, "203.0.113.7/32"),
+            ("tcp", 22, 22, "2001:db8::/32"),
+        ],
+        key=str,
+    )
+
+
+def test_a_group_without_all_its_rules_is_completed_and_others_are_revoked(ec2: Ec2) -> None:
+    """A caller was killed between creating the group and its rules; the laptop has a new address."""
+    provider(replace(SETTINGS, ssh_from=("198.51.100.9/32",))).create(ORDER)
+    (group,) = own_groups(ec2)
+    group.ingress_rules = [rule for rule in group.ingress_rules if rule.ip_protocol != "-1"]
+    provider().create(replace(ORDER, token="t2"))
+    (group,) = own_groups(ec2)
+    assert {source_of(rule) for rule in group.ingress_rules} == {group.id, "203.0.113.7/32"}
+    assert len(ec2.asked("CreateSecurityGroup")) == 1
+
+
+def test_without_an_address_that_may_log_in_nothing_is_bought(ec2: Ec2) -> None:
+    with pytest.raises(BadRequest, match=r"ssh_from in \[aws\] of config\.toml"):
+        provider(AwsMachineSettings()).create(ORDER)
+    assert not ec2.asked("RunInstances")
+    assert not ec2.asked("CreateSecurityGroup")
+
+
+def test_existing_network_key_and_no_public_address_are_used_as_set(ec2: Ec2) -> None:
+    backend = ec2.backend("us-east-1")
+    (subnet,) = backend.describe_subnets(filters={"availability-zone": ["us-east-1a"]})
+    group = backend.create_security_group("theirs", "theirs", subnet.vpc_id)
+    settings = AwsMachineSettings(
+        subnets=("subnet-elsewhere", subnet.id),
+        security_groups=(group.id,),
+        public_ip=False,
+        kms_key="alias/theirs",
+        regions=("us-east-1",),
+    )
+    iam_backends[ec2.account]["aws"].create_instance_profile("trainer", "/", [])
+    (machine, _) = provider(settings).create(replace(ORDER, identity="trainer", disk_gib=200))
+    arguments = bought(ec2)
+    subset = {
+        "NetworkInterface.1.SubnetId": subnet.id,
+        "NetworkInterface.1.SecurityGroupId.1": group.id,
+        "NetworkInterface.1.AssociatePublicIpAddress": "false",
+        "BlockDeviceMapping.1.Ebs.KmsKeyId": "alias/theirs",
+        "BlockDeviceMapping.1.Ebs.VolumeSize": "200",
+        "IamInstanceProfile.Name": "trainer",
+    }
+    assert {name: arguments.get(name) for name in subset} == subset
+    assert not ec2.asked("CreateSecurityGroup")
+    assert machine.address
+
+
+def test_a_zone_without_a_subnet_is_not_a_market(ec2: Ec2) -> None:
+    with pytest.raises(NotFound, match=r"none of the subnets subnet-1 is in us-east-1a"):
+        provider(replace(SETTINGS, subnets=("subnet-1",))).create(ORDER)
+    for subnet in list(ec2.backend("us-east-1").describe_subnets()):
+        ec2.backend("us-east-1").delete_subnet(subnet.id)
+    with pytest.raises(NotFound, match="create-default-subnet --availability-zone us-east-1a"):
+        provider().create(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("type_", "image"),
+    [
+        ("c5.large", "canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"),
+        ("m6g.large", "canonical/ubuntu/server/24.04/stable/current/arm64/hvm/ebs-gp3/ami-id"),
+        ("g4dn.xlarge", "deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"),
+    ],
+)
+def test_architecture_and_gpu_decide_the_image(ec2: Ec2, type_: str, image: str) -> None:
+    provider().create(replace(ORDER, market=replace(MARKET, instance_type=type_)))
+    named = ec2.backend("us-east-1").amis[bought(ec2)["ImageId"]]
+    assert named.name == image
+
+
+def test_an_image_can_be_named_in_the_job_or_in_the_settings(ec2: Ec2) -> None:
+    own = image_in(ec2, "x86_64")
+    provider().create(replace(ORDER, image=own))
+    provider(replace(SETTINGS, image=own)).create(replace(ORDER, token="t2"))
+    parameter = "/aws/service/debian/release/12/latest/amd64"
+    provider(replace(SETTINGS, image=own)).create(replace(ORDER, token="t3", image=parameter))
+    *ours, last = (one["ImageId"] for one in ec2.asked("RunInstances"))
+    assert ours == [own, own]
+    assert ec2.backend("us-east-1").amis[last].name == "debian/release/12/latest/amd64"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image": "ami-00000000000000000"}, "InvalidAMIID.NotFound.*name an image of this region"),
+        ({"image": "/no/such/parameter"}, "ParameterNotFound"),
+        ({"image": "ubuntu"}, "'ubuntu' is neither an AMI"),
+    ],
+)
+def test_an_image_that_does_not_fit_is_refused_before_anything_is_bought(
+    ec2: Ec2, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BadRequest, match=message):
+        provider().create(replace(ORDER, **change))  # type: ignore[arg-type]
+    assert not ec2.asked("RunInstances")
+    assert not ec2.asked("CreateSecurityGroup")
+
+
+def test_gpus_whose_driver_no_image_of_aws_has() -> None:
+    with pytest.raises(BadRequest, match="no driver for its V100; name one that has"):
+        parameter_for(Ec2Hardware("p3.2xlarge", "x86_64", ("V100",)))
+    amd = {"InstanceType": "g4ad.xlarge", "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]}}
+    gpus = {"GpuInfo": {"Gpus": [{"Name": "Radeon Pro V520", "Manufacturer": "AMD"}]}}
+    assert "ubuntu/server" in parameter_for(Ec2Hardware.of({**amd, **gpus}))
+    with pytest.raises(NotFound, match="neither x86_64 nor arm64"):
+        parameter_for(Ec2Hardware("mac1.metal", ""))
+
+
+def test_an_image_of_another_architecture_is_refused(ec2: Ec2) -> None:
+    with pytest.raises(BadRequest, match=r"is for arm64, and c5.large is x86_64"):
+        provider().create(replace(ORDER, image=image_in(ec2, "arm64")))
+    assert not ec2.asked("RunInstances")
+
+
+def test_a_disk_is_as_large_as_the_image_needs() -> None:
+    disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}
+    row = {"ImageId": "ami-1", "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": [disk]}
+    image = MachineImage.of(row, Ec2Hardware("g4dn.xlarge", "x86_64", ("T4",)))
+    assert image.disk_gib(None) == 75
+    assert image.disk_gib(200) == 200
+    with pytest.raises(BadRequest, match="disk_gib is 20, but image ami-1 needs 75"):
+        image.disk_gib(20)
+
+
+@pytest.mark.parametrize(
+    "market",
+    [replace(MARKET, zone="us-east-1z"), replace(MARKET, os="windows"), replace(MARKET, instance_type="z9.big")],
+)
+def test_a_market_that_does_not_exist_is_not_found(ec2: Ec2, market: object) -> None:
+    with pytest.raises(NotFound, match="EC2 has no such market"):
+        provider().create(replace(ORDER, market=market))  # type: ignore[arg-type]
+    assert not ec2.asked("RunInstances")
+
+
+def test_machines_of_several_regions_are_listed_together(ec2: Ec2) -> None:
+    here = provider()
+    one, other = (
+        here.create(replace(ORDER, count=1)),
+        here.create(replace(ORDER, token="t2", market=ELSEWHERE, count=1)),
+    )
+    assert {machine.id for machine in here.list(TAGS)} == {one[0].id, other[0].id}
+    assert other[0].id.startswith("aws:us-west-2:i-")
+    # Without regions in the settings, all that the account has enabled.
+    everywhere = provider(replace(SETTINGS, regions=()))
+    assert {machine.id for machine in everywhere.list(TAGS)} == {one[0].id, other[0].id}
+    everywhere.terminate([one[0].id, other[0].id])
+    ec2.wait()
+    assert {machine.state for machine in here.list(TAGS)} == {MachineState.GONE}
+
+
+def test_a_list_of_more_than_a_page_is_complete(ec2: Ec2) -> None:
+    here = provider()
+    for number in range(7):
+        here.create(replace(ORDER, token=f"t{number}", count=1))
+    ec2.page = 3
+    assert len(here.list(TAGS)) == 7
+    assert len(ec2.asked("DescribeInstances")) >= 7 + 3
+
+
+@pytest.mark.parametrize(
+    ("nanos", "dollars"), [(100_000_000, "0.1"), (3_060_000_000, "3.06"), (1, "0.000000001"), (2_000_000_000, "2")]
+)
+def test_prices_are_exact(nanos: int, dollars: str) -> None:
+    assert usd_per_hour(nanos) == dollars
+
+
+def test_a_repeated_request_is_the_same_order_but_for_its_lease(ec2: Ec2) -> None:
+    here = provider()
+    ec2.hidden = 100
+    here.create(ORDER)
+    here.create(ORDER)
+    first, second = ec2.asked("RunInstances")
+    assert first == second
+    ec2.hidden = 0
+    here.create(replace(ORDER, lease_until=ORDER.lease_until + HOUR))
+    assert len(ec2.asked("RunInstances")) == 2
+
+
+def own_groups(ec2: Ec2) -> list:  # type: ignore[type-arg]  # moto's
+    groups = ec2.backend("us-east-1").describe_security_groups()
+    return [group for group in groups if group.name.startswith("spotctl-")]
+
+
+def source_of(rule) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - moto's
+    return str(rule.cidr_ipv4 or rule.cidr_ipv6 or rule.source_group["GroupId"])
+
+
+def image_in(ec2: Ec2, architecture: str) -> str:
+    """An image of the account."""
+    image = public_image(f"/aws/service/debian/release/12/latest/{architecture}", ec2.backend("us-east-1"))
+    assert image is not None
+    return str(image["Parameter"]["Value"])

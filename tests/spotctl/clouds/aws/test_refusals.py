@@ -1,0 +1,201 @@
+"""What AWS refuses, as the contract says it: every code of the table, and codes that are documented nowhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
+
+from pricing_data.clouds.aws import AwsSession, translated
+from spotctl.clouds.aws.provider import ACCESS, AwsProvider
+from spotctl.clouds.aws.quotas import STANDARD, pool_of
+from spotctl.clouds.aws.refusals import ABSENT, TABLE, as_contract, code_of
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    PartlyListed,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    TokenTaken,
+    Unanswered,
+)
+from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.home.errors import BadRequest, SpotctlError
+from tests.servers.aws import AwsFault, ec2_error
+from tests.spotctl.clouds.aws.ec2 import Ec2
+from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider
+from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
+
+ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, {"run": "a"})
+CONTRACT = {NoCapacity, QuotaReached, Throttled, NotPermitted, NotFound, Unanswered, TokenTaken, BadRequest}
+
+
+def refusal(code: str, status: int = 400) -> SpotctlError:
+    """What a provider raises where EC2 answers RunInstances with a code."""
+    answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(SpotctlError) as caught, as_contract("m"), translated("us-east-1", "ec2:RunInstances"):
+        raise ClientError(answer, "RunInstances")  # type: ignore[arg-type]
+    return caught.value
+
+
+@pytest.mark.parametrize("code", TABLE)
+def test_every_documented_code_is_an_error_of_the_contract(code: str) -> None:
+    meaning = TABLE[code]
+    error = refusal(code, 500 if meaning.source == "server" else 400)
+    assert type(error) is meaning.kind
+    assert meaning.kind in CONTRACT
+    assert meaning.source in ("client", "action", "server", "fleet", "ssm", "quotas", "iam")
+    assert str(error).startswith("m: aws/us-east-1: ec2:RunInstances: ")
+    assert code in str(error)
+    assert str(error).endswith(meaning.cure)
+    assert "\n" not in str(error)
+    assert code_of(error) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("Invented", 400, ProviderError),
+        ("Invented.NotFound", 400, NotFound),
+        ("Invented", 500, Unanswered),
+        ("Invented", 503, Unanswered),
+        ("Invented", 429, Throttled),
+        ("ExpiredToken", 400, NotPermitted),
+        ("AccessDenied", 403, NotPermitted),
+        ("InvalidClientTokenId", 403, NotPermitted),
+    ],
+)
+def test_an_unknown_code_keeps_the_words_of_the_cloud(code: str, status: int, kind: type[SpotctlError]) -> None:
+    error = refusal(code, status)
+    assert type(error) is kind
+    assert code in str(error)
+    assert "\n" not in str(error)
+
+
+def test_errors_without_an_answer() -> None:
+    for cause, kind in (
+        (EndpointConnectionError(endpoint_url="http://127.0.0.1:9"), Unanswered),
+        (NoCredentialsError(), NotPermitted),
+    ):
+        with pytest.raises(kind), as_contract(), translated("us-east-1", "ec2:RunInstances"):
+            raise cause
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("InsufficientInstanceCapacity", 500, NoCapacity),
+        ("SpotMaxPriceTooLow", 400, NoCapacity),
+        ("MaxSpotInstanceCountExceeded", 400, QuotaReached),
+        ("VcpuLimitExceeded", 400, QuotaReached),
+        ("RequestLimitExceeded", 503, Throttled),
+        ("UnauthorizedOperation", 403, NotPermitted),
+        ("PendingVerification", 400, NotPermitted),
+        ("RequestExpired", 400, NotPermitted),
+        ("OptInRequired", 400, NotPermitted),
+        ("Unsupported", 400, NotFound),
+        ("InternalError", 500, Unanswered),
+    ],
+)
+def test_a_refused_purchase_raises_what_the_contract_says(
+    ec2: Ec2, code: str, status: int, kind: type[SpotctlError]
+) -> None:
+    ec2.server.faults.append(AwsFault("/", ec2_error(code, status=status), action="RunInstances", times=9))
+    with pytest.raises(kind, match=f"aws/us-east-1/us-east-1a/c5.large: .*{code}"):
+        provider().create(ORDER)
+    assert not ec2.machines()
+
+
+@pytest.mark.parametrize(
+    ("type_", "bid", "code"),
+    [
+        ("c5.large", BID, "L-34B43A08"),
+        ("c5.large", None, "L-1216C47A"),
+        ("m6g.large", None, "L-1216C47A"),
+        ("g4dn.xlarge", BID, "L-3819A6DF"),
+    ],
+)
+def test_a_reached_quota_says_which_and_how_to_raise_it(ec2: Ec2, type_: str, bid: int | None, code: str) -> None:
+    ec2.market.quotas.update({"L-34B43A08": 1.0, "L-1216C47A": 1.0})
+    with pytest.raises(QuotaReached, match=f"request-service-quota-increase --region us-east-1 .*--quota-code {code}"):
+        provider().create(replace(ORDER, market=replace(MARKET, instance_type=type_), bid=bid))
+
+
+def test_quotas_of_spot_machines_are_those_of_their_families(ec2: Ec2) -> None:
+    ec2.market.quotas.update({"L-34B43A08": 5.0, "L-1216C47A": 7.0})
+    quota, on_demand = provider().quotas("us-east-1", {"c5.large", "m6g.large", "u-1"})
+    assert (str(quota), quota.covers("aws", "us-east-1", "c6gn")) == (
+        "aws/us-east-1/a+c+d+h+i+im+is+m+r+t+z=5 vCPUs",
+        True,
+    )
+    assert (on_demand.amount, on_demand.spot, on_demand.family) == (7, False, quota.family)
+
+
+@pytest.mark.parametrize(
+    ("type_", "pool"),
+    [
+        ("p4d.24xlarge", "P"),
+        ("inf2.xlarge", "Inf"),
+        ("im4gn.large", STANDARD.name),
+        ("trn1.2xlarge", "Trn"),
+        ("u-1", ""),
+    ],
+)
+def test_families_share_quotas(type_: str, pool: str) -> None:
+    found = pool_of(type_)
+    assert (found.name if found else "") == pool
+
+
+def test_a_bid_below_the_price_has_no_machine(ec2: Ec2) -> None:
+    ec2.set_spot_price("us-east-1a", "c5.large", 0.2)
+    with pytest.raises(NoCapacity, match=r"SpotMaxPriceTooLow.*raise the maximum price"):
+        provider().create(ORDER)
+
+
+def test_a_refused_list_does_not_look_empty(ec2: Ec2) -> None:
+    here = provider()
+    here.create(ORDER)
+    for code, kind in (("RequestLimitExceeded", Throttled), ("UnauthorizedOperation", NotPermitted)):
+        ec2.server.faults.append(
+            AwsFault(
+                "/",
+                ec2_error(code, status=503 if kind is Throttled else 403),
+                0,
+                2,
+                0,
+                "DescribeInstances",
+                "us-west-2",
+            )
+        )
+        with pytest.raises(PartlyListed) as listed:
+            here.list({})
+        assert isinstance(listed.value.__cause__, kind)
+        assert (len(listed.value.found), listed.value.parts) == (2, ("aws:us-west-2:",))
+        ec2.server.faults.clear()
+    assert len(here.list({})) == 2
+
+
+def test_codes_of_what_is_gone_are_those_that_say_so() -> None:
+    assert all("NotFound" in code or code.endswith(".Malformed") for code in ABSENT)
+
+
+def test_without_credentials_nothing_is_asked(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    fresh = AwsProvider(AwsSession(ACCESS), SETTINGS, cast("RemoteAgents", Unreached()), SteadyPrices((MARKET,), 10**7))
+    with pytest.raises(NotPermitted, match=r"no credentials found; set AWS_ACCESS_KEY_ID"):
+        fresh.list({})
+    assert not ec2.server.requests
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired", "ExpiredTokenException"])
+def test_expired_credentials_are_named(ec2: Ec2, code: str) -> None:
+    ec2.server.faults.append(AwsFault("/", ec2_error(code), times=9))
+    for call in (lambda: provider().list({}), lambda: provider().create(ORDER), lambda: provider().resources({})):
+        with pytest.raises(NotPermitted, match=code):
+            call()
+    assert not ec2.machines()

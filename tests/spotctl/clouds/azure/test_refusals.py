@@ -1,0 +1,184 @@
+"""What Azure's errors mean to the caller."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pricing_data.clouds.azure import cause_of
+from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, permissions
+from spotctl.clouds.azure.permissions import PRICES
+from spotctl.clouds.azure.refusals import REFUSALS, AzureRefusal
+from spotctl.clouds.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.tags import INSTALLATION_TAG
+from spotctl.home.errors import BadRequest, SpotctlError
+from tests.cloud.azure_fleet import IDENTITY
+from tests.servers.azure import azure_error
+from tests.servers.loopback import Fault, Reply
+from tests.spotctl.clouds.azure.world import MARKET, World, order
+from tests.waiting import eventually
+
+_EXAMPLES = {
+    r"max price .* is lower than the current spot price": "max price '1 USD' is lower than the current spot price '2'",
+    r"quota": "it results in exceeding approved LowPriorityCores quota",
+    r"too many requests|rate limit": "The server rejected the request because too many requests have been received",
+    "": "in Azure's own words",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda one: f"{one.code}-{one.meaning.__name__}")
+def test_each_code_of_the_table(world: World, refusal: AzureRefusal) -> None:
+    words = _EXAMPLES[refusal.text]
+    world.server.refusals.append({"code": refusal.code, "message": words})
+    with pytest.raises(refusal.meaning) as caught:
+        world.provider().create(order())
+    assert type(caught.value) is refusal.meaning
+    assert str(MARKET) in str(caught.value)
+    assert words in str(caught.value)
+    assert world.server.machines() == ()
+    assert refusal.source.startswith("learn.microsoft.com/")
+
+
+def test_an_unknown_code_ends_with_the_words_of_azure(world: World) -> None:
+    world.server.refusals.append({"code": "MoonIsFull", "message": "Come back at new moon."})
+    with pytest.raises(ProviderError, match="MoonIsFull Come back at new moon") as caught:
+        world.provider().create(order())
+    assert type(caught.value) is ProviderError
+
+
+def test_quotas_capacity_and_prices_of_the_server_itself(world: World) -> None:
+    world.server.fleet.quota = 1
+    with pytest.raises(QuotaReached, match="LowPriorityCores quota"):
+        world.provider().create(order())
+    world.server.fleet.quota = None
+    world.server.fleet.prices[MARKET.region, MARKET.instance_type] = 10**9
+    with pytest.raises(NoCapacity, match="lower than the current spot price"):
+        world.provider().create(order())
+
+
+@pytest.mark.parametrize(
+    ("reply", "meaning", "words"),
+    [
+        (azure_error("OperationNotAllowed", "slower", 429, **{"Retry-After": "17"}), Throttled, "after 17 seconds"),
+        (Reply(429), Throttled, "try again later"),
+        (azure_error("AuthorizationFailed", "no right to read", 403), NotPermitted, "no right to read"),
+        (azure_error("InvalidAuthenticationToken", "expired", 401), NotPermitted, "az login"),
+        (azure_error("InternalServerError", "oops", 500), Unanswered, "oops"),
+        (Reply(502, b"<html>proxy</html>"), Unanswered, "502"),
+        (Reply(200, b"[]"), Unanswered, "not as documented"),
+        (azure_error("DeploymentActive", "it is active", 409), Unanswered, "it is active"),
+        (azure_error("SubscriptionNotFound", "none such", 404), NotPermitted, "none such"),
+        (Reply(404, b"{}"), Unanswered, "404"),
+    ],
+)
+def test_answers_to_any_call(world: World, reply: Reply, meaning: type[SpotctlError], words: str) -> None:
+    provider = world.provider()
+    for call in (lambda: provider.create(order()), lambda: provider.list({}), lambda: provider.resources({})):
+        world.server.server.faults[:] = [Fault("resourceGroups", reply)]
+        with pytest.raises(meaning, match=words):
+            call()
+    assert world.server.machines() == ()
+
+
+def test_a_cloud_that_is_not_there(world: World) -> None:
+    provider = world.provider()
+    world.server.close()
+    for call in (lambda: provider.create(order()), lambda: provider.list({}), lambda: provider.terminate([_ID])):
+        with pytest.raises(Unanswered, match="no answer"):
+            call()
+
+
+_ID = "azure:eastus:spotctl-x/spotctl-y"
+
+
+def _whole_story(world: World) -> None:
+    """Makes every call that a run makes."""
+    provider = world.provider()
+    key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    provider.quotas(MARKET.region, {MARKET.instance_type})
+    first, second = provider.create(order())
+    world.server.fleet.capacity[MARKET.region, MARKET.instance_type] = 1
+    world.provider(disk_encryption_set=key).create(order("t2"))
+    provider.link(first.id)
+    world.agents.linked[0].console()
+    world.server.evict(second.id, None)
+    provider.list({})
+    world.provider().list({})
+    provider.terminate([first.id])
+    eventually(lambda: len(world.host.running()) == 1)
+    provider.admit_ssh({INSTALLATION_TAG: "home"}, ["192.0.2.9/32"])
+    found = provider.resources({INSTALLATION_TAG: "home"})
+    provider.remove([one for one in found if one.kind != "resource group"])
+    provider.remove(found)
+
+
+def test_the_policy_is_what_the_calls_need(world: World) -> None:
+    """Azure says which actions it checks; the policy grants these, and no others."""
+    _whole_story(world)
+    assert world.server.access.checked | {"Microsoft.Compute/skus/read"} == set(permissions())
+    assert not world.server.access.checked & set(PRICES)
+    assert set(MACHINE_PERMISSIONS) <= world.server.access.checked
+
+
+@pytest.mark.parametrize(
+    "action", sorted(one for one in permissions() if one.endswith(("/write", "join/action", "assign/action")))
+)
+def test_each_right_that_buying_needs_is_named_when_it_is_missing(world: World, action: str) -> None:
+    world.server.access.denied.add(action)
+    key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    with pytest.raises(NotPermitted, match=action):
+        world.provider(disk_encryption_set=key).create(order())
+    assert world.server.machines() == ()
+
+
+def test_a_machine_may_end_itself_and_nothing_else(world: World) -> None:
+    """The role of the machines' identity is enough, and their token is not the launcher's."""
+    world.provider().create(order())
+    (first, _) = world.host.running()
+    world.host.delete_itself(first)
+    eventually(lambda: len(world.host.running()) == 1)
+    assert IDENTITY.rpartition("/")[2] == "spotctl"
+
+
+def test_bad_requests_are_no_provider_errors() -> None:
+    assert {one.meaning for one in REFUSALS} == {
+        NoCapacity,
+        QuotaReached,
+        NotPermitted,
+        Throttled,
+        Unanswered,
+        BadRequest,
+    }
+
+
+_FULL = {"code": "AllocationFailed", "message": "full"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _FULL,
+        {"code": "DeploymentFailed", "message": "see details", "details": [_FULL]},
+        {"code": "DeploymentFailed", "details": [{"code": "Conflict", "message": json.dumps({"error": _FULL})}]},
+    ],
+)
+def test_the_cause_is_found_inside_the_errors_that_wrap_it(error: dict[str, object]) -> None:
+    assert cause_of(error) == ("AllocationFailed", "full")
+    assert cause_of(None) == ("", "")
+
+
+def test_a_link_to_another_host_is_not_followed(world: World) -> None:
+    """A token is sent with each request, so only Resource Manager's own links are."""
+    page = Reply.of_json({"value": [], "nextLink": "https://203.0.113.7/more"})
+    world.server.server.faults.append(Fault("resourceGroups", page))
+    with pytest.raises(Unanswered, match="links to another host"):
+        world.provider().list({})
+
+
+def test_spot_machines_of_all_sizes_share_a_quota(world: World) -> None:
+    world.server.fleet.quota = 20
+    assert [str(one) for one in world.provider().quotas("eastus", {MARKET.instance_type})] == [
+        "azure/eastus=20 vCPUs",
+        "azure/eastus on demand=1000 vCPUs",
+    ]

@@ -1,0 +1,111 @@
+"""Azure on this computer with machines that only its books know, and a provider for it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+
+from pricing_data.clouds.azure import AzureSession
+from pricing_data.clouds.settings import AzureSettings
+from pricing_data.market import Market
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from spotctl.clouds.azure.provider import AzureProvider, Waits
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.home.cloud_settings import AzureMachineSettings
+from tests.cloud.azure import AzureServer
+from tests.cloud.azure_fleet import IDENTITY
+from tests.cloud.host import Addresses, MachineSpec, Records
+from tests.servers.azure import SUBSCRIPTION
+from tests.servers.loopback import Request
+from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
+
+MARKET = Market.parse("azure/eastus/-/Standard_D4s_v5")
+ELSEWHERE = Market.parse("azure/westus2/-/Standard_D2s_v5")
+UNKNOWN = Market.parse("azure/eastus/-/Standard_Z9_v5")
+PRICE, BID = NANOS_PER_DOLLAR // 100, NANOS_PER_DOLLAR // 50
+SETTINGS = AzureMachineSettings(identity=IDENTITY, ssh_from=("203.0.113.7/32",))
+HASTY = Waits(patience_seconds=5.0, poll_seconds=0.005)
+
+
+class LeaseKeepers(Records):
+    """Machines in the books that do what a real one does at the end of its lease: they have Azure delete them."""
+
+    def start(self, spec: MachineSpec, on_end: Any) -> Addresses:  # noqa: ANN401 - as the host declares it
+        addresses = super().start(spec, on_end)
+        lease = re.search(rb"lease (\d+)", spec.user_data)
+        if lease:
+            seconds = max(int(lease[1]) / 1e6 - time.time(), 0.0) + 0.05
+            if seconds < threading.TIMEOUT_MAX:
+                timer = threading.Timer(seconds, self.delete_itself, [spec.name])
+                timer.daemon = True
+                timer.start()
+        return addresses
+
+    def delete_itself(self, name: str) -> None:
+        if name not in self.running():
+            return
+        machine = self.metadata(name, "instance", {"api-version": "2021-02-01"})["compute"]
+        query = {"api-version": "2018-02-01", "resource": "https://management.azure.com/"}
+        token = self.metadata(name, "identity/oauth2/token", query)["access_token"]
+        url = f"{self.spec(name).environment['AZURE_RESOURCE_MANAGER_URL']}{machine['resourceId']}"
+        headers = {"Authorization": f"Bearer {token}"}
+        httpx.delete(url, params={"api-version": "2024-07-01"}, headers=headers).raise_for_status()
+
+    def metadata(self, name: str, path: str, query: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON is any value
+        asked = {key: [value] for key, value in query.items()}
+        reply = self.ask(name, Request("GET", f"/metadata/{path}", asked, {"metadata": "true"}, b""))
+        assert reply.status == 200, reply.body
+        return reply_json(reply.body)
+
+
+def reply_json(body: bytes) -> Any:  # noqa: ANN401 - JSON is any value
+    import json
+
+    return json.loads(body)
+
+
+@dataclass
+class World:
+    """The server, and providers of it as processes of one home would make them."""
+
+    server: AzureServer
+    host: LeaseKeepers
+    agents: Unreached = field(default_factory=Unreached)
+
+    def provider(self, settings: AzureMachineSettings = SETTINGS, **changes: Any) -> AzureProvider:  # noqa: ANN401 - of settings
+        return provider_of(self.server, self.agents, replace(settings, **changes))
+
+    def bought(self, name: str) -> dict[str, Any]:
+        """The body of a machine, as it was sent."""
+        return self.server.vm(name).body
+
+
+def provider_of(server: AzureServer, agents: Any, settings: AzureMachineSettings = SETTINGS) -> AzureProvider:  # noqa: ANN401 - or a stand-in
+    access = AzureSettings(subscription=SUBSCRIPTION, management_endpoint=server.url, retries=0)
+    return AzureProvider(
+        lambda: AzureSession.sign_in(access), settings, agents, SteadyPrices((MARKET, ELSEWHERE), PRICE), HASTY
+    )
+
+
+@contextmanager
+def running_world() -> Iterator[World]:
+    host = LeaseKeepers()
+    server = AzureServer(host)
+    try:
+        yield World(server, host)
+    finally:
+        server.close()
+
+
+def order(token: str = "t1", machines: int = 2, **changes: Any) -> MachineRequest:  # noqa: ANN401 - of any field
+    tags = {INSTALLATION_TAG: "home", RUN_TAG: "night-1", INTENT_TAG: token.removeprefix("t")}
+    request = MachineRequest(token, MARKET, machines, BID, time.time_ns() // 1000 + HOUR, tags)
+    return replace(request, **changes)

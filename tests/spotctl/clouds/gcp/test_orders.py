@@ -1,0 +1,182 @@
+"""What the provider asks of Compute Engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pricing_data.units import MINUTE
+from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.errors import NoCapacity
+from spotctl.clouds.tags import INTENT_TAG, RUN_TAG
+from spotctl.home.errors import BadRequest
+from spotctl.home.wall_clock import wall_us
+from tests.servers.gcp import refusal
+from tests.servers.loopback import Fault
+from tests.spotctl.clouds.gcp.world import (
+    ANYWHERE,
+    INSERTS,
+    N2,
+    RUN,
+    STOCKOUT,
+    A,
+    B,
+    StandIn,
+    World,
+    body,
+    held,
+    order,
+    the,
+)
+
+
+def test_a_spot_machine_is_asked_for_with_all_that_ends_its_bill(made: World) -> None:
+    made.provider(labels={"team": "research"}).create(order(machines=1))
+    sent = body(made)
+    scheduling = sent.scheduling
+    assert (scheduling.provisioning_model, scheduling.instance_termination_action) == ("SPOT", "DELETE")
+    assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == ("TERMINATE", False)
+    assert scheduling.max_run_duration.seconds == 168 * 3600
+    (disk,) = sent.disks
+    assert (disk.boot, disk.auto_delete, disk.initialize_params.disk_size_gb) == (True, True, 50)
+    assert disk.initialize_params.source_image.endswith("ubuntu-2404-lts-amd64")
+    assert disk.initialize_params.disk_type.endswith("pd-balanced")
+    for labels in (sent.labels, disk.initialize_params.labels):
+        assert labels["team"] == "research"
+        assert {key: labels[key] for key in (*RUN, INTENT_TAG)} == {**RUN, INTENT_TAG: "1"}
+    (account,) = sent.service_accounts
+    assert (account.email, list(account.scopes)) == ("default", ["https://www.googleapis.com/auth/cloud-platform"])
+    metadata = {item.key: item.value for item in sent.metadata.items}
+    assert metadata["user-data"].startswith("#!/bin/sh\necho lease")
+    assert metadata["block-project-ssh-keys"] == "TRUE"
+    (interface,) = sent.network_interfaces
+    assert (interface.network, interface.access_configs[0].type_) == ("global/networks/default", "ONE_TO_ONE_NAT")
+
+
+def test_google_ends_no_machine_before_its_lease(made: World) -> None:
+    made.provider().create(order(machines=1, lease_until=wall_us() + 1000 * 60 * MINUTE))
+    assert body(made).scheduling.max_run_duration.seconds == pytest.approx(1001 * 3600, abs=60)
+    made.provider().create(order("late", 1, lease_until=wall_us() + 9000 * 60 * MINUTE))
+    assert body(made).scheduling.max_run_duration.seconds == 120 * 24 * 3600
+
+
+def test_an_on_demand_machine_is_no_spot_machine(made: World) -> None:
+    (machine,) = made.provider().create(order(machines=1, bid=None))
+    scheduling = body(made).scheduling
+    assert (scheduling.provisioning_model, scheduling.on_host_maintenance) == ("STANDARD", "MIGRATE")
+    assert scheduling.instance_termination_action == "DELETE"
+    assert not held(made, machine).is_spot
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "attached"),
+    [
+        ("a2-ultragpu-1g", "ubuntu-accelerator-2404-amd64-with-nvidia-580", None),
+        ("n1-standard-4+2-nvidia-tesla-t4", "ubuntu-accelerator-2404-amd64-with-nvidia-580", 2),
+        ("n1-standard-4", "ubuntu-2404-lts-amd64", None),
+    ],
+)
+def test_machines_with_gpus_get_an_image_with_drivers(made: World, name: str, image: str, attached: int | None) -> None:
+    market = replace(N2, instance_type=name)
+    (machine,) = made.provider().create(order(machines=1, market=market, bid=None))
+    sent = body(made)
+    assert machine.market == the(made.provider(), machine).market == market
+    assert sent.disks[0].initialize_params.source_image.endswith(image)
+    counts = [one.accelerator_count for one in sent.guest_accelerators]
+    assert counts == ([] if attached is None else [attached])
+    assert sent.scheduling.on_host_maintenance == ("MIGRATE" if name == "n1-standard-4" else "TERMINATE")
+
+
+def test_the_settings_of_a_company_are_kept(made: World) -> None:
+    made.server.networks["vpc"] = made.server.networks["inner"] = "projects/host/global/networks/vpc"
+    chosen: dict[str, Any] = {
+        "subnetwork": "inner",
+        "public_ip": False,
+        "service_account": "worker@tide-pool-7.iam.gserviceaccount.com",
+        "kms_key": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
+        "image": "projects/ubuntu-os-cloud/global/images/own",
+        "disk_gib": 70,
+        "longest_hours": 24,
+    }
+    (machine,) = made.provider(**chosen).create(order(machines=1))
+    sent = body(made)
+    (interface,) = sent.network_interfaces
+    assert (interface.subnetwork, len(interface.access_configs)) == ("regions/us-central1/subnetworks/inner", 0)
+    assert sent.service_accounts[0].email == chosen["service_account"]
+    assert sent.disks[0].disk_encryption_key.kms_key_name == chosen["kms_key"]
+    assert sent.disks[0].initialize_params.source_image == chosen["image"]
+    assert sent.disks[0].initialize_params.disk_size_gb == 70
+    assert sent.scheduling.max_run_duration.seconds == 24 * 3600
+    assert {rule.network for rule in made.server.rules()} == {"projects/host/global/networks/vpc"}
+    asked = order("t2", 1, identity="job@p.iam.gserviceaccount.com", disk_gib=90, network="vpc")
+    made.provider(**chosen).create(asked)
+    sent = body(made)
+    assert sent.service_accounts[0].email == "job@p.iam.gserviceaccount.com"
+    assert (sent.disks[0].initialize_params.disk_size_gb, sent.network_interfaces[0].network) == (
+        90,
+        "global/networks/vpc",
+    )
+    assert the(made.provider(**chosen), machine).address.startswith("10.")
+
+
+def test_a_run_gets_rules_that_admit_itself_and_ssh_from_the_settings(made: World) -> None:
+    made.provider().create(order(machines=1))
+    made.provider().create(order("nightly-c0ffee-2", 1, intent=2))
+    (tag,) = body(made).tags.items
+    inside, ssh = made.server.rules()
+    assert (list(inside.source_tags), list(inside.target_tags), list(inside.source_ranges)) == ([tag], [tag], [])
+    assert (list(ssh.source_ranges), list(ssh.target_tags)) == (["192.0.2.7/32"], [tag])
+    assert [(one.I_p_protocol, list(one.ports)) for one in ssh.allowed] == [("tcp", ["22"])]
+    other = {**RUN, RUN_TAG: "other-c0ffee", INTENT_TAG: "1"}
+    made.provider(ssh_from=()).create(order("other-c0ffee-1", 1, tags=other))
+    assert len(made.server.rules()) == 3
+    made.provider(network_tags=("ours",)).create(order("own-c0ffee-1", 1, tags={**other, RUN_TAG: "own"}))
+    assert len(made.server.rules()) == 3
+    assert list(body(made).tags.items) == ["ours"]
+
+
+def test_machines_that_no_ssh_could_reach_are_not_bought(made: World) -> None:
+    made.server.networks["vpc"] = "global/networks/vpc"
+    with pytest.raises(BadRequest, match=r"set ssh_from in \[gcp\]"):
+        made.provider(ssh_from=(), network="vpc").create(order())
+    assert made.server.resources() == ()
+    assert len(made.provider(ssh_from=(), network="vpc", network_tags=("ours",)).create(order())) == 2
+
+
+def test_some_of_the_machines_are_better_than_none(made: World) -> None:
+    made.server.project.refuse(B, STOCKOUT, skip=2)
+    machines = made.provider().create(order(machines=3))
+    assert len(machines) == 2
+    assert {one.id for one in made.provider().create(order(machines=3))} == {one.id for one in machines}
+    assert len(made.server.machines()) == 2
+    made.server.http.faults += [Fault(INSERTS, refusal(403, "Quota exceeded", "quotaExceeded"), skip=1)]
+    assert len(made.provider().create(order("t2", 3))) == 1
+
+
+def test_a_region_has_several_zones(made: World) -> None:
+    asked = order(machines=1, market=ANYWHERE)
+    (first,) = made.provider().create(asked)
+    zone = first.id.split(":")[1]
+    other = {A: B, B: A}[zone]
+    assert first.market == the(made.provider(), first).market == ANYWHERE
+    made.server.project.refuse(zone, STOCKOUT)
+    (second,) = made.provider().create(order("t2", 1, market=ANYWHERE))
+    assert second.id.split(":")[1] == other
+    again = made.provider().create(order("t2", 1, market=ANYWHERE))
+    assert [one.id for one in again] == [second.id]
+    for one in (A, B):
+        made.server.project.refuse(one, STOCKOUT)
+    with pytest.raises(NoCapacity, match=STOCKOUT):
+        made.provider().create(order("t3", 1, market=ANYWHERE))
+    with pytest.raises(NoCapacity, match=STOCKOUT):
+        made.provider().create(order("t3", 1, market=ANYWHERE))
+    assert len(made.server.machines()) == 2
+
+
+def test_machines_without_a_public_address_are_reached_at_their_own(made: World) -> None:
+    agents = StandIn(made.folder)
+    (machine,) = made.provider(public_ip=False).create(order(machines=1))
+    made.provider(agents).prepare(machine, MachineSupplies())
+    assert agents.prepared[0].host == machine.address == held(made, machine).private

@@ -1,0 +1,437 @@
+"""The life of rented machines: real ones, made of namespaces, from their start-up script to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from spotctl.agent import layout
+from spotctl.clouds.base import MachineLink, MachineNotice
+from spotctl.clouds.capabilities import ReverseTunnel
+from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
+from spotctl.clouds.remote import bringing
+from tests.cloud.namespaces import Namespaces, namespaces
+from tests.servers.loopback import Reply, Request, serving
+from tests.spotctl.agent.test_self_deletion import AZURE, GOOGLE, Cloud
+from tests.spotctl.clouds.remote.rented import Rented, after, launcher, renting, shell
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.cloud
+
+SERVICE = "spotctl.agent.rented"
+SECRET = "planted-5f1c9e-secret"
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Namespaces]:
+    with namespaces() as started:
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "data.txt").write_text("brought\n")
+    return job
+
+
+def ended(one: Rented) -> str:
+    """What the machine says about its end, once it has switched itself off."""
+    eventually(lambda: one.ended)
+    return next(line for line in one.console.splitlines() if "ending this machine" in line)
+
+
+def is_gone(link: MachineLink) -> bool:
+    """Whether the link says that its machine is gone. First the connection that broke is tried again."""
+    try:
+        link.status()
+    except NotFound:
+        return True
+    except Unanswered:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def arguments_watched(secret: str) -> Iterator[set[str]]:
+    """Collects processes, of this computer and of its machines, that have a secret in their arguments for a moment.
+
+    Of ssh's clients also those that have it in their environment.
+    """
+    found: set[str] = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    words = (process / "cmdline").read_bytes()
+                    client = words.startswith((b"ssh\0", b"/usr/bin/ssh\0"))
+                    seen = words + ((process / "environ").read_bytes() if client else b"")
+                    if secret.encode() in seen:
+                        found.add(words.decode(errors="replace"))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        watcher.join()
+
+
+def entered(one: Rented, *command: str) -> tuple[int, str]:
+    """What a person's command ends with and prints; the machine was reached."""
+    code, out, why = entering(one, *command)
+    assert why is None
+    return code, out
+
+
+def entering(one: Rented, *command: str) -> tuple[int, str, ProviderError | None]:
+    """The same, and why the machine was not reached."""
+    call = one.agents.invocation(one.machine, command)
+    assert SECRET not in " ".join(call.words)
+    done = subprocess.run(
+        call.words,
+        env=dict(call.environment),
+        cwd=call.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, call.lost(done.returncode)
+
+
+def ssh_clients(one: Rented) -> list[str]:
+    listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in listed.stdout.splitlines() if line.startswith("/") and str(one.home) in line]
+
+
+@pytest.mark.slow
+def test_a_payload_outlives_its_launcher_and_the_machine_ends_with_its_lease(
+    host: Namespaces, tmp_path: Path, folder: Path
+) -> None:
+    script = (
+        'id -un; cat data.txt; echo "$HF_TOKEN" | wc -c; python3 -c "import spotctl.agent.node"; echo done; sleep 999'
+    )
+    with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}, folder=folder) as one:
+        one.start(shell(script))
+        eventually(lambda: "spotctl: ready" in one.console)
+        with launcher(one) as first:
+            assert first.stdout is not None
+            lines = iter(first.stdout.readline, "")
+            assert "up work\n" in lines
+            assert ssh_clients(one)
+            first.kill()
+        eventually(lambda: not ssh_clients(one))
+        # Nothing is prepared by this process: the link connects to what the first one left.
+        link = one.agents.link(one.machine)
+        eventually(lambda: not one.failure())
+        eventually(lambda: b"done" in link.output())
+        assert link.output().decode().split() == ["spotctl", "brought", str(len(SECRET) + 1), "done"]
+        assert (link.status().work, link.status().exit_code) == ("work", None)
+        done = link.exec(["sh", "-c", "pwd -P; echo $SPOTCTL_INDEX $HF_TOKEN; exit 7"])
+        folder_there, index, secret = done.out.decode().split()
+        assert (done.exit_code, index, secret) == (7, "3", SECRET)
+        assert folder_there.startswith(layout.JOBS)
+        assert entered(one, "sh", "-c", "pwd -P; echo $SPOTCTL_MACHINE $HF_TOKEN; exit 7") == (
+            7,
+            f"{folder_there}\n{layout.AGENT_FOLDER} {SECRET}\n",
+        )
+        assert entered(one, "no-such-command") == (127, "")
+        # The client ends with the same status if the machine is not reached.
+        assert entered(one, "sh", "-c", "exit 255") == (255, "")
+        link.renew(after(0.5))
+        assert ended(one) == "spotctl: ending this machine: its lease has ended"
+        eventually(lambda: is_gone(link))
+        with pytest.raises(NotFound):
+            one.agents.invocation(one.machine, ["true"])
+
+
+def test_a_machine_to_which_no_launcher_comes_ends_with_its_lease(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path) as one:
+        one.start(lease=1.0)
+        assert ended(one) == "spotctl: ending this machine: its lease is over"
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_cut_off_ends_with_its_lease(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path) as one:
+        one.start(shell("sleep 999"))
+        link = one.prepared()
+        link.renew(after(20))
+        host.cut(one.name)
+        code, _, why = entering(one, "true")
+        assert (code, type(why)) == (255, Unanswered)
+        assert "cut off from the network" in str(why)
+        began = time.monotonic()
+        assert "its agent" in one.failure()
+        assert time.monotonic() - began < 60
+        assert ended(one) == "spotctl: ending this machine: its lease has ended"
+
+
+def test_a_renewed_lease_holds_for_the_watchdog_too(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path) as one:
+        one.start(lease=60)
+        link = one.prepared()
+        before = float(one.sh(f"cat {layout.LEASE}").split()[0])
+        link.renew(after(5000))
+        eventually(lambda: float(one.sh(f"cat {layout.LEASE}").split()[0]) > before + 4000)
+        epoch, uptime = map(float, one.sh(f"cat {layout.LEASE}").split())
+        left, left_up = map(float, one.sh("date +%s; cut -d. -f1 /proc/uptime").split())
+        assert abs((epoch - left) - (uptime - left_up)) <= 3
+        assert not one.ended
+
+
+def test_the_start_up_script_may_run_again(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path) as one:
+        one.start(shell("sleep 999"), lease=60)
+        link = one.prepared()
+        link.renew(after(5000))
+        eventually(lambda: float(one.sh(f"cat {layout.LEASE}").split()[0]) > time.time() + 4000)
+        before = one.sh(f"cat {layout.LEASE}")
+        per_boot = "/var/lib/cloud/scripts/per-boot"
+        # At its first run, cloud-init starts it from elsewhere; at later boots, it is this copy that runs.
+        one.sh(f"mkdir -p {per_boot}; /var/lib/cloud/instance/part-001")
+        one.sh(f"{per_boot}/spotctl")
+        assert one.console.count("spotctl: ready") == 3
+        # Others see that one runs, and end.
+        eventually(lambda: host.execute(one.name, "pgrep", "-fc", "^sh /opt/spotctl/watchdog").stdout == "1\n")
+        assert one.sh(f"cat {layout.LEASE}") == before
+        assert one.sh(f"stat -c %U {layout.LEASE} {layout.AGENT_FOLDER} {layout.ROOT}").split() == [
+            "spotctl",
+            "spotctl",
+            "root",
+        ]
+        eventually(lambda: not one.failure())
+        assert link.status().work == "work"
+
+
+@pytest.mark.parametrize(
+    ("kill", "reason"),
+    [
+        ("-9 -of", "its agent does not run any more"),
+        ("-9 -nf", "its agent failed with status -9"),
+        ("-15 -of", "a shutdown was requested"),
+    ],
+)
+def test_a_machine_whose_agent_has_ended_ends(host: Namespaces, tmp_path: Path, kill: str, reason: str) -> None:
+    with renting(host, tmp_path) as one:
+        one.start(shell("sleep 999"))
+        one.prepared()
+        host.execute(one.name, "pkill", *kill.split(), SERVICE)
+        assert ended(one) == f"spotctl: ending this machine: {reason}"
+
+
+@pytest.mark.slow
+def test_launchers_at_once_and_killed_anywhere_leave_one_agent(host: Namespaces, tmp_path: Path, folder: Path) -> None:
+    chance = random.Random(7)
+    (folder / "large.bin").write_bytes(chance.randbytes(3 << 20))
+    with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}, folder=folder) as one:
+        one.start(shell("echo started; sleep 999"))
+        eventually(lambda: "spotctl: ready" in one.console)
+        for _ in range(3):
+            with launcher(one), launcher(one):
+                time.sleep(chance.uniform(0.3, 2.5))
+        with launcher(one) as first, launcher(one) as second:
+            for process in (first, second):
+                assert process.stdout is not None
+                assert "up work\n" in iter(process.stdout.readline, "")
+        link = one.prepared()
+        eventually(lambda: b"started" in link.output())
+        assert link.output() == b"started\n"
+        # The service, and the agent that it forked.
+        assert host.execute(one.name, "pgrep", "-fc", SERVICE).stdout == "2\n"
+        eventually(lambda: one.sh(f"ls {layout.ROOT}/incoming") == "")
+        assert len(one.sh(f"ls {layout.BUNDLES}").split()) == 1
+
+
+@pytest.mark.slow
+def test_secrets_are_nowhere_but_with_the_payload(
+    host: Namespaces, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}, folder=folder) as one:
+        monkeypatch.setenv("HF_TOKEN", SECRET)
+        one.start(shell("sleep 999"))
+        with arguments_watched(SECRET) as found:
+            link = one.prepared()
+        assert not found
+        link_key = (one.home / "link.key").read_text().strip()
+        for secret in (SECRET, link_key):
+            assert secret not in one.console
+            assert one.holders(secret) == set()
+        one.sh(f"echo {SECRET} > /var/tmp/written")
+        assert one.holders(SECRET) == {"/var/tmp/written"}
+        # The environment of processes: of the payload's user only.
+        holders = one.sh(f"grep -lF {SECRET} /proc/[0-9]*/environ").split()
+        assert holders
+        assert set(one.sh("stat -c %U " + " ".join(holders)).split()) == {"spotctl"}
+        others = one.sh(
+            f"setpriv --reuid=nobody --clear-groups cat {' '.join(holders)} 2>/dev/null | grep -cF {SECRET}"
+        )
+        assert others.strip() == "0"
+        assert not [path for path in one.home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+        assert link.status().work == "work"
+
+
+def test_nothing_is_sent_to_a_machine_with_another_host_key(host: Namespaces, tmp_path: Path) -> None:
+    other = "spotctl: host key ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILeA+OpggkFY3N1ZtNJ4g2M1+y2wAQrbBxDWhOm/dEri\n"
+    with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}) as one:
+        one.start()
+        eventually(lambda: "spotctl: ready" in one.console)
+        genuine = type(one).console
+        try:
+            type(one).console = property(lambda _: other)  # type: ignore[assignment,method-assign]
+            one.agents.prepare(one.machine, one.supplies)
+            eventually(lambda: "differs from the one on its console" in one.failure())
+        finally:
+            type(one).console = genuine  # type: ignore[method-assign]
+        assert one.sh(f"ls {layout.BUNDLES}") == ""
+        # What the console shows counts, whatever it showed before.
+        one.prepared()
+
+
+def test_another_home_is_not_admitted(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path) as one:
+        one.start()
+        one.prepared()
+        with renting(host, tmp_path / "other") as stranger:
+            stranger.name, stranger.address = one.name, one.address
+            eventually(lambda: "does not accept this home's ssh key" in stranger.failure())
+            stranger.agents.close()
+
+
+def test_a_notice_of_the_cloud_reaches_the_payload(host: Namespaces, tmp_path: Path) -> None:
+    warned = threading.Event()
+
+    def metadata(request: Request) -> Reply:
+        if request.method == "PUT":
+            return Reply(200, b"token")
+        if request.path.endswith("spot/instance-action") and warned.is_set():
+            return Reply.of_json({"action": "terminate", "time": "2033-05-18T03:33:20Z"})
+        return Reply(404)
+
+    with renting(host, tmp_path) as one:
+        one.start(
+            shell("trap 'echo saving; exit 5' TERM; echo working; while :; do sleep 0.1; done"), metadata=metadata
+        )
+        link = one.prepared()
+        eventually(lambda: b"working" in link.output())
+        warned.set()
+        eventually(lambda: link.status().exit_code == 5)
+        assert link.notices() == (MachineNotice("evict", 2_000_000_000_000_000, "aws"),)
+        assert link.output().endswith(b"saving\n")
+
+
+@pytest.mark.parametrize(("cloud", "path"), [("gcp", GOOGLE), ("azure", AZURE)])
+def test_a_machine_deletes_itself_where_switching_off_does_not_end_the_bill(
+    host: Namespaces, tmp_path: Path, cloud: str, path: str
+) -> None:
+    api = Cloud()
+    with serving(api) as server, renting(host, tmp_path) as one:
+        reach = "http://" + host.reach(int(server.url.rpartition(":")[2]))
+        variables = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": reach, "AZURE_RESOURCE_MANAGER_URL": reach}
+        one.start(lease=1.0, cloud=cloud, metadata=api.answer, environment=variables)
+        assert ended(one) == "spotctl: ending this machine: its lease is over"
+        assert api.deleted == [path]
+
+
+def test_a_tunnel_that_cannot_be_opened_does_not_cost_the_link(host: Namespaces, tmp_path: Path) -> None:
+    # The machine's own sshd listens there already.
+    with renting(host, tmp_path, reach=(ReverseTunnel(22, "127.0.0.1", 1),)) as one:
+        one.start()
+        link = one.prepared()
+        for _ in range(3):
+            one.agents.prepare(one.machine, one.supplies)
+            assert link.status().work == ""
+        one.sh("pkill -u spotctl sshd")
+        eventually(lambda: not one.failure())
+
+
+def test_ports_of_the_launcher_are_reached_through_ssh(host: Namespaces, tmp_path: Path) -> None:
+    class Hello(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"from the launcher\n")
+
+        def log_message(self, *_: object) -> None:
+            """Silence."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hello)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    tunnel = ReverseTunnel(7001, "127.0.0.1", server.server_address[1])
+    try:
+        with renting(host, tmp_path, reach=(tunnel,)) as one:
+            one.start()
+            link = one.prepared()
+            one.agents.prepare(one.machine, one.supplies)
+            code = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:7001').read().decode())"
+            eventually(lambda: link.exec(["python3", "-c", code]).out == b"from the launcher\n\n")
+            # They are opened again with a connection that was lost, here by a call of the link.
+            one.sh("pkill -u spotctl sshd")
+            eventually(lambda: not one.failure())
+            assert link.exec(["python3", "-c", code]).out == b"from the launcher\n\n"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_payloads_import_packages_of_the_launcher(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path, packages=("numpy", "cryptography", "cloudpickle", "msgspec")) as one:
+        one.start()
+        link = one.prepared()
+        code = "import numpy, cryptography, cloudpickle, msgspec, agileml; print(numpy.arange(4).sum(), numpy.__file__)"
+        done = link.exec(["python3", "-c", code])
+        assert done.err == b""
+        assert done.out.split()[0] == b"6"
+        assert done.out.split()[1].decode().startswith(layout.BUNDLES)
+
+
+def test_packages_for_another_python_are_refused_and_the_link_says_why(
+    host: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with renting(host, tmp_path, packages=("cloudpickle",)) as one:
+        one.start()
+        monkeypatch.setattr(bringing, "platform_tag", lambda: "3.99 x86_64")
+
+        def refused() -> bool:
+            one.agents.prepare(one.machine, one.supplies)
+            return "this computer 3.99 x86_64" in one.failure()
+
+        eventually(refused)
+        assert one.sh(f"ls {layout.BUNDLES}") == ""
+
+
+def test_the_connection_is_made_again_after_it_was_lost(host: Namespaces, tmp_path: Path) -> None:
+    with renting(host, tmp_path) as one:
+        one.start()
+        link = one.prepared()
+        one.sh("pkill -u spotctl sshd")
+        eventually(lambda: not one.failure())
+        assert link.status().work == ""
+
+
+def test_a_computer_without_an_ssh_client_is_told_before_anything_is_rented(
+    host: Namespaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with renting(host, tmp_path) as one:
+        with pytest.raises(ProviderError, match="install openssh-client"):
+            one.start()
+        one.host = host
+        monkeypatch.undo()
+        one.start(lease=0.0)

@@ -1,0 +1,77 @@
+"""The start-up script: what is in it, and what is not. `test_rented` runs it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+import re
+import subprocess
+
+import pytest
+
+from pricing_data.market import Market
+from spotctl.agent.payload import Payload
+from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.remote.start_up import MOST_BYTES, start_up_script
+from spotctl.home.errors import BadRequest
+
+MARKET = Market("aws", "us-east-1", "us-east-1a", "m5.large")
+NOW = 1_900_000_000_000_000
+KEY = "ssh-ed25519 AAAA spotctl"
+
+
+def script(payload: Payload | None = None, seconds: float = 600) -> str:
+    tags = {"run": "r-1"}
+    until = NOW + int(seconds * 1e6)
+    request = MachineRequest("t1", MARKET, 2, None, until, tags, payload, {"HF_TOKEN": "planted-secret"})
+    return start_up_script(request, "gcp", KEY, NOW)
+
+
+def told(text: str) -> dict[str, object]:
+    """What the script writes to the machine's file."""
+    packed = re.findall(r"base64 -d <<'EOF' \| gzip -d >(\S+)\n(.*?)\nEOF\n", text, re.DOTALL)
+    files = {path: gzip.decompress(base64.b64decode(content)) for path, content in packed}
+    assert b"def delete_self" in files["$root/self_deletion.py"]
+    values: dict[str, object] = json.loads(files["$root/machine.json"])
+    return values
+
+
+def test_a_shell_can_read_it_and_a_cloud_can_take_it() -> None:
+    text = script(Payload("p", ("sh", "-c", "echo 'hello' \"$HOME\" \\ @USER@")))
+    assert text.startswith("#!/bin/sh\n")
+    assert len(text.encode()) < MOST_BYTES
+    assert not re.search(r"@[A-Z_]+@", text)
+    subprocess.run(["/bin/sh", "-n"], input=text, text=True, check=True)
+
+
+def test_it_holds_the_lease_the_payload_and_the_public_key() -> None:
+    payload = Payload("p", ("sh", "-c", "echo 'hello' \"$HOME\" \\ @USER@"), {"A": "ü"})
+    text = script(payload)
+    assert told(text) == {"cloud": "gcp", "lease_until": NOW + 600_000_000, "payload": payload.to_json()}
+    assert '"1900000600 $((uptime + 600))"' in text
+    assert f"'restrict,port-forwarding,pty {KEY}'" in text
+    assert told(script())["payload"] is None
+
+
+def test_a_lease_that_has_ended_ends_the_machine_at_once() -> None:
+    assert '"1899999940 $((uptime + 0))"' in script(seconds=-60)
+
+
+def test_the_watchdog_comes_before_all_that_can_fail() -> None:
+    text = script()
+    later = (text.index(word) for word in ("useradd", "machine.json", KEY))
+    assert text.index("setsid sh $root/watchdog") < min(later)
+
+
+def test_it_holds_no_secret() -> None:
+    text = script(Payload("p", ("true",)))
+    assert "planted-secret" not in text
+    assert "planted-secret" not in json.dumps(told(text))
+
+
+def test_a_payload_that_does_not_fit_is_refused() -> None:
+    noise = random.Random(1).randbytes(10_000).hex()
+    with pytest.raises(BadRequest, match="make the job's setup or environment shorter"):
+        script(Payload("p", ("sh", "-c", noise)))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotctl.home import config
+from spotctl.home.errors import BadSettings
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('fetch_workers = 3\ngcp_project = "from-file"\n')
+    environ = {"SPOTCTL_HOME": "/elsewhere", "SPOTCTL_GCP_PROJECT": "from-environment", "SPOTCTL_NODE_RANK": "3"}
+    settings = config.load(environ, tmp_path)
+    assert settings.home == tmp_path
+    assert (settings.fetch_workers, settings.gcp_project, settings.azure_subscription) == (3, "from-environment", None)
+    assert config.load(environ).home == Path("/elsewhere")
+
+
+def test_the_default_home_is_the_data_folder_of_the_platform() -> None:
+    assert config.load({}).home.name == "spotctl"
+    assert config.load({}).price_store == config.load({}).home / "prices"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("fetch_workers = 0", r"config\.toml: fetch_workers is 0, but must be a whole number from 1 to 64"),
+        ('azure_managed_identity = "perhaps"', r"azure_managed_identity is 'perhaps', but must be true or false"),
+        ("gcp_project = 5", r"gcp_project is 5, but must be a string in quotes"),
+        ("bid = 1", r"unknown setting bid; the settings are aws, aws_price_list_url"),
+        ("= 1", r"not valid TOML"),
+    ],
+)
+def test_an_invalid_setting_names_file_field_and_solution(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.toml").write_text(content)
+    with pytest.raises(BadSettings, match=message):
+        config.load({}, tmp_path)
+
+
+def test_an_invalid_setting_in_the_environment_is_named() -> None:
+    with pytest.raises(BadSettings, match="environment: SPOTCTL_FETCH_WORKERS is 'many'"):
+        config.load({"SPOTCTL_FETCH_WORKERS": "many"}, Path("/nowhere"))
+
+
+def test_quotas_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[quotas]\n"aws/us-east-1/p3" = 64\n"gcp/*" = "8 machines"\naws = "4 gpus"\n')
+    first, second, third = config.load({}, tmp_path).quotas
+    assert (str(first), str(second), str(third)) == ("aws/us-east-1/p3=64 vCPUs", "gcp/*=8 machines", "aws=4 GPUs")
+    assert first.covers("aws", "us-east-1", "p3")
+    assert not first.covers("aws", "us-east-1", "p2")
+    assert second.covers("gcp", "us-central1", "a2")
+    assert not second.covers("aws", "us-east-1", "p3")
+    said = {"SPOTCTL_QUOTAS": ", ".join(map(str, (first, second, third)))}
+    assert config.load(said, Path("/nowhere")).quotas == (first, second, third)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("quotas = 5", "but must be a table of amounts by cloud, region and family"),
+        ('[quotas]\n"aws/us-east-1/p3" = -1', "must be whole numbers of vCPUs, .* aws/us-east-1/p3 is -1"),
+        ('[quotas]\n"aws/us-east-1/p3" = true', "aws/us-east-1/p3 is True"),
+        ('[quotas]\n"aws/us-east-1/p3" = 1.5', "aws/us-east-1/p3 is 1.5"),
+        ('[quotas]\n"aws/us-east-1/p3" = "4 cores"', "aws/us-east-1/p3 is '4 cores'"),
+        ('[quotas]\n"aws/us-east-1/p3/x" = 4', "CLOUD/REGION/FAMILY .* not by 'aws/us-east-1/p3/x'"),
+        ('[quotas]\n"*" = 4', "not by '\\*'"),
+    ],
+)
+def test_an_invalid_quota_says_what_is_wrong(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.toml").write_text(content)
+    with pytest.raises(BadSettings, match=message):
+        config.load({}, tmp_path)
+
+
+def test_a_clouds_table_comes_from_the_file_or_as_lines_from_the_environment(tmp_path: Path) -> None:
+    lines = 'ssh_from = ["203.0.113.7/32"]\npublic_ip = false\ntags = {team = "x"}\n'
+    (tmp_path / "config.toml").write_text(f"[aws]\n{lines}")
+    said = config.load({}, tmp_path).aws
+    assert (said.ssh_from, said.public_ip, said.tags) == (("203.0.113.7/32",), False, {"team": "x"})
+    assert config.load({"SPOTCTL_AWS": lines}, Path("/nowhere")).aws == said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('aws = "a"', "must be lines such as"),
+        ("aws = 5", "must be a table of settings"),
+        ('[aws]\nsubnet = "subnet-1"', "settings among image, .* subnet is not one of them"),
+        ('[aws]\nsubnets = "subnet-1"', "a list of strings for subnets"),
+        ('[aws]\npublic_ip = "no"', "true or false for public_ip"),
+        ("[aws]\nimage = 7", "a string for image"),
+        ("[aws]\ntags = {team = 7}", "a table of strings for tags"),
+        ('[aws]\nssh_from = ["here"]', "not 'here'"),
+        ('[aws]\nssh_from = ["::/0"]', "the whole internet"),
+    ],
+)
+def test_an_invalid_table_of_a_cloud_names_the_setting(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.toml").write_text(content)
+    with pytest.raises(BadSettings, match=message):
+        config.load({}, tmp_path)

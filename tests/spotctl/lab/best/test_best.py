@@ -1,0 +1,172 @@
+"""`spotctl prices best` from its entry point."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pricing_data.fetched_rows import FetchedRows
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market
+from pricing_data.store import PriceStore
+from pricing_data.units import DAY
+from tests.spotctl.command_line import spotctl
+
+_HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
+_PRICES = """
+aws,us-east-1,us-east-1a,p4d.24xlarge,Linux/UNIX,12.0
+aws,us-east-1,us-east-1b,p4d.24xlarge,Linux/UNIX,11.0
+aws,us-east-1,us-east-1b,p4d.24xlarge,Windows,1.0
+aws,us-east-1,us-east-1a,c6i.large,Linux/UNIX,0.03
+gcp,us-central1,,a2-highgpu-8g,,9.6
+gcp,us-central1,,a2-highgpu-4g,,4.0
+gcp,us-central1,,a2-ultragpu-8g,,13.0
+azure,us_east,,Standard_ND96asr_v4,,10.4
+"""
+KEYS = {
+    "market",
+    "usd_per_hour",
+    "usd_per_gpu_hour",
+    "usd_per_vcpu_hour",
+    "usd_per_useful_hour",
+    "eviction",
+    "band",
+    "age_seconds",
+    "estimated",
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def prices(tmp_path: Path, home: Path) -> None:
+    at = (datetime.now(UTC) - timedelta(hours=2)).isoformat(timespec="seconds")
+    lines = [f"{at},{line}" for line in _PRICES.split()]
+    lines.append("2016-02-25T00:35:34Z,aws,eu-west-1,eu-west-1a,p4d.24xlarge,Linux/UNIX,0.5")
+    (tmp_path / "now.csv").write_text("\n".join([_HEADER, *lines]))
+    assert spotctl("prices", "import", tmp_path / "now.csv").code == 0
+    now = time.time_ns() // 1000
+    rates = [
+        Interruption(Market.parse("azure/eastus/-/Standard_ND96asr_v4"), "eviction-rate", now - DAY, 0.05, 0.1, "test"),
+        Interruption(Market.parse("gcp/us-central1/-/a2-highgpu-8g"), "preemption-rate", now - DAY, 0.9, 0.9, "test"),
+        Interruption(Market.parse("aws/us-east-1/-/p4d.24xlarge"), "monthly-bucket", now - DAY, 0.2, 1.0, "test"),
+        Interruption(Market.parse("aws/us-west-2/-/p4d.24xlarge"), "saving", now - DAY, 0.7, 0.7, "test"),
+        Interruption(Market.parse("aws/us-east-1/-/p4d.24xlarge"), "saving", now - DAY, 0.7, 0.7, "test"),
+    ]
+    PriceStore(home / "prices").commit(FetchedRows(interruptions=tuple(rates)))
+
+
+@pytest.mark.usefixtures("prices")
+def test_the_cheapest_8_a100_over_all_clouds() -> None:
+    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    assert offers[0]["estimated"]
+    assert [(offer["market"], offer["usd_per_gpu_hour"]) for offer in offers[1:]] == [
+        ("gcp/us-central1/-/a2-highgpu-8g", 1.2),
+        ("azure/eastus/-/Standard_ND96asr_v4", 1.3),
+        ("aws/us-east-1/us-east-1b/p4d.24xlarge", 1.375),
+        ("aws/us-east-1/us-east-1a/p4d.24xlarge", 1.5),
+        ("gcp/us-central1/-/a2-ultragpu-8g", 1.625),
+    ]
+    assert all(set(offer) >= KEYS for offer in offers)
+    assert all(offer["usd_per_hour"] == pytest.approx(8 * offer["usd_per_gpu_hour"]) for offer in offers)
+    estimated = [offer for offer in offers if offer["estimated"]]
+    assert [offer["market"] for offer in estimated] == ["aws/us-west-2/-/p4d.24xlarge"]
+    assert estimated[0]["usd_per_hour"] == pytest.approx(0.3 * estimated[0]["on_demand"])
+    assert offers[2]["band"] == "5-10%"
+    assert offers[3]["band"] == ">20%"
+    for offer in offers:
+        if offer["eviction"] is not None:
+            useful = offer["usd_per_hour"] / (1 - offer["eviction"] * 0.25)
+            assert offer["usd_per_useful_hour"] == pytest.approx(useful)
+        else:
+            assert offer["usd_per_useful_hour"] is None
+
+
+@pytest.mark.usefixtures("prices")
+def test_offers_are_filtered_and_sorted() -> None:
+    def found(*words: str) -> list[str]:
+        return [offer["market"].split("/")[3] for offer in spotctl("prices", "best", *words, "--json").json["offers"]]
+
+    assert found("--gpu", "A100-80GB") == ["a2-ultragpu-8g"]
+    assert found("--gpu", "A100:..4") == ["a2-highgpu-4g"]
+    assert found("--vcpus", "..8") == ["c6i.large"]
+    assert found("--memory", "1200..", "--cloud", "gcp") == ["a2-ultragpu-8g"]
+    assert found("--cloud", "aws", "--limit", "1", "--sort", "vcpu") == ["c6i.large"]
+    assert found("--gpu", "A100:8", "--sort", "useful")[-1] == "a2-ultragpu-8g"
+    assert found("--os", "windows") == ["p4d.24xlarge"]
+    assert "a2-highgpu-8g" in found("--sort", "eviction")
+
+
+@pytest.mark.usefixtures("prices")
+def test_old_prices_are_left_out_and_counted() -> None:
+    ended = spotctl("prices", "best", "--gpu", "A100:8")
+    assert "eu-west-1" not in ended.out
+    assert "left out: 1 offer with prices older than 7 d" in ended.err
+    assert "eu-west-1" in spotctl("prices", "best", "--gpu", "A100:8", "--max-age", "9999d").out
+
+
+@pytest.mark.usefixtures("prices")
+@pytest.mark.parametrize(
+    "words", [("best", "--gpu", "A100:8"), ("stats",), ("show", "gcp/us-central1/-/a2-highgpu-8g")]
+)
+def test_80_columns_hold_every_figure_whole(words: tuple[str, ...]) -> None:
+    shown = spotctl("prices", *words, COLUMNS="80").out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    if words[0] == "best":
+        assert [float(figure) for figure in re.findall(r" (\d\.\d{4}) ", shown)][:3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--gpu", "A100:x"), "--gpu 'x' is not a number or range"),
+        (("--sort", "beauty"), "--sort 'beauty' is not one of price, gpu"),
+        (("--os", "linxu"), "--os 'linxu' is not one of linux, windows, suse, rhel (did you mean linux?)"),
+        (("--memory", "9..1"), "starts above its end"),
+        (("--max-age", "soon"), "duration 'soon'"),
+    ],
+)
+def test_a_bad_option_is_one_line(words: tuple[str, ...], message: str) -> None:
+    ended = spotctl("prices", "best", *words)
+    assert ended.code == 2
+    assert message in ended.error
+
+
+def test_without_prices_the_synthetic_market_is_labeled() -> None:
+    assert all(offer["synthetic"] for offer in spotctl("prices", "best", "--gpu", "K80", "--json").json["offers"])
+    assert "no offer fits (get" in spotctl("prices", "best", "--gpu", "H200").err
+    assert "no offer fits (did you mean A100?) (get" in spotctl("prices", "best", "--gpu", "a1000").err
+
+
+def test_until_prices_of_google_cloud_are_fetched_they_are_estimated_by_shipped_lists() -> None:
+    offers = spotctl("prices", "best", "--gpu", "H100:8", "--json").json["offers"]
+    assert offers
+    for offer in offers:
+        assert offer["market"].endswith("/-/a3-highgpu-8g")
+        assert offer["estimated"]
+        assert offer["discount"] == pytest.approx(0.29)
+        assert offer["age_seconds"] > 0
+    assert "no offer fits" in spotctl("prices", "best", "--gpu", "H100:8", "--max-age", "7d").err
+    assert spotctl("prices", "watch", "--gpu", "H100:8", "--below", "99", "--no-fetch", "--for", "0").code == 3
+
+
+@pytest.mark.usefixtures("prices")
+def test_show_keeps_the_history_of_published_figures(home: Path) -> None:
+    market = Market.parse("azure/eastus/-/Standard_ND96asr_v4")
+    later = Interruption(market, "eviction-rate", time.time_ns() // 1000, 0.1, 0.15, "test")
+    PriceStore(home / "prices").commit(FetchedRows(interruptions=(later,)))
+    figures = spotctl("prices", "show", str(market), "--json").json["interruptions"]
+    assert [(one["measure"], one["low"], one["high"]) for one in figures] == [
+        ("eviction-rate", 0.05, 0.1),
+        ("eviction-rate", 0.1, 0.15),
+    ]
+    assert "eviction-rate  10-15% since" in spotctl("prices", "show", str(market)).out

@@ -1,0 +1,215 @@
+"""`spotctl beta` from its entry point."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bidbrain.eviction.bids import BidAbove, FixedBid
+from bidbrain.eviction.crossing import CrossingHistory
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, format_time, format_usd
+from spotctl.clouds import wiring
+from spotctl.home import config
+from spotctl.lab.beta import estimates as beta
+from tests.bidbrain.eviction.worlds import START, flat, moody
+from tests.spotctl.command_line import spotctl
+
+MARKET = "aws/us-east-1/us-east-1a/t0.large"
+KEYS = (
+    "market",
+    "probability",
+    "low",
+    "high",
+    "historical_share",
+    "median_seconds_to_eviction",
+    "observations",
+    "basis",
+)
+
+
+def imported(tmp_path: Path, *histories: PriceSeries, on_demand: str = "0.02") -> None:
+    lines = ["timestamp,cloud,region,zone,instance_type,product,spot_price"]
+    for one in histories:
+        market = one.market
+        name = f"{market.cloud},{market.region},{market.zone},{market.instance_type},Linux/UNIX"
+        lines += [
+            f"{format_time(int(time))},{name},{format_usd(int(price))}"
+            for time, price in zip(one.times, one.prices, strict=True)
+        ]
+    (tmp_path / "prices.csv").write_text("\n".join(lines) + "\n")
+    types = dict.fromkeys(one.market.instance_type for one in histories)
+    rows = [f"2026-01-05,us-east-1,{name},{on_demand},a list" for name in types]
+    (tmp_path / "list.csv").write_text("\n".join(["asof,region,instance_type,on_demand_price,source", *rows]) + "\n")
+    ended = spotctl("prices", "import", tmp_path / "prices.csv", "--on-demand", tmp_path / "list.csv")
+    assert ended.code == 0, ended.err
+
+
+@pytest.fixture
+def moods(tmp_path: Path) -> list[PriceSeries]:
+    rng = np.random.default_rng(4)
+    histories = [moody(rng, f"t{i}.large", 11) for i in range(6)]
+    imported(tmp_path, *histories)
+    return histories
+
+
+def test_show_answers_the_moment_beside_the_exact_share(moods: list[PriceSeries]) -> None:
+    at = START + 9 * DAY
+    shown = spotctl("beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at), "--json").json
+    assert tuple(shown)[: len(KEYS)] == KEYS
+    exact = CrossingHistory(moods[0].window(START, at), HOUR).at_delta(10_000)
+    assert shown["historical_share"] == pytest.approx(exact.share, abs=1e-12)
+    assert exact.median_time is not None
+    # Evictions that prices do not explain come at any time of the hour.
+    assert exact.median_time / 1e6 < shown["median_seconds_to_eviction"] < 1800
+    assert 0 <= shown["low"] <= shown["probability"] <= shown["high"] <= 1
+    assert "given the present, fitted to 6 markets" in shown["basis"]
+    assert "a prior, as no eviction rate is recorded" in shown["basis"]
+    text = spotctl("beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at)).out
+    assert f"within 1 h of {format_time(at)}" in text
+    assert "$0.00001 above the price" in text
+
+
+def test_the_same_question_has_the_same_answer(moods: list[PriceSeries]) -> None:
+    assert moods
+    words = ("beta", "show", MARKET, "--bid-delta", "0.00001", "--window", "2h", "--json")
+    assert spotctl(*words).out == spotctl(*words).out
+
+
+@pytest.mark.usefixtures("moods")
+def test_a_bid_far_above_everything_is_the_on_demand_price_unless_told_otherwise() -> None:
+    shown = spotctl("beta", "show", MARKET, "--json").json
+    assert (shown["bid"], shown["price_probability"], shown["historical_share"]) == ("$0.02", 0.0, 0.0)
+    assert shown["price_high"] > 0
+    assert spotctl("beta", "show", MARKET, "--bid", "on-demand", "--json").json == shown
+    assert spotctl("beta", "show", MARKET, "--bid", "0.02", "--json").json == shown
+
+
+def test_evictions_seen_elsewhere_carry_the_estimate_where_prices_never_evict(tmp_path: Path) -> None:
+    imported(tmp_path, flat("t0.large", 9), flat("t1.large", 9))
+    lives = tmp_path / "lives.csv"
+    rows = [f"aws,us-east-1a,v100,1,2026-01-01T00:00:00Z,{hours},{ended}" for hours, ended in ((5, 1), (15, 0))]
+    header = "cloud,zone,gpu,gpu_count,start,lifetime_h,preempted\n"
+    lives.write_text(header + "\n".join(rows) + "\n")
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"metadata": {"gap_seconds": 3600}, "data": [1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0]}')
+    alone = spotctl("beta", "show", MARKET, "--json").json
+    assert (alone["price_probability"], alone["evidence"]) == (0, "prior")
+    assert 0 < alone["low"] < 0.01 < alone["probability"] < 0.1 < alone["high"]
+    told = spotctl("beta", "show", MARKET, "--lifetimes", lives, "--availability", trace, "--json").json
+    assert 0.01 < told["low"] < told["probability"] < told["high"] < 0.6
+    assert (told["historical_share"], told["evidence"]) == (0, "observed")
+    assert told["high"] - told["low"] < 2 * (alone["high"] - alone["low"])
+    assert "own observations (2 evictions in 10 machine-hours)" in told["basis"]
+    assert "1 market of aws (1 evictions in 20 machine-hours)" in told["basis"]
+    assert told["median_seconds_to_eviction"] == pytest.approx(1800, rel=0.1)
+
+
+def test_published_figures_are_found_in_the_store(tmp_path: Path) -> None:
+    imported(tmp_path, flat("t0.large", 9), flat("t1.large", 9))
+    (tmp_path / "advisor.csv").write_text(
+        "asof,region,os,instance_type,savings_pct,interruption_bucket\n"
+        "2021-02-10,us-east-1,Linux,t0.large,70,0\n2021-02-10,us-east-1,Linux,t1.large,70,4\n"
+    )
+    assert spotctl("prices", "import", tmp_path / "advisor.csv").code == 0
+    calm, wild = (spotctl("beta", "show", MARKET.replace("t0", name), "--json").json for name in ("t0", "t1"))
+    assert 0 < calm["probability"] < wild["probability"]
+    assert calm["evidence"] == wild["evidence"] == "published"
+    assert "Spot Advisor's bucket of 0% to 5% per month, read as its lowest possible rate" in calm["basis"]
+
+
+@pytest.mark.usefixtures("moods")
+def test_plot_draws_a_curve_that_falls_with_the_bid(tmp_path: Path) -> None:
+    picture = tmp_path / "curve.svg"
+    curve = spotctl("beta", "plot", MARKET, "--out", picture, "--json").json["curve"]
+    assert picture.read_text().startswith("<?xml")
+    for key in ("probability", "low", "high", "historical_share"):
+        values = [one[key] for one in curve]
+        assert values == sorted(values, reverse=True), key
+    assert curve[0]["probability"] > curve[-1]["probability"]
+    ended = spotctl("beta", "plot", MARKET, "--out", tmp_path / "curve.gif")
+    assert (ended.code, "must end with" in ended.error) == (2, True)
+
+
+@pytest.mark.usefixtures("moods")
+def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
+    picture = tmp_path / "reliability.png"
+    words = ("--history", "6d", "--horizon", "1d", "--deltas", "0.00001,on-demand")
+    ended = spotctl("beta", "calibrate", "aws", *words, "--json", "--out", picture)
+    assert ended.code == 0, ended.err
+    restless, never = ended.json["results"]
+    assert restless["origins"] == 4
+    assert restless["beats_both"] is True
+    assert restless["against_own_share"]["low"] > 0
+    assert restless["brier"] < restless["brier_own_share"]
+    assert sum(band["starts"] for band in restless["reliability"]) == restless["starts"]
+    assert (never["bid"], never["brier"], never["beats_both"]) == ("on-demand", 0.0, False)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = spotctl("beta", "calibrate", "aws", *words).out
+    assert "0.00001: better than both constant shares; methods used at 4 origins: present at 4" in text
+    assert "on-demand: no bid was crossed, and every method predicts that" in text
+
+
+@pytest.mark.usefixtures("moods")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["show", "aws/us-east-1/us-east-1a/t9.large"], "t9.large"),
+        (["show", "t0.large"], "cloud/region/zone/type"),
+        (["show", MARKET, "--bid-delta", "-0.01"], "bid delta '-0.01' is not above 0"),
+        (["show", MARKET, "--bid", "0"], "bid '0' is not above 0"),
+        (["show", MARKET, "--bid", "0.1", "--bid-delta", "0.1"], "exclude each other"),
+        (["show", MARKET, "--bid", "0.0001"], "never as low as a bid"),
+        (["show", MARKET, "--window", "30d"], "do not exceed the window"),
+        (["show", MARKET, "--window", "1x"], "duration '1x'"),
+        (["show", MARKET, "--at", "2025-12-31"], "covers 2026-01-01T00:00:00Z to 2026-01-11T23:50:00Z"),
+        (["show", MARKET, "--at", "2026-01-01"], "do not exceed the window"),
+        (["show", MARKET, "--at", "soon"], "not ISO 8601"),
+        (["show", MARKET, "--lifetimes", "nowhere.csv"], "nowhere.csv"),
+        (["calibrate", "gcp"], "no stored market matches"),
+        (["calibrate", "aws", "--history", "60d"], "cannot hold 60 days of history"),
+        (["calibrate", "aws", "--history", "1h"], "does not exceed the window"),
+        (["calibrate", "aws", "--deltas", "-1"], "bid delta '-1'"),
+        (["calibrate", "aws", "--deltas", ","], "names no bid"),
+        (["calibrate", "aws", "--learner", "oracle"], "'oracle' is not one of boosted"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_a_line(words: list[str], why: str) -> None:
+    ended = spotctl("beta", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert why in ended.error
+
+
+def test_without_an_on_demand_price_a_bid_has_to_be_given(tmp_path: Path) -> None:
+    imported(tmp_path, flat("t0.large", 9))
+    other = flat("t7.large", 9)
+    unlisted = PriceSeries(other.market, other.times, other.prices.copy())
+    (tmp_path / "more").mkdir()
+    lines = ["timestamp,cloud,region,zone,instance_type,product,spot_price"] + [
+        f"{format_time(int(time))},aws,us-east-1,us-east-1a,t7.large,Linux/UNIX,0.001" for time in unlisted.times
+    ]
+    (tmp_path / "more" / "p.csv").write_text("\n".join(lines) + "\n")
+    assert spotctl("prices", "import", tmp_path / "more" / "p.csv").code == 0
+    market = MARKET.replace("t0", "t7")
+    ended = spotctl("beta", "show", market)
+    assert (ended.code, "or give --bid-delta or --bid" in ended.error) == (2, True)
+    assert spotctl("beta", "show", market, "--bid", "0.002", "--json").json["price_probability"] == 0
+    assert spotctl("beta", "show", market, "--bid-delta", "0", "--json").json["bid"] == "$0 above the price"
+
+
+def test_a_fixed_bid_means_the_same_multiple_of_on_demand_elsewhere(tmp_path: Path) -> None:
+    imported(tmp_path, flat("t0.large", 9), flat("t1.large", 9), on_demand="0.02")
+    (tmp_path / "list.csv").write_text(
+        "asof,region,instance_type,on_demand_price,source\n2026-01-05,us-east-1,t1.large,0.05,a list\n"
+    )
+    assert spotctl("prices", "import", "--on-demand", tmp_path / "list.csv").code == 0
+    library = wiring.library(config.load(os.environ, None))
+    asked = beta.query(library, MARKET, "1h", "")
+    assert asked.markets_at(FixedBid(30_000_000)) == [
+        (asked.series, FixedBid(30_000_000)),
+        (asked.siblings[0], FixedBid(75_000_000)),
+    ]
+    assert asked.markets_at(BidAbove(1_000))[1] == (asked.siblings[0], BidAbove(1_000))

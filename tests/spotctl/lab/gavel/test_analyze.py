@@ -1,0 +1,211 @@
+"""`spotctl gavel analyze` from its entry point."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spotctl.command_line import Ended, spotctl
+
+HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
+
+
+def prices(folder: Path, name: str, *rows: str) -> Path:
+    path = folder / f"{name}.csv"
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str | Path]:
+    """Ten days: Amazon's V100 for a dollar, then two; Azure's P100 for half of one, its K80s for a tenth."""
+    amazon = prices(
+        tmp_path,
+        "aws",
+        "2020-03-01T00:00:00Z,aws,us-east-1,us-east-1a,p3.2xlarge,Linux/UNIX,1.0",
+        "2020-03-05T00:00:00Z,aws,us-east-1,us-east-1a,p3.2xlarge,Linux/UNIX,2.0",
+        "2020-03-11T00:00:00Z,aws,us-east-1,us-east-1a,p3.2xlarge,Linux/UNIX,2.0",
+        "2020-03-01T00:00:00Z,aws,us-east-1,us-east-1a,m4.large,Linux/UNIX,0.05",
+        "2020-03-11T00:00:00Z,aws,us-east-1,us-east-1a,m4.large,Linux/UNIX,0.05",
+    )
+    azure = prices(
+        tmp_path,
+        "azure",
+        *(
+            f"2020-03-{day:02}T00:00:00Z,azure,us_east,,{kind},linux,{price}"
+            for day in (1, 11)
+            for kind, price in (("Standard_NC6s_v2", 0.5), ("Standard_NC12", 0.2), ("Standard_NC24rs_v2", 1.6))
+        ),
+    )
+    table = {
+        name: {f"('{job}', 1)": {"null": rate} for job, rate in rates.items()}
+        for name, rates in {
+            "v100": {"vision": 8.0, "games": 2.0},
+            "p100": {"vision": 3.0, "games": 1.5},
+            "k80": {"vision": 0.5, "games": 1.0},
+        }.items()
+    }
+    throughputs = tmp_path / "throughputs.json"
+    throughputs.write_text(json.dumps(table))
+    return ["--prices", amazon, "--prices", azure, "--throughputs", throughputs]
+
+
+def analyze(*words: str | Path) -> Ended:
+    return spotctl("gavel", "analyze", *words)
+
+
+def by_case(answer: dict[str, Any]) -> dict[tuple[str, float, str], Any]:
+    return {(row["job"], row["days"], row["strategy"]): row for row in answer["results"]}
+
+
+def test_the_answers_are_those_of_a_pencil(files: list[str | Path]) -> None:
+    ended = analyze(*files, "--days", "2", "--starts", "1", "--move", "0s", "--json")
+    assert ended.code == 0, ended.err
+    rows = by_case(ended.json)
+    usd = {(job, strategy): row["usd"] for (job, _, strategy), row in rows.items()}
+    # Two V100-days of vision: 48 h for a dollar; on P100 128 h for half of one, on K80 768 h, beyond the prices.
+    assert usd["vision", "fixed-type"] == usd["vision", "best-type"] == usd["vision", "multi-cloud"] == 48
+    assert usd["games", "fixed-type"] == 48
+    # Two V100-days of games take four days on a K80, of which two cost 0.2 an hour.
+    assert usd["games", "multi-cloud"] == pytest.approx(96 * 0.1)
+    assert rows["games", 2, "multi-cloud"]["offers"] == {"azure 2xK80": 1}
+    # 150 GB of data cost 13.50 on their way out of Amazon, which is more than the 9.60 there: still less than 48.
+    assert usd["games", "dynamic+data"] == pytest.approx(9.6 + 13.5)
+    assert rows["games", 2, "dynamic+data"]["moved_usd"] == pytest.approx(13.5)
+    assert rows["games", 2, "dynamic"]["reduction"] == pytest.approx(5)
+    assert ended.json["begin"] == "2020-03-01T00:00:00Z"
+    assert ended.json["markets"] == 3
+
+
+def test_a_job_moves_when_the_price_rises(files: list[str | Path]) -> None:
+    ended = analyze(*files, "--days", "6", "--starts", "1", "--jobs", "vision", "--move", "1h", "--json")
+    rows = by_case(ended.json)
+    # Four days at a dollar; then two V100-days are left: 96 dollars there, 128.5 h for half of one on the P100.
+    moved = rows["vision", 6, "dynamic"]
+    assert (moved["moves"], moved["jobs"]) == (1, 1)
+    assert moved["usd"] == pytest.approx(96 + 0.5 * 129 + 0.098 * 0.09)
+    assert rows["vision", 6, "multi-cloud"]["usd"] == 96 + 96
+
+
+def test_evictions_make_a_cloud_dearer(files: list[str | Path]) -> None:
+    words = (*files, "--days", "1", "--starts", "1", "--json")
+    plain, evicted = (analyze(*words, "--evictions", rate) for rate in ("", "azure=0.5"))
+    before, after = (by_case(one.json)["games", 1, "multi-cloud"]["usd"] for one in (plain, evicted))
+    share = next(one["useful_share"] for one in evicted.json["prices"] if one["cloud"] == "azure")
+    # An eviction every two hours costs five minutes: exp(-1/24) of the time is work.
+    assert share == pytest.approx(0.95919, abs=1e-5)
+    assert after == pytest.approx(before / share)
+
+
+def test_what_is_left_out_is_said(files: list[str | Path]) -> None:
+    ended = analyze(*files, "--days", "2,9", "--json")
+    assert "left out: types missing from the catalog: azure/Standard_NC24rs_v2" in ended.err
+    assert "left out: 1 types without an accelerator" in ended.err
+    assert ended.json["remarks"] == ended.err.splitlines()
+    told = analyze(*files, "--days", "2", "--machine", "azure/Standard_NC24rs_v2=P100x4", "--json")
+    assert "does not know" not in told.err
+    assert told.json["markets"] == 4
+
+
+def test_the_tables_and_the_files(files: list[str | Path], tmp_path: Path) -> None:
+    out = tmp_path / "made" / "for it"
+    ended = analyze(*files, "--days", "1,2", "--starts", "3", "--out", out)
+    assert ended.code == 0, ended.err
+    assert "Dollars for a job of 2 V100-days" in ended.out
+    assert [line.split()[0] for line in ended.out.splitlines() if line.startswith(("vision", "games"))] == [
+        "vision",
+        "games",
+    ]
+    assert "aws/us-east-1 V100: on-demand over spot" in ended.out
+    for name in ("reduction", "by_length", "prices"):
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader((out / "costs.csv").read_text().splitlines()))
+    assert len(rows) == 2 * 2 * 6
+    assert {row["offers"].rpartition(" ")[0] for row in rows if row["strategy"] == "fixed-type"} == {"aws 1xV100"}
+    assert next(csv.reader((out / "figures.csv").read_text().splitlines())) == [
+        "table",
+        "what",
+        "found",
+        "paper",
+        "unit",
+        "case",
+    ]
+
+
+def test_stored_prices_are_taken_where_no_file_is_given(files: list[str | Path]) -> None:
+    assert spotctl("prices", "import", files[1], files[3]).code == 0
+    words = ("--days", "2", "--starts", "2", "--json")
+    stored, given = analyze(*files[4:], *words), analyze(*files, *words)
+    assert stored.code == 0, stored.err
+    assert stored.json["results"] == given.json["results"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--home", "us-east-1"], "--home 'us-east-1': is not a cloud and region (write aws/us-east-1)"),
+        (["--home", "aws/us-west-9"], "strategy fixed-type: no machine with one V100 in aws/us-west-9"),
+        (["--baseline", "H100"], "--baseline H100: no job type runs on it"),
+        (["--baseline", "K80"], "strategy fixed-type: no machine with one K80 in aws/us-east-1 runs"),
+        (["--days", "1,soon"], "--days '1,soon' is not a list of numbers"),
+        (["--days", "0"], "days must be above 0"),
+        (["--days", "nan"], "days must be above 0"),
+        (["--days", "400"], "jobs of 400 days do not end within the price history"),
+        (["--starts", "0"], "--starts"),
+        (["--jobs", "nothing*"], "--jobs 'nothing*': no job type matches"),
+        (["--move", "soon"], "duration 'soon'"),
+        (["--dataset-gb", "-1"], "dataset of -1"),
+        (["--checkpoint-gb", "nan"], "checkpoint of nan"),
+        (["--dataset-on", "aws,ibm"], "cloud 'ibm' is not one of"),
+        (["--evictions", "aws"], "--evictions 'aws': is not a cloud with evictions"),
+        (["--evictions", "aws=-1"], "rates and spans must be finite and at least 0"),
+        (["--machine", "P100"], "--machine 'P100': write azure/Standard_NC24rs_v2=P100x4"),
+        (["--markets", "gcp/*"], "no price history of a machine that a job type runs on (0 markets"),
+        (["--prices", "none.csv"], "none.csv: cannot be read: No such file or directory"),
+        (["--throughputs", "none.json"], "none.json: cannot be read"),
+    ],
+)
+def test_what_cannot_be_analysed_is_one_line_and_code_2(
+    files: list[str | Path], words: list[str], message: str
+) -> None:
+    ended = analyze(*files, *words, "--json")
+    assert ended.code == 2
+    assert message in ended.error
+    assert ended.out == ""
+
+
+def test_recorded_markets_give_the_published_tables(shared_data: Path) -> None:
+    files = [
+        shared_data / "prices" / f"{name}.csv.gz" for name in ("aws_gpu_2019-12_2020-03", "azure_gpu_2020-02_2020-03")
+    ]
+    table = shared_data / "gavel" / "simulation_throughputs.json.gz"
+    ended = analyze("--prices", files[0], "--prices", files[1], "--throughputs", table, "--days", "4", "--json")
+    assert ended.code == 0, ended.err
+    printed = {(one["table"], one["what"]): one for one in ended.json["figures"] if one["paper"] is not None}
+    # Tables 6.2 and 6.3 are about the same prices. They are printed with two digits.
+    for (kind, what), one in printed.items():
+        if kind in ("6.2", "6.3"):
+            assert one["found"] == pytest.approx(one["paper"], rel=0.05), what
+    assert len([kind for kind, _ in printed if kind == "6.3"]) == 5
+    assert printed["6.5", "dynamic over fixed-type, 4 days, best"]["found"] > 3.5
+    assert printed["6.6", "moves of one job, most (paper: at most)"]["found"] <= 3
+    rows = by_case(ended.json)
+    for job in {job for job, _, _ in rows}:
+        ladder = [rows[job, 4, name]["reduction"] for name in ("fixed-type", "best-type", "multi-gpu", "multi-cloud")]
+        assert ladder == sorted(ladder)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_number_is_folded_and_no_line_is_longer_than_the_terminal(
+    files: list[str | Path], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = analyze(*files, "--days", "2", "--starts", "1").out.splitlines()
+    assert max(map(len, lines)) <= width
+    (vision,) = [line for line in lines if line.startswith("vision")]
+    assert len(vision.replace(" (", "(").split()) == (7 if width == 80 else 9)
+    assert any(line.startswith("mean reduction") for line in lines) == (width == 80)

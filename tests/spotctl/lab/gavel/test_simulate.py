@@ -1,0 +1,358 @@
+"""`spotctl gavel simulate` from its entry point, and the files it reads."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.spotctl.command_line import Ended, spotctl
+
+KEYS = ["average_jct_seconds", "makespan_seconds", "utilization", "cost_usd", "slo_violations", "jobs", "wall_seconds"]
+HEADER = "job_type,num_steps_arg,total_steps,scale_factor,priority_weight,slo,arrival_time_s"
+CLUSTER = ("--cluster", "v100=2,k80=4")
+POLICY = ("--policy", "max-min-fairness")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Two kinds on one worker, one on two; together two small ones do 1.6 times the work of one."""
+    alone = {"v100": (4.0, 2.0, 6.0), "k80": (1.0, 1.0, 0.0)}
+    kinds = ("('small', 1)", "('other', 1)", "('small', 2)")
+    found = {
+        type_: {
+            kind: {"null": rate, **({"('small', 1)": [rate * 0.8, rates[0] * 0.8]} if "1" in kind else {})}
+            for kind, rate in zip(kinds, rates, strict=True)
+        }
+        for type_, rates in alone.items()
+    }
+    path = tmp_path / "table.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(found).encode()))
+    return path
+
+
+def written(folder: Path, *rows: str, header: str = HEADER) -> Path:
+    path = folder / "trace.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def simulated(table: Path, *words: str | Path) -> Ended:
+    return spotctl("gavel", "simulate", "--throughputs", table, *words)
+
+
+def test_json_of_a_trace(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,14400,1,1,-1.000000,0", "small,-n,10800,2,1,-1.000000,3600")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert list(ended.json) == KEYS
+    assert ended.json["wall_seconds"] > 0
+    found = {key: ended.json[key] for key in KEYS[:-1]}
+    assert found == {
+        "average_jct_seconds": pytest.approx((3600 + 1800) / 2),
+        "makespan_seconds": pytest.approx(5400),
+        "utilization": pytest.approx((3600 + 2 * 1800) / (6 * 5400)),
+        "cost_usd": None,
+        "slo_violations": None,
+        "jobs": 2,
+    }
+
+
+def test_prices_deadlines_and_a_file_for_each_job(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,14400,1,1,0,0"] * 3)
+    prices, out = ("--prices", "k80=0.5,v100=3,a100=9"), tmp_path / "out" / "of it"
+    ended = simulated(table, "--trace", trace, "--cluster", "v100=1", *POLICY, *prices, "--slo", "1.2", "--out", out)
+    assert ended.code == 0, ended.err
+    figures = dict(line.rsplit("  ", 1) for line in ended.out.splitlines())
+    assert {name.strip(): figure.strip() for name, figure in figures.items()}["deadlines missed"] == "3"
+    assert "$9.00" in ended.out
+    rows = list(csv.DictReader((out / "jobs.csv").read_text().splitlines()))
+    assert [row["slo_met"] for row in rows] == ["False"] * 3
+    assert sum(float(row["cost_usd"]) for row in rows) == pytest.approx(9)
+    assert float(rows[0]["v100_seconds"]) == 3600
+    for name in ("jct_cdf.png", "jct_by_load.png", "allocation.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_generated_jobs_are_the_same_for_a_seed_and_a_policy_that_looks_is_faster(table: Path) -> None:
+    words = ("--arrivals", "poisson:3000", "--jobs", "20:40", "--seed", "3", *CLUSTER, *POLICY, "--json")
+    first, again = (simulated(table, *words).json for _ in range(2))
+    assert {**first, "wall_seconds": 0} == {**again, "wall_seconds": 0}
+    assert first["jobs"] == 20
+    blind = simulated(table, *words, "--agnostic").json
+    assert first["average_jct_seconds"] < blind["average_jct_seconds"]
+
+
+def test_sharing_workers_takes_effect(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 4)
+    words = ("--trace", trace, "--cluster", "v100=1", "--policy", "makespan", "--json")
+    alone, shared = simulated(table, *words).json, simulated(table, *words, "--space-sharing").json
+    assert alone["makespan_seconds"] == pytest.approx(4 * 3600)
+    # Two at 0.8 of their throughput each.
+    assert shared["makespan_seconds"] == pytest.approx(4 * 3600 / 1.6, rel=0.05)
+
+
+def test_estimated_pairs_share_nearly_as_well_as_measured_ones(shared_data: Path) -> None:
+    table = shared_data / "gavel" / "simulation_throughputs.json.gz"
+    words = ("--arrivals", "poisson:900", "--jobs", "0:30", *CLUSTER, *POLICY, "--json")
+    alone = simulated(table, *words).json["average_jct_seconds"]
+    measured, estimated = (
+        simulated(table, *words, "--space-sharing", *more).json["average_jct_seconds"]
+        for more in ((), ("--measured-pairs", "8"))
+    )
+    assert measured < estimated < alone
+    assert estimated - measured < 0.5 * (alone - measured)
+
+
+def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,480,1,1,-1,0"] * 2)
+    words = ("--trace", trace, "--cluster", "v100=1", *POLICY, "--json")
+    assert simulated(table, *words, "--round", "60").json["average_jct_seconds"] == 210
+    moved = simulated(table, *words, "--round", "60", "--checkpoint-seconds", "6").json
+    assert moved["makespan_seconds"] == pytest.approx(4 * 60 + 2 * (6 + 6))
+
+
+def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path: Path) -> None:
+    rows = ("0,small,400,9.0,1", "1,small,800,7.0,1", "0,small,400,0.0,1", "0,huge,4,0.0,16", "0,huge,4,0.0,16")
+    trace = written(tmp_path, *rows, header="seed,job_type,total_steps,arrival_time_s,scale_factor")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json")
+    assert ended.json["jobs"] == 2
+    assert ended.error == ("left out: 2 jobs whose throughput was not measured (2 of 'huge' on 16 workers)\n")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "1", "--json")
+    assert ended.json["average_jct_seconds"] == 200
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "7")
+    assert ended.code == 2
+    assert "has jobs of seeds 0, 1, not of --seed 7" in ended.error
+
+
+ON_BUDGET = ("--policy", "makespan-within-budget", "--prices", "v100=3,k80=0.5", *CLUSTER, "--json")
+
+
+def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_path: Path) -> None:
+    # On a k80 each job takes 4 h and $2, on a v100 1 h and $3.
+    words = ("--trace", written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 4), *ON_BUDGET, "--budget")
+    found = [simulated(table, *words, budget).json for budget in ("8.01", "10", "100")]
+    assert found[0]["cost_usd"] == pytest.approx(8)
+    assert found[0]["makespan_seconds"] == pytest.approx(4 * 3600)
+    # A round of the whole cluster is $0.80; so much may be left over.
+    assert 9.2 * 0.99 < found[1]["cost_usd"] <= 10
+    spans = [one["makespan_seconds"] for one in found]
+    assert spans[0] > spans[1] > spans[2]
+    ended = simulated(table, *words, "7")
+    assert (ended.code, ended.out) == (2, "")
+    assert "budget_usd: 7 is too low: even without a time limit, all jobs cost at least 8 dollars" in ended.error
+
+
+def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 2, *["small,-n,14400,1,1,-1,7200"] * 2)
+    ended = simulated(table, "--trace", trace, *ON_BUDGET, "--budget", "6")
+    assert ended.code == 0
+    assert 8 <= ended.json["cost_usd"] < 9.2
+    assert ended.error.startswith("--budget 6: exceeded because jobs arrived later")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "makespan-within-budget"), "--budget: is missing"),
+        (("--policy", "makespan", "--budget", "5"), "--budget 5: only --policy makespan-within-budget has a budget"),
+        (("--policy", "makespan-within-budget", "--budget", "0"), "--budget 0: must be above 0 dollars"),
+        (("--policy", "makespan-within-budget", "--budget", "nan"), "--budget nan: must be above 0 dollars"),
+        (("--policy", "makespan-within-budget", "--budget", "5"), "prices: missing"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(table: Path, words: tuple[str, ...], said: str) -> None:
+    ended = simulated(table, *GENERATED, *CLUSTER, *words)
+    assert ended.code == 2
+    assert said in ended.error
+
+
+GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*CLUSTER, *POLICY), "give either --trace FILE.csv, or --arrivals"),
+        ((*GENERATED, "--trace", "x.csv", *CLUSTER, *POLICY), "give either --trace FILE.csv, or --arrivals"),
+        (("--trace", "none.csv", *CLUSTER, *POLICY), "none.csv: cannot be read"),
+        (("--arrivals", "poisson:900", *CLUSTER, *POLICY), "also needs --jobs"),
+        (("--arrivals", "poisson:soon", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "weibull:3", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "poisson:-1", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "poisson:9", "--jobs", "5:5", *CLUSTER, *POLICY), "--jobs 5:5: is not a range"),
+        (
+            ("--arrivals", "poisson:9", "--jobs", "9999999", *CLUSTER, *POLICY),
+            "is not a range of at most 1,000,000 jobs",
+        ),
+        (("--arrivals", "poisson:1e300", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "poisson:9", "--jobs", "-3:5", *CLUSTER, *POLICY), "--jobs -3:5: is not a range"),
+        (("--arrivals", "poisson:9", "--jobs", "many", *CLUSTER, *POLICY), "--jobs many: is not a range"),
+        ((*GENERATED, "--scale", "huge", *CLUSTER, *POLICY), "must be single or multiple"),
+        ((*GENERATED, "--scale", "multiple", *CLUSTER, *POLICY), "no kind of job was measured on"),
+        ((*GENERATED, "--cluster", "v100", *POLICY), "'v100' is not TYPE=NUMBER"),
+        ((*GENERATED, "--cluster", "v100=2,v100=3", *POLICY), "each type once"),
+        ((*GENERATED, "--cluster", "v100=1.5", *POLICY), "must be whole"),
+        ((*GENERATED, "--cluster", "v100=0", *POLICY), "not all 0"),
+        ((*GENERATED, "--cluster", "v100=-1", *POLICY), "is not TYPE=NUMBER"),
+        ((*GENERATED, "--cluster", "a100=4", *POLICY), "no throughput was measured on 'a100'"),
+        ((*GENERATED, *CLUSTER, "--policy", "whim"), "'whim'"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3"), "has no price for 'k80'"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3,k80=cheap"), "'k80=cheap' is not TYPE=NUMBER"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--slo", "1.2,late"), "is not a list of multiples"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--slo", "0"), "is not a list of multiples"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--round", "0"), "--round 0"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--round", "nan"), "--round nan"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--checkpoint-seconds", "360"), "less than a round"),
+        ((*GENERATED, *CLUSTER, "--policy", "fifo", "--space-sharing"), "cannot share workers"),
+        ((*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--space-sharing"), "fifo-perf cannot share workers"),
+        ((*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--agnostic"), "use --policy fifo"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--measured-pairs", "2"), "needs --space-sharing"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--space-sharing", "--measured-pairs", "2"), "at least four kinds"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tuple[str, ...], message: str) -> None:
+    ended = simulated(table, *words, "--json")
+    assert ended.code == 2
+    assert message in ended.error
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("small,-n,1e300,1,1,-1,0", "line 3: total_steps '1e300' is not a number from 1 to 1e+15"),
+        ("small,-n,480,1,1,-1,1e300", "line 3: arrival_time_s '1e300' is not a number from 0 to 1e+15"),
+        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is not a number from 1 to 1e+15"),
+        ("small,-n,0,1,1,-1,0", "line 3: total_steps '0'"),
+        ("small,-n,9,1.5,1,-1,0", "line 3: scale_factor 1.5"),
+        ("small,-n,9,1,1,-1", "line 3: arrival_time_s None"),
+        ("small,-n,9,1,0,-1,0", "line 3: priority_weight '0'"),
+        ("small,-n,9,1,1,nan,0", "line 3: slo 'nan'"),
+    ],
+)
+def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, message: str) -> None:
+    trace = written(tmp_path, "small,-n,10,1,1,-1,0", row)
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
+    assert ended.code == 2
+    assert f"trace.csv, {message}" in ended.error
+
+
+def test_a_job_that_would_not_end_is_named(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,10,1,1,-1,0", "small,-n,1e12,1,1,-1,0")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
+    assert ended.code == 2
+    assert "job 1: takes 6.94e+08 rounds of 360 s where it is fastest, more than 10,000,000" in ended.error
+
+
+def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,400,1,1,-1,0", header="\ufeff" + HEADER)
+    assert simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["average_jct_seconds"] == 100
+
+
+def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
+    assert "has no column 'arrival_time_s'" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+    trace = written(tmp_path, "huge,-n,10,1,1,-1,0")
+    assert "no job with a known throughput" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "is not a table of throughputs"),
+        ('{"v100": {"(\'small\', 1)": {"null": true}}}', "True is not a throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400), "is not a throughput"),
+        ('{"v100": {"%s": {"null": 1}}}' % ("(" * 5000), "is not a kind of job"),
+        ("{}", "is not a table of throughputs"),
+        ('{"v100": {"small": {"null": 1}}}', "'small' is not a kind of job"),
+        ('{"v100": {"(\'small\', 0)": {"null": 1}}}', "is not a kind of job"),
+        ('{"v100": {"(\'small\', 1)": {}}}', "has no throughput without a second job"),
+        ('{"v100": {"(\'small\', 1)": {"null": -1}}}', "-1 is not a throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": null}}}', "None is not a throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}', "[1] is not a pair"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(content)
+    ended = simulated(path, *GENERATED, *CLUSTER, *POLICY)
+    assert ended.code == 2
+    assert message in ended.error
+    assert "table.json" in ended.error
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "table.json.gz"
+    path.write_bytes(gzip.compress(b'{"v100": {}}' * 100)[:-9])
+    assert "table.json.gz: cannot be read" in simulated(path, *GENERATED, *CLUSTER, *POLICY).error
+
+
+def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Path) -> None:
+    folder = shared_data / "gavel"
+    ended = spotctl(
+        "gavel", "simulate", "--trace", folder / "msr_philly_derived_seeds_0_1.csv.gz", "--jobs", "0:20",
+        "--throughputs", folder / "physical_cluster_throughputs.json.gz", "--cluster", "v100=999,p100=999,k80=999",
+        "--policy", "max-min-fairness", "--json",
+    )  # fmt: skip
+    assert ended.code == 0
+    assert ended.error.startswith("left out: 1,")
+    assert ended.json["jobs"] == 20
+
+
+ENTITIES = ("--entities", "research=3,product=1:fifo")
+
+
+def test_entities_share_the_cluster_by_their_weights(table: Path, tmp_path: Path) -> None:
+    """The trace names the owner of some jobs; the others get one at random. An entity without jobs takes nothing."""
+    rows = [f"small,-n,{144_000 + number},1,1,-1,0,{'research' if number % 2 else 'product'}" for number in range(8)]
+    trace = written(tmp_path, *rows, header=f"{HEADER},entity")
+    shared = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json").json
+    groups = {group["name"]: group for group in shared["groups"]}
+    assert {name: group["jobs"] for name, group in groups.items()} == {"research": 4, "product": 4}
+    assert groups["research"]["average_jct_seconds"] < groups["product"]["average_jct_seconds"]
+    alone = written(tmp_path, *(row.replace("product", "research") for row in rows), header=f"{HEADER},entity")
+    ended = simulated(table, "--trace", alone, *CLUSTER, "--policy", "hierarchical", *ENTITIES)
+    assert "8 jobs of research" in ended.out
+    without = written(tmp_path, *(row.rpartition(",")[0] for row in rows))
+    drawn = simulated(table, "--trace", without, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json").json
+    assert sum(group["jobs"] for group in drawn["groups"]) == 8
+
+
+def test_jobs_with_a_higher_priority_finish_earlier(table: Path) -> None:
+    jobs = ("--arrivals", "poisson:0", "--jobs", "24")
+    found = simulated(table, *jobs, *CLUSTER, *POLICY, "--priorities", "1,1,5", "--json").json
+    low, high = found["groups"]
+    assert (low["name"], high["name"], low["jobs"] + high["jobs"]) == ("priority 1", "priority 5", 24)
+    assert high["average_jct_seconds"] < low["average_jct_seconds"]
+    assert high["finish_time_fairness"] < low["finish_time_fairness"]
+
+
+def test_weights_of_the_trace_are_reported_by_priority(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,14400,1,1,-1,0", "small,-n,14400,1,4,-1,0", "small,-n,14400,1,4,-1,0")
+    groups = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["groups"]
+    assert [(group["name"], group["jobs"]) for group in groups] == [("priority 1", 1), ("priority 4", 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--entities", "research=x"), "'research=x' is not NAME=WEIGHT:POLICY"),
+        (("--entities", "a=1:lottery"), "'a=1:lottery' is not NAME=WEIGHT:POLICY"),
+        (("--entities", "a=1,a=2"), "each name once"),
+        (("--entities", "other=1"), "entity 'research' of the trace is not defined"),
+        (("--priorities", "1,0"), "is not a list of weights of jobs"),
+    ],
+)
+def test_bad_entities_and_priorities_are_refused(
+    table: Path, tmp_path: Path, words: tuple[str, str], told: str
+) -> None:
+    trace = written(tmp_path, "small,-n,14400,1,1,-1,0,research", header=f"{HEADER},entity")
+    ended = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *words)
+    assert ended.code == 2
+    assert told in ended.error

@@ -1,0 +1,235 @@
+"""`spotctl gavel solve` from its entry point."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bidbrain.gavel.policies import POLICIES
+from tests.spotctl.command_line import Ended, spotctl
+
+PROBLEM: dict[str, Any] = {
+    "workers": {"v100": 1, "k80": 1},
+    "prices": {"v100": 2.48, "k80": 0.45},
+    "jobs": [
+        {
+            "id": "a",
+            "throughputs": {"v100": 40.0, "k80": 10.0},
+            "steps": 1e6,
+            "slo_seconds": 360000,
+            "entity": "research",
+        },
+        {"id": "b", "throughputs": {"v100": 12.0, "k80": 4.0}, "steps": 1e5},
+        {"id": "c", "throughputs": {"v100": 100.0, "k80": 50.0}, "steps": 1e6, "arrival": 2},
+    ],
+    "entities": {"research": {"weight": 1, "policy": "fifo"}},
+    "budget_usd": 100,
+}
+
+
+def solve(folder: Path, content: object, *words: str) -> Ended:
+    path = folder / "problem.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return spotctl("gavel", "solve", path, *words)
+
+
+def changed(**parts: object) -> dict[str, Any]:
+    return {**PROBLEM, **parts}
+
+
+def job(**fields: object) -> dict[str, Any]:
+    return {"id": "a", "throughputs": {"v100": 1.0}, **fields}
+
+
+def test_the_published_example_as_json(tmp_path: Path) -> None:
+    ended = solve(tmp_path, PROBLEM, "--policy", "max-min-fairness", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    told = ended.json
+    assert list(told) == [
+        *(
+            "status",
+            "objective",
+            "allocation",
+            "effective_throughput",
+            "cost_usd_per_hour",
+            "infeasible",
+            "solve_seconds",
+        )
+    ]
+    assert told["status"] == "optimal"
+    assert told["infeasible"] == []
+    assert told["allocation"]["a"] == {"v100": pytest.approx(0.4545, abs=1e-4)}
+    assert told["allocation"]["c"] == {"v100": pytest.approx(0.0909, abs=1e-4), "k80": pytest.approx(0.9091, abs=1e-4)}
+    assert told["effective_throughput"]["b"] == pytest.approx(5.8182, abs=1e-3)
+    assert told["cost_usd_per_hour"] == pytest.approx(2.93)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("agnostic", [(), ("--agnostic",)])
+def test_every_policy_answers(tmp_path: Path, name: str, agnostic: tuple[str, ...]) -> None:
+    ended = solve(tmp_path, PROBLEM, "--policy", name, "--json", *agnostic)
+    assert ended.code == 0, ended.err
+    told = ended.json
+    assert set(told["allocation"]) == {"a", "b", "c"}
+    assert ("hours" in told) == ("cost_usd" in told) == (name in {"min-cost-slo", "makespan-within-budget"})
+
+
+def test_help_names_every_policy() -> None:
+    # Folded lines and borders are not what this is about.
+    words = spotctl("gavel", "solve", "--help", COLUMNS="200").out.replace("\n", " ")
+    assert all(name in words for name in POLICIES)
+
+
+def test_a_table_for_people(tmp_path: Path) -> None:
+    ended = solve(tmp_path, PROBLEM, "--policy", "min-cost-slo")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["job", "v100", "k80", "steps/s", "of", "best", "hours"]
+    assert [line.split()[0] for line in lines[1:]] == ["a", "b", "c"]
+    assert "costs $" in ended.err
+
+
+def test_a_share_that_is_meant_is_told_however_small(tmp_path: Path) -> None:
+    jobs = [job(id="long", steps=1e9), job(id="short", steps=1)]
+    told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": jobs}, "--policy", "makespan", "--json").json
+    assert told["allocation"]["short"] == {"v100": pytest.approx(1e-9, rel=1e-3)}
+    assert told["effective_throughput"]["short"] == told["allocation"]["short"]["v100"]
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    content = {"workers": {"[b]v100": 1}, "jobs": [job(id="[/red]", throughputs={"[b]v100": 1})]}
+    lines = solve(tmp_path, content, "--policy", "max-throughput").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["job", "[b]v100"], ["[/red]", "100.0%"]]
+
+
+def test_a_pair_has_a_row_of_its_name(tmp_path: Path) -> None:
+    pair = {"jobs": ["a", "b"], "throughputs": {"v100": [38.0, 11.0], "k80": [9.0, 3.9]}}
+    told = solve(tmp_path, changed(pairs=[pair]), "--policy", "max-throughput", "--json").json
+    assert told["allocation"]["a+b"] == {"v100": pytest.approx(1.0)}
+    assert told["effective_throughput"]["a"] == pytest.approx(38.0)
+    assert "a+b" in solve(tmp_path, changed(pairs=[pair]), "--policy", "max-throughput").out
+
+
+def test_what_cannot_be_kept_is_told_and_the_rest_solved(tmp_path: Path) -> None:
+    jobs = [*PROBLEM["jobs"], job(id="late", steps=1e6, slo_seconds=10, elapsed_seconds=60)]
+    told = solve(tmp_path, changed(jobs=jobs), "--policy", "min-cost-slo", "--json").json
+    assert told["status"] == "relaxed"
+    assert len(told["infeasible"]) == 1
+    assert "job 'late': its deadline cannot be kept" in told["infeasible"][0]
+    assert told["hours"]["late"] == {"v100": pytest.approx(1e6 / 3600)}
+
+
+def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
+    workers = {"v100": 4, "v100_unconsolidated": 4}
+    jobs = [
+        job(id="wide", scale=4, throughputs={"v100": 8.0, "v100_unconsolidated": 2.0}),
+        job(id="small", throughputs={"v100": 1.0}),
+        job(id="stays", scale=2, throughputs={"v100": 1.0}),
+    ]
+    content = {"workers": workers, "jobs": jobs}
+    told = solve(tmp_path, content, "--policy", "max-throughput", "--json").json
+    # A job on one worker is at home anywhere; one on several only where it was measured.
+    assert sum(told["allocation"]["small"].values()) == pytest.approx(1.0)
+    assert told["allocation"]["stays"] == {"v100": pytest.approx(1.0)}
+    assert told["allocation"]["wide"]["v100_unconsolidated"] == pytest.approx(0.5)
+    assert told["cost_usd_per_hour"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "the file: Input should be a valid dictionary"),
+        ('{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": NaN}}]}', "NaN is not a number"),
+        ('{"workers": {"v100": 1, "v100": 2}, "jobs": []}', "duplicate key 'v100'"),
+        (changed(jobs=[job(), job()]), "jobs: id 'a' is used twice"),
+        (
+            changed(jobs=[job(throughputs={"v100": -1})]),
+            "jobs.0.throughputs.v100: Input should be greater than or equal",
+        ),
+        (
+            changed(jobs=[job(throughputs={"tpu": 1})]),
+            "jobs.0.throughputs.tpu: unknown worker type (expected one of v100,",
+        ),
+        (
+            changed(jobs=[job(estimates={"k80": {"basis": "profile", "interval": [1, 2]}})]),
+            "jobs.0.estimates.k80: the job has no throughput on k80",
+        ),
+        (
+            changed(jobs=[job(estimates={"v100": {"basis": "measured", "interval": [2, 3]}})]),
+            "jobs.0.estimates.v100.interval: 2 to 3 does not contain the throughput 1",
+        ),
+        (
+            changed(jobs=[job(estimates={"v100": {"basis": "guess", "interval": [0, 3]}})]),
+            "jobs.0.estimates.v100.basis: Input should be 'profile', 'formula' or 'measured'",
+        ),
+        (changed(jobs=[job(scale=0)]), "jobs.0.scale: Input should be greater than or equal to 1, not 0"),
+        (changed(jobs=[job(weight=0)]), "jobs.0.weight: Input should be greater than 0, not 0"),
+        (changed(jobs=[job(steps=-5)]), "jobs.0.steps: "),
+        (
+            changed(jobs=[job(stepz=5)]),
+            "jobs.0.stepz: Extra inputs are not permitted (no such field: check its spelling)",
+        ),
+        (changed(jobs=[job(entity="nobody")]), "jobs.0.entity: 'nobody' is not in entities"),
+        (changed(jobs=[job(id="")]), "jobs.0.id: "),
+        (changed(workers={}), "workers: "),
+        (changed(workers={"v100": -1, "k80": 1}), "workers.v100: Input should be greater than or equal to 0, not -1"),
+        (changed(workers={"v100": 1.5, "k80": 1}), "workers.v100: "),
+        (changed(prices={"v100": 1}), "prices.k80: is missing"),
+        (changed(prices={"v100": 1, "k80": 0}), "prices.k80: Input should be greater than 0"),
+        (changed(entities={"research": {"policy": "lottery"}}), "entities.research.policy: "),
+        (changed(budget_usd=-1), "budget_usd: "),
+        (changed(pairs=[{"jobs": ["a", "x"], "throughputs": {}}]), "pairs.0.jobs: unknown job 'x'"),
+        (changed(pairs=[{"jobs": ["a", "a"], "throughputs": {}}]), "'a' cannot be paired with itself"),
+        (
+            changed(pairs=[{"jobs": ["a", "b"], "throughputs": {"x": [1, 1]}}]),
+            "pairs.0.throughputs.x: unknown worker type",
+        ),
+        (
+            changed(pairs=[{"jobs": ["a", "b"], "throughputs": {}}, {"jobs": ["b", "a"], "throughputs": {}}]),
+            "listed twice",
+        ),
+        (changed(jobs=[job(steps=True)]), "jobs.0.steps: Input should be a number, not True"),
+        (changed(jobs=[job(weight="2")]), "jobs.0.weight: Input should be a number, not '2'"),
+        (changed(jobs=[job(scale=10**30)]), "jobs.0.scale: Input should be less than or equal to 1000000000"),
+        (changed(workers={"v100": 10**400, "k80": 1}), "workers.v100: "),
+        (changed(jobs=[job(throughputs={"v100": 1e-320})]), "jobs.0.throughputs.v100: Input should be 0 or"),
+        (changed(jobs=[job(steps=1e308)]), "jobs.0.steps: Input should be 0 or between 1e-30 and 1e+30, not 1e+308"),
+        ("[" * 100_000, "is not JSON: maximum recursion depth"),
+        ('{"workers": {"v100": ' + "9" * 5000 + "}}", "is not JSON: Exceeds the limit"),
+        (
+            '{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": 1e999}}]}',
+            "jobs.0.throughputs.v100: ",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: object, said: str) -> None:
+    ended = solve(tmp_path, content, "--policy", "makespan", "--json")
+    assert ended.code == 2
+    assert ended.out == ""
+    assert said in ended.error
+    assert "problem.json: " in ended.error
+
+
+def test_a_policy_says_what_it_lacks(tmp_path: Path) -> None:
+    content = {"workers": {"v100": 1}, "jobs": [job()]}
+    assert "job 'a': steps: missing" in solve(tmp_path, content, "--policy", "makespan").error
+    assert "prices: missing" in solve(tmp_path, content, "--policy", "min-cost").error
+    assert "policy 'fair' is unknown (known: max-min-fairness," in solve(tmp_path, content, "--policy", "fair").error
+    assert solve(tmp_path, content, "--policy", "fair").code == 2
+
+
+def test_a_budget_that_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    ended = solve(tmp_path, changed(budget_usd=0.01), "--policy", "makespan-within-budget")
+    assert ended.code == 2
+    assert "budget_usd: 0.01 is too low" in ended.error
+
+
+def test_no_jobs_and_no_file(tmp_path: Path) -> None:
+    told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": []}, "--policy", "makespan", "--json").json
+    assert (told["status"], told["allocation"]) == ("optimal", {})
+    missing = spotctl("gavel", "solve", tmp_path / "none.json", "--policy", "makespan")
+    assert "none.json: cannot be read" in missing.error

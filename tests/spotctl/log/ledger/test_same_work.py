@@ -1,0 +1,147 @@
+"""What the same work would have cost on demand, recomputed here from the raw events, and the steps to what was paid."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pricing_data.units import DAY, HOUR, MINUTE
+from spotctl.log import event_json
+from spotctl.log import events as ev
+from spotctl.log.folding import fold
+from spotctl.log.ledger.same_work import same_work
+from spotctl.show.costs.answers import as_json
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.log.ledger.recount import recounted
+from tests.spotctl.show.costs.made import LOCAL, NIGHT, MadeRun, month, report_of, write_log
+
+PRICE = 400_000_000
+OFFER = ev.OnDemandOffer(LOCAL, 1, PRICE, 1.0, 5 * MINUTE, 0.05)
+
+
+def _run(minutes: list[float], outcome: str = "done", name: str = "r-1") -> MadeRun:
+    """A training on one spot machine whose clocks take these minutes, planned against one machine on demand."""
+    made = MadeRun(name, "r", NIGHT, provider="local")
+    made.begin()
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=OFFER))
+    made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
+    order = ev.RentIntended(1, LOCAL, 1, PRICE, PRICE, 1.0, False, NIGHT + DAY)
+    made.add(NIGHT, order)
+    made.add(NIGHT, ev.Rented(1, (ev.Granted("m", NIGHT),)))
+    made.add(NIGHT + MINUTE, ev.MachineRan("m"))
+    at = NIGHT + 5 * MINUTE
+    made.add(at, ev.Progressed(0, None, 1, ready=(ev.Moment("m", at),)))
+    for clock, length in enumerate(minutes, 1):
+        at += round(length * MINUTE)
+        made.add(at, ev.Progressed(clock, 1.0, 1))
+    made.add(at, ev.StopRequested(outcome, ""))
+    made.end_machines(["m"], at, "returned")
+    made.finish(at, outcome, len(minutes))
+    return made
+
+
+def _saving(*runs: MadeRun) -> dict[str, object]:
+    answer = as_json(report_of(list(runs)))
+    return {**answer, **{step["name"]: step["usd"] for step in answer["saving"]["steps"]}}
+
+
+def test_a_run_that_goes_badly_does_not_save_more() -> None:
+    """Three hours of standing still are paid for, and no on-demand machine would have stood still."""
+    calm, stalled = _run([1.0] * 41), _run([1.0] * 20 + [181.0] + [1.0] * 20)
+    good, bad = _saving(calm), _saving(stalled)
+    # 41 minutes at work and 5 to start: one begun hour at the list price.
+    assert good["on_demand_usd"] == bad["on_demand_usd"] == pytest.approx(0.4)
+    assert good["total_usd"] == pytest.approx(0.1)
+    assert bad["total_usd"] == pytest.approx(0.4)
+    assert (good["saved_pct"], bad["saved_pct"]) == (75.0, 0.0)
+    # What was paid is in proportion to the time, and 180 of 221 minutes at work were a standstill.
+    assert bad["waiting"] == pytest.approx(-0.1 * (180 / 60 + 14 / 60), rel=1e-6)
+
+
+def test_a_failed_run_saved_nothing_and_its_cost_is_a_loss() -> None:
+    failed, both = _saving(_run([1.0] * 41, "failed")), _saving(_run([1.0] * 41), _run([1.0] * 41, "failed", "r-2"))
+    assert (failed["on_demand_usd"], failed["saved_pct"], failed["loss_usd"]) == (0.0, None, pytest.approx(0.1))
+    assert both["on_demand_usd"] == pytest.approx(0.4)
+    assert (both["total_usd"], both["loss_usd"], both["failed runs"]) == pytest.approx((0.2, 0.1, -0.1))
+    assert both["saved_pct"] == 50.0
+
+
+def test_the_interval_holds_the_speed_of_fast_and_slow_clocks() -> None:
+    rng = np.random.default_rng(3)
+    minutes = rng.lognormal(1.0, 0.3, 300).tolist()
+    saving = as_json(report_of([_run(minutes)]))["saving"]
+    hours = [np.ceil((5 + 300 * float(np.quantile(minutes, share))) / 60) for share in (0.25, 0.5)]
+    assert saving["on_demand_low_usd"] == pytest.approx(0.4 * hours[0], abs=0.41)
+    assert saving["on_demand_usd"] == pytest.approx(0.4 * hours[1], abs=0.41)
+    assert saving["on_demand_low_usd"] < saving["on_demand_usd"] <= saving["on_demand_high_usd"]
+
+
+def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
+    """Of two hours, the checkpoint after 30 minutes was kept; the second attempt did the rest in 90 minutes."""
+    made = MadeRun("c-1", "c", NIGHT, provider="local")
+    made.begin(kind="command")
+    made.price(LOCAL, [NIGHT, NIGHT + DAY], [PRICE // 4] * 2)
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=OFFER))
+    made.add(NIGHT, ev.RentIntended(1, LOCAL, 1, PRICE, PRICE, 1.0, False, NIGHT + DAY))
+    made.add(NIGHT, ev.Rented(1, (ev.Granted("m", NIGHT),)))
+    made.add(NIGHT, ev.MachineRan("m"))
+    made.add(NIGHT, ev.AttemptBegan(1, ("m",), 1))
+    made.add(NIGHT, ev.Progressed(1, None, 0, ready=(ev.Moment("m", NIGHT),)))
+    made.add(NIGHT + 30 * MINUTE, ev.Checkpointed(1, 0, 1, 9, 1.0, 60.0))
+    made.add(NIGHT + 120 * MINUTE, ev.AttemptStopped(1, "warned"))
+    made.add(NIGHT + 120 * MINUTE, ev.AttemptBegan(2, ("m",), 1))
+    end = NIGHT + 210 * MINUTE
+    made.add(end, ev.StopRequested("done", ""))
+    made.end_machines(["m"], end, "returned")
+    made.finish(end)
+    state = fold(made.log())
+    found = same_work(state, state.at)
+    # 120 of 210 minutes were useful; with 5 to start, three hours have begun.
+    assert float(found.useful) == pytest.approx(120 / 210)
+    assert found.amount == 3 * PRICE * 3600
+    write_log([made], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["c-1"].on_demand == 3 * PRICE
+
+
+def test_the_steps_add_up_to_what_was_saved() -> None:
+    report = report_of([*month(), _run([1.0] * 41, "failed")])
+    for figures in (report.whole, *(group.figures for group in report.groups)):
+        assert sum(amount for _, amount in figures.steps) == figures.on_demand - figures.total
+        assert figures.on_demand_low <= figures.on_demand <= figures.on_demand_high
+    works = {run.run: run.same_work.amount for run in report.runs}
+    assert report.whole.on_demand == sum(works.values())
+
+
+def test_the_counterfactual_is_recomputed_from_raw_rows_alone() -> None:
+    """Bodies as JSON and prices; nothing of the product computes here."""
+    rng = np.random.default_rng(5)
+    made = _run((1.0 + rng.exponential(0.4, 60)).tolist())
+    rows = [(row.at, type(row.event).__name__, json.loads(_json(row.event))) for row in made.log()]
+    offer = next(body["instead"] for _, kind, body in rows if kind == "Planned")
+    ready = next(at for at, kind, body in rows if kind == "Progressed" and body["ready"])
+    done = [(ready, 0), *((at, body["clock"]) for at, kind, body in rows if kind == "Progressed" and body["clock"])]
+    spans = sorted(after - before for (before, _), (after, _) in pairwise(done[1:]))
+    middle = spans[(len(spans) + 1) // 2 - 1]
+    clocks = len(spans) + min(1.0, (done[1][0] - ready) / middle)
+    needed = min(clocks * middle, done[-1][0] - ready) / offer["machines"] / offer["nu"] + offer["startup"]
+    hours = -(-needed // HOUR)
+    assert report_of([made]).whole.on_demand == hours * offer["price"] * 3600 * offer["machines"]
+
+
+def _json(event: ev.Event) -> str:
+    return event_json.to_json(event)
+
+
+def test_the_report_prints_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    write_log([_run([1.0] * 41)], tmp_path / "home")
+    saving = spotctl("report", "cost", "--json").json["saving"]
+    assert (saving["on_demand_usd"], saving["paid_usd"]) == pytest.approx((0.4, 0.1))
+    assert sum(step["usd"] for step in saving["steps"]) == pytest.approx(0.3)
+    table = spotctl("report", "cost").out
+    assert "75.0% below on demand" in table
+    assert "saved $0.3000: spot discount" in table
