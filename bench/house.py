@@ -1,7 +1,9 @@
 """`python -m bench.house [CHECKOUT]`: the structure of the code in figures.
 
-A room is a folder or module directly inside a package; an arrow means that one room imports another. A room's floor is
-one above the highest room it imports; rooms that import each other in a circle share a floor.
+A room is a folder or module directly inside a package, and the package's own `__init__`. An arrow means that one room
+imports another, wherever the import stands: in a function and for type checking, too. A room's floor is one above the
+highest room it imports. An arrow is up if the room it points to imports, directly or through others, the room it comes
+from: these rooms are a circle, and share a floor. Circles of modules are counted by themselves.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGES = ("spotctl", "agileml", "bidbrain", "pricing_data")
+
+Graph = Mapping[str, set[str]]
+"""What each room or module imports."""
 
 
 @dataclass(frozen=True)
@@ -23,55 +28,63 @@ class House:
     rooms: int
     floors: int
     arrows: int
+    up: int
     circles: tuple[tuple[str, ...], ...]
+    module_circles: tuple[tuple[str, ...], ...]
 
 
 def house(root: Path, package: str) -> House:
     """Measures one package of a checkout."""
-    arrows = {(source, target) for source, target in _imports(root, package) if source != target}
-    rooms = {room for path in _modules(root, package) if (room := _room(path, root))}
-    below = {room: {target for source, target in arrows if source == room} for room in rooms}
-    reach = {room: _reachable(room, below) for room in rooms}
-    circles = {
-        tuple(sorted({one for one in reach[room] if room in reach[one]})) for room in rooms if room in reach[room]
-    }
-    floors = max((_floor(room, below, reach, {}) for room in rooms), default=0)
-    return House(len(rooms), floors, len(arrows), tuple(sorted(circles)))
+    modules = _imports(root, package)
+    rooms: Graph = {_room(module): set() for module in modules}
+    for module, targets in modules.items():
+        rooms[_room(module)].update({_room(target) for target in targets} - {_room(module)})
+    reach = {room: _reachable(room, rooms) for room in rooms}
+    return House(
+        rooms=len(rooms),
+        floors=max((_floor(room, rooms, reach, {}) for room in rooms), default=0),
+        arrows=sum(map(len, rooms.values())),
+        up=sum(room in reach[target] for room, targets in rooms.items() for target in targets),
+        circles=_circles(rooms),
+        module_circles=_circles(modules),
+    )
 
 
 def class_names(root: Path) -> Mapping[str, list[str]]:
     """Where each class name is defined, for names defined more than once; private names count within a package only."""
-    found = defaultdict[str, list[str]](list)
+    places = defaultdict[str, list[str]](list)
     for package in PACKAGES:
-        for path in _modules(root, package):
+        for path in _files(root, package):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    found[node.name].append(path.relative_to(root).as_posix())
-    return {name: places for name, places in sorted(found.items()) if len(places) > 1}
+                    places[node.name].append(path.relative_to(root).as_posix())
+    return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
 
 
-def _modules(root: Path, package: str) -> list[Path]:
+def _files(root: Path, package: str) -> list[Path]:
     return sorted((root / package).rglob("*.py"))
 
 
-def _room(path: Path, root: Path) -> str | None:
-    """The folder or module directly inside the package; None for the package's own face."""
-    name = path.relative_to(root).with_suffix("").parts[1]
-    return None if name == "__init__" else name
+def _module(path: Path, root: Path) -> str:
+    """The dotted name of a file; a package's own `__init__` is a module below it."""
+    return ".".join(path.relative_to(root).with_suffix("").parts)
 
 
-def _imports(root: Path, package: str) -> Iterator[tuple[str, str]]:
-    for path in _modules(root, package):
-        source = _room(path, root)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for name in _names(node):
-                parts = name.split(".")
-                if source and parts[0] == package and len(parts) > 1 and _is_room(root / package / parts[1]):
-                    yield source, parts[1]
+def _room(module: str) -> str:
+    return module.split(".")[1]
 
 
-def _is_room(path: Path) -> bool:
-    return path.is_dir() or path.with_suffix(".py").is_file()
+def _imports(root: Path, package: str) -> Graph:
+    paths = {_module(path, root): path for path in _files(root, package)}
+    return {
+        module: {
+            target
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for name in _names(node)
+            if (target := _target(name, paths)) is not None and target != module
+        }
+        for module, path in paths.items()
+    }
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -81,30 +94,51 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _reachable(room: str, below: Mapping[str, set[str]]) -> set[str]:
-    seen, todo = set[str](), [room]
+def _target(name: str, modules: Iterable[str]) -> str | None:
+    """The module that an import of a dotted name reads: that of the name, or the one that defines it."""
+    while name:
+        for module in (name, f"{name}.__init__"):
+            if module in modules:
+                return module
+        name = name.rpartition(".")[0]
+    return None
+
+
+def _circles(graph: Graph) -> tuple[tuple[str, ...], ...]:
+    reach = {name: _reachable(name, graph) for name in graph}
+    circles = {
+        tuple(sorted({other for other in reach[name] if name in reach[other]})) for name in graph if name in reach[name]
+    }
+    return tuple(sorted(circles))
+
+
+def _reachable(name: str, graph: Graph) -> set[str]:
+    seen, todo = set[str](), [name]
     while todo:
-        for target in below.get(todo.pop(), set()) - seen:
+        for target in graph.get(todo.pop(), set()) - seen:
             seen.add(target)
             todo.append(target)
     return seen
 
 
-def _floor(room: str, below: Mapping[str, set[str]], reach: Mapping[str, set[str]], known: dict[str, int]) -> int:
+def _floor(room: str, below: Graph, reach: Graph, known: dict[str, int]) -> int:
     if room not in known:
-        lower = [one for one in below.get(room, ()) if room not in reach.get(one, set())]
-        known[room] = 1 + max((_floor(one, below, reach, known) for one in lower), default=0)
+        lower = [target for target in below[room] if room not in reach[target]]
+        known[room] = 1 + max((_floor(target, below, reach, known) for target in lower), default=0)
     return known[room]
 
 
 def main(words: list[str]) -> None:
     """Prints a table of all packages."""
     root = Path(words[0] if words else ".").resolve()
-    print(f"{'package':14}{'rooms':>7}{'floors':>8}{'arrows':>8}{'circles':>9}")
+    print(f"{'package':14}{'rooms':>7}{'floors':>8}{'arrows':>8}{'up':>5}{'circles':>9}{'of modules':>12}")
     for package in PACKAGES:
-        one = house(root, package)
-        print(f"{package:14}{one.rooms:7}{one.floors:8}{one.arrows:8}{len(one.circles):9}")
-        for circle in one.circles:
+        figures = house(root, package)
+        print(
+            f"{package:14}{figures.rooms:7}{figures.floors:8}{figures.arrows:8}{figures.up:5}{len(figures.circles):9}"
+            f"{len(figures.module_circles):12}"
+        )
+        for circle in (*figures.circles, *figures.module_circles):
             print(f"  circle: {', '.join(circle)}")
     repeated = class_names(root)
     total = Counter({name: len(places) for name, places in repeated.items()})
