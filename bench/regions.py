@@ -1,4 +1,4 @@
-"""The figures behind decisions 50 and 51: `python -m bench.regions WHAT FOLDER`; the folder is that of the records.
+"""The figures behind decisions 30 and 31: `python -m bench.regions WHAT FOLDER`; the folder is that of the records.
 
 `ours` plays `regions`, `skynomad` and the optimum over the study's windows, and over random zones, starts and
 deadlines. `gangs` shows what elasticity is worth on the record of partial capacity.

@@ -50,6 +50,4 @@ def _add_contents(_app, page, source):
 
 
 def _contents(pages, *options):
-    return (
-        "\n```{toctree}\n" + "\n".join((":hidden:" if len(pages) > 1 else ":maxdepth: 1", *options, *pages)) + "\n```\n"
-    )
+    return "\n```{toctree}\n" + "\n".join((":hidden:", *options, *pages)) + "\n```\n"

@@ -3,7 +3,7 @@
 Newton boosting on the logistic loss, each tree grown on a random half of the rows and of the features (Friedman,
 Stochastic gradient boosting, 2002). All nodes of a level split at once, each on its own feature and bin, found from one
 histogram of gradients and curvatures per feature; a node where no split helps sends all its rows left.
-docs/decisions/0011-boosted-trees.md compares it with scikit-learn.
+docs/decisions/0013-boosted-trees.md compares it with scikit-learn.
 """
 
 from __future__ import annotations

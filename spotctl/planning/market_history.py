@@ -42,7 +42,7 @@ _PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 _ROAMS = (
     "the job has a deadline, a checkpoint and several places to run in; in replays over recorded zones, moving to where"
-    " spot was cost less than the best published policy (docs/decisions/0051-regions-strategy.md)"
+    " spot was cost less than the best published policy (docs/decisions/0031-regions-strategy.md)"
 )
 
 _IN_TIME = (

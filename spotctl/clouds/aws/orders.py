@@ -1,6 +1,6 @@
 """The one call that buys the machines of a request: the arguments of RunInstances. Pure.
 
-Why RunInstances and not a fleet: docs/decisions/0023-machines-on-aws.md.
+Why RunInstances and not a fleet: docs/decisions/0022-machines-on-aws.md.
 """
 
 from __future__ import annotations
