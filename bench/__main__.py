@@ -72,14 +72,14 @@ def main(words: list[str] | None = None) -> None:
         print(f"running {name} ...", file=sys.stderr)
         sections.append(BENCHMARKS[name]())
         print(sections[-1])
-    found = history.ratios(sections)
+    ratios = history.ratios(sections)
     if chosen.compare:
-        worse = history.regressions(found, history.earlier())
+        worse = history.regressions(ratios, history.earlier())
         sys.exit("\n".join(worse) or 0)
     if not chosen.names:
         head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
         Path("docs/benchmarks.md").write_text("\n".join([head, *sections]))
-        history.append(found)
+        history.append(ratios)
 
 
 if __name__ == "__main__":

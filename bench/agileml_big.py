@@ -46,7 +46,7 @@ class Large:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the only parameter."""
+        """The shape of the only parameter."""
         return (self.mib << 20) // (4 * COLUMNS), COLUMNS
 
     def init(self, rng: np.random.Generator) -> Params:

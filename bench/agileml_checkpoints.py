@@ -1,4 +1,4 @@
-"""What checkpoints of every clock cost in stage 1, and what they save when the only reliable node is killed.
+"""The cost of checkpoints of every clock in stage 1, and their savings when the only reliable node is killed.
 
 `python -m bench agileml_checkpoints` prints the section. Work is emulated by sleeping; everything else is real.
 """
@@ -95,7 +95,7 @@ def _cost(mib: int) -> Row:
     runs: dict[int, list[float]] = {1: [], 0: []}
     for _ in range(REPETITIONS):
         for every, medians in runs.items():
-            medians.append(statistics.median(one.seconds for one in _iterations(mib, every)[WARM_CLOCKS:]))
+            medians.append(statistics.median(iteration.seconds for iteration in _iterations(mib, every)[WARM_CLOCKS:]))
     ratios = [saved / plain - 1 for saved, plain in zip(runs[1], runs[0], strict=True)]
     ours, plain = (statistics.median(runs[every]) for every in (1, 0))
     what = f"iteration, {mib} MiB model, a quarter changes per clock: a checkpoint of every clock against none"
@@ -105,7 +105,7 @@ def _cost(mib: int) -> Row:
 def _loss(mib: int) -> Row:
     """Clocks that are repeated once the reliable node is lost."""
     chaos = f"at clock {LOST_AFTER} kill 1 reliable"
-    redone = [sum(one.redone for one in _iterations(mib, every, chaos)) / SHARDS for every in (1, 0)]
+    redone = [sum(iteration.redone for iteration in _iterations(mib, every, chaos)) / SHARDS for every in (1, 0)]
     what = f"iterations redone when the reliable node is killed after clock {LOST_AFTER}, model of {mib} MiB"
     return Row(what, f"{redone[0]:.2g}", f"{redone[1]:.2g}")
 

@@ -1,4 +1,4 @@
-"""What AgileML's message codec takes for the messages that a simulated job really sends.
+"""The time that AgileML's message codec needs for the messages of a simulated job.
 
     python -m bench.agileml_codec
 
@@ -25,15 +25,15 @@ from agileml.transport.codec import Codec
 CLOCKS, ROUNDS = 30, 7
 
 
-def captured() -> list[object]:
+def capture_messages() -> list[object]:
     """Every message of a short matrix factorization on four nodes; one joins late and one leaves."""
     trainer = TrainerSource("mf", {"ratings": 20_000, "users": 400, "items": 300, "rank": 8}).load()
-    found: list[object] = []
+    sent: list[object] = []
 
     def collect(simulation: Simulation) -> None:
         last = simulation.messages.last
-        if last is not None and (not found or found[-1] is not last[2]):
-            found.append(last[2])
+        if last is not None and (not sent or sent[-1] is not last[2]):
+            sent.append(last[2])
 
     simulation = Simulation(trainer, ControllerSettings(1, 3, CLOCKS), JobSettings(), observe=collect)
     for number in range(4):
@@ -41,7 +41,7 @@ def captured() -> list[object]:
     simulation.at(3.0, lambda: simulation.warn("t2", 100.0))
     simulation.at(4.0, lambda: _join(simulation))
     simulation.run()
-    return [message for message in found if type(message) in _kinds()]
+    return [message for message in sent if type(message) in _kinds()]
 
 
 def _kinds() -> list[type]:
@@ -64,16 +64,16 @@ def best(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Prints microseconds and bytes per message, and lines of code."""
-    found = captured()
+    sent = capture_messages()
     codec = Codec(_kinds())
-    names = Counter(type(message).__name__ for message in found)
-    print(f"{len(found)} messages: " + ", ".join(f"{count} {name}" for name, count in names.most_common(6)))
-    frames = [codec.encode(message) for message in found]
-    size = sum(len(header) for _, header, _ in frames) / len(found)
-    writing = best(lambda: [codec.encode(message) for message in found])
+    names = Counter(type(message).__name__ for message in sent)
+    print(f"{len(sent)} messages: " + ", ".join(f"{count} {name}" for name, count in names.most_common(6)))
+    frames = [codec.encode(message) for message in sent]
+    size = sum(len(header) for _, header, _ in frames) / len(sent)
+    writing = best(lambda: [codec.encode(message) for message in sent])
     reading = best(lambda: [codec.decode(*frame) for frame in frames])
     print(
-        f"encode {1e6 * writing / len(found):.2f} us, decode {1e6 * reading / len(found):.2f} us,"
+        f"encode {1e6 * writing / len(sent):.2f} us, decode {1e6 * reading / len(sent):.2f} us,"
         f" header {size:.0f} bytes, {len(inspect.getsource(codec_module).splitlines())} lines"
     )
 

@@ -31,7 +31,7 @@ from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
-from bench.harness import Row, shown, table
+from bench.harness import Row, plot_iterations, shown, table
 
 SHARDS, ITEMS = 16, 4
 ITEM_SECONDS = 0.03
@@ -199,7 +199,9 @@ class Even:
 
 def _even(job: TrainingJob) -> Even:
     log = _play(job).log[WARM_CLOCKS:]
-    return Even(statistics.median(one.seconds for one in log), max(one.sums.backup for one in log))
+    return Even(
+        statistics.median(iteration.seconds for iteration in log), max(iteration.sums.backup for iteration in log)
+    )
 
 
 def _elastic_rows() -> list[Row]:
@@ -213,7 +215,7 @@ def _elastic_rows() -> list[Row]:
     for _ in range(REPETITIONS):
         for name, job in jobs.items():
             times[name].append(_even(job))
-    streamed = max(one.backup_bytes for one in times["elastic"])
+    streamed = max(even.backup_bytes for even in times["elastic"])
     what = f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, against"
     return [
         _compared(f"{what} {peer}", _pairs(times["elastic"], times[name]))
@@ -222,14 +224,14 @@ def _elastic_rows() -> list[Row]:
 
 
 def _pairs(ours: Sequence[Even], others: Sequence[Even]) -> list[tuple[float, float]]:
-    return [(one.seconds, other.seconds) for one, other in zip(ours, others, strict=True)]
+    return [(own.seconds, other.seconds) for own, other in zip(ours, others, strict=True)]
 
 
 def _compared(what: str, runs: Sequence[tuple[float, float]]) -> Row:
     """Medians of both, and of the ratio within a run: a machine that is slow for a while is slow for both."""
-    ours, other = (statistics.median(times) for times in zip(*runs, strict=True))
-    ratios = [one / against - 1 for one, against in runs]
-    return Row(what, shown(ours), shown(other), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
+    ours, others = (statistics.median(times) for times in zip(*runs, strict=True))
+    ratios = [own / other - 1 for own, other in runs]
+    return Row(what, shown(ours), shown(others), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ CHECKPOINT_EVERY = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """A loss in the middle of a clock: seconds from it to the clock's end, and of a clock on who is left.
+    """A loss in the middle of a clock: seconds from the loss to the clock's end, and of a clock on the remaining nodes.
 
     `done` is the share of the clock that had been done.
     """
@@ -279,7 +281,7 @@ class Failure:
 
     @property
     def cost(self) -> float:
-        """What was lost, in iterations of who is left: the work that is redone, detection, and the way back."""
+        """The loss in iterations of the nodes that are left: redone work, detection, and recovery."""
         return self.until_done / self.afterwards - (1 - self.done)
 
 
@@ -315,10 +317,10 @@ def _lost(what: str, runs: Sequence[Failure]) -> Row:
 
 
 def _restart() -> Failure:
-    """What a job without elasticity does: it is killed as a whole, and a new one goes on from the last checkpoint."""
+    """A job without elasticity: all of it is killed, and a new one continues from the last checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         saved = str(Path(folder) / "model.npz")
-        first, clocks = _started(saved, 4, FAIL_AFTER + 4)
+        first, clocks = _start(saved, 4, FAIL_AFTER + 4)
         times = _until(clocks, FAIL_AFTER)
         time.sleep(FOUR_NODES / 2)
         lost = time.monotonic()
@@ -326,7 +328,7 @@ def _restart() -> Failure:
         first.join()
         with np.load(saved) as file:
             clock = int(file["clock"])
-        second, clocks = _started(saved, 1, FAIL_AFTER + 4 - clock)
+        second, clocks = _start(saved, 1, FAIL_AFTER + 4 - clock)
         redone = _until(clocks, FAIL_AFTER + 4 - clock)
         second.join()
     ends = list(redone.values())
@@ -338,20 +340,20 @@ def _restart() -> Failure:
     )
 
 
-def _started(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.process.BaseProcess, Connection]:
+def _start(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.process.BaseProcess, Connection]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_plain, args=(there, saved, nodes, clocks))
+    process = context.Process(target=_train_on_plain_servers, args=(there, saved, nodes, clocks))
     process.start()
     there.close()
     return process, here
 
 
-def _plain(told: Connection, saved: str, nodes: int, clocks: int) -> None:
-    """A job of its own on plain servers, which tells when its clocks are done."""
+def _train_on_plain_servers(clock_times: Connection, saved: str, nodes: int, clocks: int) -> None:
+    """Plays a job of its own on plain servers, and sends the time at which each clock is done."""
     source = TrainerSource("bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY})
     job = TrainingJob(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
-    LocalEngine().play(job, Quiet(), lambda iteration: told.send((iteration.clock, time.monotonic())))
+    LocalEngine().play(job, Quiet(), lambda iteration: clock_times.send((iteration.clock, time.monotonic())))
 
 
 def _until(clocks: Connection, last: int) -> dict[int, float]:
@@ -391,20 +393,8 @@ def main() -> None:
         print(f"{iteration.clock:3} {iteration.seconds:.3f} s  {iteration.reliable} + {iteration.transient}")
     alone = statistics.median(played.seconds(36, 45))
     print(f"iteration 35 against those after it: {played.seconds(35, 35)[0] / alone - 1:+.1%}")
-    _plot(played.seconds(1, 45), folder / "agileml_elasticity_local.png")
-
-
-def _plot(seconds: Sequence[float], path: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 3.5))
-    axes.plot(range(1, len(seconds) + 1), seconds, marker="o", markersize=3)
-    axes.set_xlabel("iteration; three nodes join in 11 and are warned in 35")
-    axes.set_ylabel("seconds")
-    axes.set_ylim(bottom=0)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    events = "three nodes join in 11 and are warned in 35"
+    plot_iterations(played.seconds(1, 45), events, "seconds", folder / "agileml_elasticity_local.png")
 
 
 if __name__ == "__main__":

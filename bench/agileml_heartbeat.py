@@ -1,4 +1,4 @@
-"""What the heartbeats of a node cost: processor time of the heartbeat processes, while the nodes work."""
+"""The cost of heartbeats: processor time of the heartbeat processes, while the nodes work."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample
-from bench.harness import Row, shown, table
+from bench.harness import Row, plot_iterations, shown, table
 
 GIGABIT = 125e6
 """Bytes a second of a network card, in each direction."""
@@ -34,7 +34,7 @@ SHARDS = 4032
 """So that 64, 63, 16 and 8 workers all get equal shares."""
 
 SHARE = 1 / 64
-"""Of the users' rows, what a worker among 64 reads and writes."""
+"""The share of the users' rows that a worker among 64 reads and writes."""
 
 COMPUTE_SECONDS = 19.0
 """Computing of one of 64 workers in an iteration: the one number that is fitted, to 1.18 in stage 2 at 15:1."""
@@ -263,17 +263,17 @@ def run() -> str:
 
 
 def _measured() -> tuple[str, dict[str, float], Outcome]:
-    settings = [TRADITIONAL, *STAGES, *EVEN, *(replace(one, whole=True) for one in (TRADITIONAL, STAGES[5]))]
-    seconds = {one: iteration_seconds(one) for one in settings}
+    settings = [TRADITIONAL, *STAGES, *EVEN, *(replace(setting, whole=True) for setting in (TRADITIONAL, STAGES[5]))]
+    seconds = {setting: iteration_seconds(setting) for setting in settings}
     outcome = elasticity()
     joining, leaving = blips([iteration.seconds for iteration in outcome.log])
-    rows = [_stage_row(one, seconds) for one in settings]
+    rows = [_stage_row(setting, seconds) for setting in settings]
     rows.append(Row("4 + 0, 60 join in iteration 11: that iteration against the ones before", f"{joining:+.1%}", "0%"))
     rows.append(Row("60 warned in iteration 35: that iteration against the ones after", f"{leaving:+.1%}", "+13%"))
     scales = [_scale(64, 100, 32), _scale(1000, 100, 16)]
     section = table("AgileML in virtual time: the stages", " ".join(_REMARK.split()), rows)
     section += "\n" + table("AgileML in virtual time: scale", "On the clock, against the time allowed.", scales)
-    return section, {one.label: time for one, time in seconds.items() if not one.whole}, outcome
+    return section, {setting.label: time for setting, time in seconds.items() if not setting.whole}, outcome
 
 
 def _stage_row(setting: Setting, seconds: dict[Setting, float]) -> Row:
@@ -293,7 +293,9 @@ def main() -> None:
     section, stages, outcome = _measured()
     print(section)
     _plot_stages(stages, folder / "agileml_stages.png")
-    _plot_elasticity([iteration.seconds for iteration in outcome.log], folder / "agileml_elasticity_sim.png")
+    seconds = [iteration.seconds for iteration in outcome.log]
+    events = "60 machines join in 11 and are warned in 35"
+    plot_iterations(seconds, events, "virtual seconds", folder / "agileml_elasticity_sim.png")
 
 
 def _plot_stages(stages: dict[str, float], path: Path) -> None:
@@ -303,19 +305,6 @@ def _plot_stages(stages: dict[str, float], path: Path) -> None:
     labels = ["traditional" if label == TRADITIONAL.label else label for label in stages]
     axes.barh(labels[::-1], list(stages.values())[::-1])
     axes.set_xlabel("virtual seconds per iteration, MF on Netflix, 1 Gbit/s")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def _plot_elasticity(seconds: Sequence[float], path: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 3.5))
-    axes.plot(range(1, len(seconds) + 1), seconds, marker="o", markersize=3)
-    axes.set_xlabel("iteration; 60 machines join in 11 and are warned in 35")
-    axes.set_ylabel("virtual seconds")
-    axes.set_ylim(bottom=0)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -37,7 +37,7 @@ SETTINGS = JobSettings(partitions=PARTITIONS, loss_sample=0)
 
 @dataclass(frozen=True, slots=True)
 class Wholesale(MatrixFactorization):
-    """The same factorization that looks at every row, and so has to be sent every row."""
+    """A matrix factorization that looks at every row, and so has to be sent every row."""
 
     def step(
         self, shard: RatingShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
@@ -59,7 +59,7 @@ class Measured:
     def of(cls, log: Sequence[Iteration]) -> Measured:
         """The quickest of a job: others at work on the machine only ever slow it down."""
         steady = log[STEADY - 1 :]
-        return cls(min(one.seconds for one in steady), max(one.sums.pulled for one in steady))
+        return cls(min(iteration.seconds for iteration in steady), max(iteration.sums.pulled for iteration in steady))
 
 
 TRAINERS = (TrainerSource("mf", ARGUMENTS), TrainerSource("bench.agileml_sparse:Wholesale", ARGUMENTS))
@@ -82,9 +82,9 @@ def _simulated(source: TrainerSource) -> Measured:
 
 
 def _rows(where: str, runs: Sequence[tuple[Measured, Measured]]) -> list[Row]:
-    rows, whole = (max(each.pulled for each in them) for them in zip(*runs, strict=True))
-    ours, other = (min(each.seconds for each in them) for them in zip(*runs, strict=True))
-    ratio = statistics.median(one.seconds / against.seconds for one, against in runs)
+    rows, whole = (max(run.pulled for run in measured) for measured in zip(*runs, strict=True))
+    ours, other = (min(run.seconds for run in measured) for measured in zip(*runs, strict=True))
+    ratio = statistics.median(own.seconds / against.seconds for own, against in runs)
     return [
         Row(f"bytes pulled in an iteration, {where}", _megabytes(rows), _megabytes(whole), f"{rows / whole:.2f}"),
         Row(f"time of an iteration, {where}", shown(ours), shown(other), f"{ratio:.2f}"),

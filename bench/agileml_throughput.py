@@ -83,10 +83,10 @@ class Processors:
 def descendants(process: int) -> list[int]:
     """The processes that a process has started, and those that they have started."""
     try:
-        found = [int(one) for task in Path(f"/proc/{process}/task").iterdir() for one in _children(task)]
+        children = [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in _children(task)]
     except FileNotFoundError:
         return []
-    return [*found, *(other for one in found for other in descendants(one))]
+    return [*children, *(grandchild for child in children for grandchild in descendants(child))]
 
 
 def _children(task: Path) -> list[str]:

@@ -169,10 +169,10 @@ def _pushed_by_us(stack: ExitStack, address: Address, adds: bool, *, tls: bool) 
     return cycle
 
 
-def _serve_ours(told: Connection, address: str, adds: bool, tls: bool) -> None:
+def _serve_ours(ready: Connection, address: str, adds: bool, tls: bool) -> None:
     endpoint = Endpoint(Identity("server"), _SECRET, _settings(tls))
     state = np.ones(FLOATS, np.float32)
-    told.send(str(endpoint.listen(parse_address(address))))
+    ready.send(str(endpoint.listen(parse_address(address))))
     while True:
         for event in endpoint.poll():
             if isinstance(event, Received):
@@ -202,13 +202,13 @@ def _bare(stack: ExitStack, address: Address, adds: bool) -> Cycle:
     return cycle
 
 
-def _serve_bare(told: Connection, address: str, adds: bool) -> None:
+def _serve_bare(ready: Connection, address: str, adds: bool) -> None:
     where = parse_address(address)
     family, place = (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.bind(place)
         listener.listen()
-        told.send(str(where if isinstance(where, UnixAddress) else TcpAddress(where.host, listener.getsockname()[1])))
+        ready.send(str(where if isinstance(where, UnixAddress) else TcpAddress(where.host, listener.getsockname()[1])))
         sock, _ = listener.accept()
     _as_ours(sock, where)
     state, memory = np.ones(FLOATS, np.float32), np.ones(FLOATS, np.float32)
@@ -252,14 +252,14 @@ def _zmq(stack: ExitStack, address: Address, _: bool) -> Cycle:
     return cycle
 
 
-def _serve_zmq(told: Connection, address: str) -> None:
+def _serve_zmq(ready: Connection, address: str) -> None:
     zmq = importlib.import_module("zmq")
 
     where = parse_address(address)
     state = np.ones(FLOATS, np.float32)
     with zmq.Context() as context, context.socket(zmq.PAIR) as sock:
         sock.bind(f"ipc://{where.path}" if isinstance(where, UnixAddress) else f"tcp://{where.host}:*")
-        told.send(sock.getsockopt_string(zmq.LAST_ENDPOINT))
+        ready.send(sock.getsockopt_string(zmq.LAST_ENDPOINT))
         while True:
             sock.recv(copy=False)
             sock.send(state, copy=False)
@@ -282,10 +282,10 @@ def _gloo(stack: ExitStack, _: Address, __: bool) -> Cycle:
     return cycle
 
 
-def _serve_gloo(told: Connection, store: str) -> None:
+def _serve_gloo(ready: Connection, store: str) -> None:
     torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
 
-    told.send(store)
+    ready.send(store)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=1, world_size=2)
     state, memory = torch.ones(FLOATS), torch.ones(FLOATS)
     while True:
@@ -315,7 +315,7 @@ class _Push:
 
 
 def _small_messages() -> Row:
-    """What a message costs in Python on its way: to a frame and back, without the socket."""
+    """The time of a message in Python, to a frame and back, without the socket."""
     rows = np.arange(100, dtype=np.int32)
     parts = tuple(_Part(number, rows, np.ones((100, 4), np.float32)) for number in range(3))
     message = _Push(1, "worker-1", 7, ((0, 0, 4), (5, 0, 4)), 8, 0.25, parts)

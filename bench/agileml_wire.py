@@ -54,18 +54,18 @@ def _played(trainer: Trainer, wire: str) -> Measured:
     engine = SimulatedEngine(Machines(network=Network(SLOW)))
     trained = train(trainer, NODES, engine, clocks=CLOCKS, deterministic=True, wire=wire, listener=log.append)
     assert trained.loss is not None
-    moved = [one.sums.pushed + one.sums.pulled for one in log]
+    moved = [iteration.sums.pushed + iteration.sums.pulled for iteration in log]
     # The first pass is made to learn what is read.
-    return Measured(median(moved), median([one.seconds for one in log]), trained.loss)
+    return Measured(median(moved), median([iteration.seconds for iteration in log]), trained.loss)
 
 
 def run() -> str:
     """Measures and returns the section."""
     rows = []
     for name, made in TRAINERS.items():
-        found = {wire: _played(made(), wire) for wire in WIRES}
-        full = found.pop(FULL)
-        for wire, half in found.items():
+        trained = {wire: _played(made(), wire) for wire in WIRES}
+        full = trained.pop(FULL)
+        for wire, half in trained.items():
             for what, here, peer, shape in (
                 ("bytes a clock", half.bytes_per_clock, full.bytes_per_clock, _kib),
                 ("time of a clock", half.seconds_per_clock, full.seconds_per_clock, shown),

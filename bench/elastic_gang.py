@@ -1,4 +1,4 @@
-"""What an eviction costs a gang of three that may shrink, next to one that may not.
+"""The cost of an eviction to a gang of three that may shrink, next to one that may not.
 
 `python -m bench.elastic_gang [torch] [3] [2..3]` plays the cases that are named, or both. A command runs on three
 machines of the local market. One of them is killed, and setting up its replacement takes a while. With `torch`, the
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.torch_gang import Lost, Note, lost
+from bench.torch_gang import Note, lost, read_notes
 from spotctl.integrations.gang_settings import SECRET_VARIABLE
 
 SETUP_SECONDS = 20
@@ -56,11 +56,8 @@ class LaunchedGang:
     launcher: subprocess.Popen[bytes]
 
     def notes(self) -> list[Note]:
-        """What all nodes have noted, in the order of time."""
-        texts = [path.read_text() for path in (self.folder / "traces").glob("*-*")]
-        lines = [line.split() for text in texts for line in text.splitlines()]
-        whole = [Note(line[0], int(line[1]), int(line[2]), float(line[3])) for line in lines if len(line) == 4]
-        return sorted(whole, key=lambda note: note.at)
+        """The notes of all nodes, in the order of time."""
+        return read_notes((self.folder / "traces").glob("*-*"))
 
     def trained(self, ranks: int, steps: int, since: float = 0.0) -> list[Note]:
         """Waits until a group of this size, begun after a moment, has done that many steps."""
@@ -113,31 +110,26 @@ def launched(folder: Path, nodes: str, command: str = _SMALL, setup: str = "true
                 launcher.wait(PATIENCE_SECONDS)
 
 
-def told(what: str, found: Lost) -> None:
-    """Prints a line."""
-    print(f"{what}: {found.steps} steps and {found.seconds:.1f} s lost; {found.ranks} ranks go on", flush=True)
-
-
 def fixed(gang: LaunchedGang) -> None:
     """One machine of three is killed, and all wait for another."""
     gang.trained(NODES, 60)
     at = gang.kill_last()
-    told("3 nodes, one killed", lost(gang.trained(NODES, 40, at), at))
+    print(f"3 nodes, one killed: {lost(gang.trained(NODES, 40, at), at)}", flush=True)
 
 
 def shrinking(gang: LaunchedGang) -> None:
     """One machine of three is killed, two go on, and another joins."""
     gang.trained(NODES, 60)
     at = gang.kill_last()
-    told("2..3 nodes, one killed", lost(gang.trained(NODES - 1, 40, at), at))
+    print(f"2..3 nodes, one killed: {lost(gang.trained(NODES - 1, 40, at), at)}", flush=True)
     again = gang.trained(NODES, 40, at)
     grown = next(note.at for note in again if note.kind == "begin" and note.ranks == NODES and note.at > at)
     before = max(note.at for note in again if note.ranks == NODES - 1 and note.at < grown)
-    told("2..3 nodes, the replacement joins", lost(again, before))
+    print(f"2..3 nodes, the replacement joins: {lost(again, before)}", flush=True)
 
 
 CASES: Mapping[str, Callable[[LaunchedGang], None]] = {"3": fixed, "2..3": shrinking}
-"""By the number of nodes."""
+"""The cases by the number of nodes."""
 
 
 def main(words: list[str]) -> None:

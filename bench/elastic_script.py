@@ -22,8 +22,8 @@ def main(traces: Path, end: Path) -> int:
     """The exit code: 0 when the end was reached, or when this machine was told to leave."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     copy, kept = Path(os.environ["SPOTCTL_MACHINE"], "copy"), Path(os.environ["SPOTCTL_CHECKPOINT_DIR"], "step")
-    told = list[bool]()
-    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    notices = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, _: notices.append(number))
     others = connected(rank, ranks)
     step = int(agreed(others, rank, max(read(copy), read(kept))))
     with Path(traces, f"{os.environ['SPOTCTL_ATTEMPT']}-{rank}").open("a", buffering=1) as notes:
@@ -31,13 +31,13 @@ def main(traces: Path, end: Path) -> int:
         word = GO
         while word == GO:
             time.sleep(STEP_SECONDS)
-            word = agreed(others, rank, LEAVE if told else DONE if end.exists() else GO)
+            word = agreed(others, rank, LEAVE if notices else DONE if end.exists() else GO)
             step += 1
             write(copy, step)
             notes.write(f"step {step} {ranks} {time.time()}\n")
             if rank == 0 and (word != GO or step % CHECKPOINT_STEPS == 0):
                 write(kept, step)
-    return 0 if word == DONE or told else 1
+    return 0 if word == DONE or notices else 1
 
 
 def connected(rank: int, ranks: int) -> list[TextIO]:
@@ -59,8 +59,8 @@ def agreed(others: list[TextIO], rank: int, word: str) -> str:
         others[0].write(f"{word}\n")
         return heard(others[0])
     word = max([word, *map(heard, others)])
-    for one in others:
-        one.write(f"{word}\n")
+    for other in others:
+        other.write(f"{word}\n")
     return word
 
 

@@ -1,11 +1,12 @@
-"""Shared by all benchmarks: timing on noisy computers, and rows of a table."""
+"""Shared by all benchmarks: timing on noisy computers, rows of a table, and a plot."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,17 @@ def table(title: str, remark: str, rows: list[Row]) -> str:
     lines = [f"## {title}", "", remark, "", "| | here | peer or limit | ratio |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.ours} | {row.peer} | {row.ratio} |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def plot_iterations(times: Sequence[float], events: str, unit: str, path: Path) -> None:
+    """Draws the time of each iteration; `events` says what happens in some of them."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 3.5))
+    axes.plot(range(1, len(times) + 1), times, marker="o", markersize=3)
+    axes.set_xlabel(f"iteration; {events}")
+    axes.set_ylabel(unit)
+    axes.set_ylim(bottom=0)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

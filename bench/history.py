@@ -40,25 +40,26 @@ class Ratio:
 
 def ratios(sections: Iterable[str]) -> list[Ratio]:
     """The ratios in the tables of benchmark sections."""
-    found = []
+    listed = []
     for section in sections:
         title = section.splitlines()[0].removeprefix("## ")
         for line in section.splitlines():
             cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
             match = _RATIO.match(cells[-1]) if line.startswith("| ") and len(cells) == 4 else None
             if match:
-                found.append(Ratio(title, cells[0], float(match[1]), match[2] == "x"))
-    return found
+                listed.append(Ratio(title, cells[0], float(match[1]), match[2] == "x"))
+    return listed
 
 
-def append(found: Iterable[Ratio], path: Path = HISTORY) -> None:
+def append(today: Iterable[Ratio], path: Path = HISTORY) -> None:
     """Adds today's ratios to the history."""
     is_new = not path.exists()
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         if is_new:
             writer.writerow(FIELDS)
-        writer.writerows((date.today(), one.section, one.what, one.value, int(one.higher_is_better)) for one in found)  # noqa: DTZ011 - a label
+        day = date.today()  # noqa: DTZ011 - a label
+        writer.writerows((day, ratio.section, ratio.what, ratio.value, int(ratio.higher_is_better)) for ratio in today)
 
 
 def earlier(path: Path = HISTORY) -> Mapping[tuple[str, str], float]:
@@ -68,13 +69,15 @@ def earlier(path: Path = HISTORY) -> Mapping[tuple[str, str], float]:
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 values[row["section"], row["what"]].append(float(row["ratio"]))
-    return {key: statistics.median(one) for key, one in values.items()}
+    return {key: statistics.median(history) for key, history in values.items()}
 
 
-def regressions(found: Iterable[Ratio], before: Mapping[tuple[str, str], float]) -> list[str]:
+def regressions(today: Iterable[Ratio], before: Mapping[tuple[str, str], float]) -> list[str]:
     """A line for each ratio that is worse than its history by more than the threshold."""
     return [
-        f"{one.section}: {one.what}: ratio {one.value:g}, {worse:.2f} times worse than the median {past:g}"
-        for one in found
-        if (past := before.get((one.section, one.what))) and one.value and (worse := one.times_worse(past)) > THRESHOLD
+        f"{ratio.section}: {ratio.what}: ratio {ratio.value:g}, {worse:.2f} times worse than the median {past:g}"
+        for ratio in today
+        if (past := before.get((ratio.section, ratio.what)))
+        and ratio.value
+        and (worse := ratio.times_worse(past)) > THRESHOLD
     ]

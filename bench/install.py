@@ -1,6 +1,6 @@
-"""What an installation takes: `python -m bench.install [EXTRA...]`.
+"""Disk and time of an installation: `python -m bench.install [EXTRA...]`.
 
-It installs this clone into a new virtual environment, without and then with each of these extras, in one of its own.
+This installs this clone into a new virtual environment, without and then with each of these extras, in one of its own.
 Sizes are those of the installed files. Times include building the wheel of spotctl, and downloads that pip has not
 cached.
 """
@@ -23,25 +23,26 @@ LARGEST = 6
 _SIZES = """
 import json
 from importlib.metadata import distributions
-def bytes_of(one):
-    return sum(one.locate_file(file).stat().st_size for file in one.files or () if one.locate_file(file).is_file())
-print(json.dumps({one.name: bytes_of(one) for one in distributions() if one.name != "pip"}))
+def bytes_of(package):
+    paths = map(package.locate_file, package.files or ())
+    return sum(path.stat().st_size for path in paths if path.is_file())
+print(json.dumps({package.name: bytes_of(package) for package in distributions() if package.name != "pip"}))
 """
 
 
-def installed(folder: Path, what: str) -> Iterator[str]:
+def install(folder: Path, what: str) -> Iterator[str]:
     """Lines about one installation."""
     venv.create(folder, with_pip=True)
-    python, before, begun = folder / "bin" / "python", _processor_seconds(), time.monotonic()
+    python, before, started = folder / "bin" / "python", _processor_seconds(), time.monotonic()
     subprocess.run([python, "-m", "pip", "install", "-qq", what], cwd=ROOT, check=True)
-    seconds, processor = time.monotonic() - begun, _processor_seconds() - before
+    seconds, processor = time.monotonic() - started, _processor_seconds() - before
     printed = subprocess.run([python, "-c", _SIZES], check=True, capture_output=True, text=True).stdout
     sizes: dict[str, int] = json.loads(printed)
     yield (
         f"pip install '{what}': {sum(sizes.values()) / 2**20:,.0f} MiB in {len(sizes)} packages, {seconds:.0f} s"
         f" ({processor:.0f} s of processor time)"
     )
-    for name in sorted(sizes, key=lambda one: -sizes[one])[:LARGEST]:
+    for name in sorted(sizes, key=lambda package: -sizes[package])[:LARGEST]:
         yield f"    {sizes[name] / 2**20:8,.1f} MiB  {name}"
 
 
@@ -53,7 +54,7 @@ def _processor_seconds() -> float:
 def main() -> int:
     for extra in ("", *sys.argv[1:]):
         with TemporaryDirectory() as folder:
-            for line in installed(Path(folder), f".[{extra}]" if extra else "."):
+            for line in install(Path(folder), f".[{extra}]" if extra else "."):
                 print(line, flush=True)
     return 0
 

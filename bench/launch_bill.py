@@ -1,6 +1,6 @@
-"""The same jobs launched under each strategy, and what the backtest predicted: python -m bench.launch_bill
+"""Bills of jobs launched under each strategy, next to the predictions of the backtest: python -m bench.launch_bill
 
-What launches is the orchestrator's own loop on the shipped fake, which replays the synthetic market of the wheel in
+Jobs are launched by the orchestrator's own loop on the shipped fake, which replays the synthetic market of the wheel in
 virtual time; the prediction is from the backtest's engine on the same period. Both bill by the local market's rule,
 and a job that ends pays for the hours that it has started.
 """
@@ -54,12 +54,12 @@ MACHINES, LEARNT, ROUND_SECONDS = 8, 14 * DAY, 10.0
 
 def scenario(known: Library, starts: int, hours: float) -> tuple[Scenario, Replayed]:
     """Jobs on the synthetic market, each the work of eight on-demand machines for some hours; and that market."""
-    markets = [one for one in known.require(Selection(clouds=("local",))) if one.region == REGION]
+    markets = [market for market in known.require(Selection(clouds=("local",))) if market.region == REGION]
     table = list(known.table(markets))
     histories = [series for series in table if series.market.instance_type == TYPE]
-    begin, end = max(one.first for one in histories), min(one.last for one in histories)
+    begin, end = max(series.first for series in histories), min(series.last for series in histories)
     offers = tuple(_offer(known, series.market) for series in histories)
-    small = _offer(known, next(one for one in markets if one.instance_type == RELIABLE))
+    small = _offer(known, next(market for market in markets if market.instance_type == RELIABLE))
     given = Scenario(
         tuple(histories),
         offers,
@@ -87,7 +87,7 @@ def _offer(known: Library, market: Market) -> Offer:
 
 
 @dataclass
-class Work:
+class ModelledWork:
     """The engine's model of elastic training, fed with the machines that the orchestrator holds."""
 
     left: float
@@ -110,18 +110,20 @@ class Work:
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         """Works since the last look at the rate of the machines that were ready."""
-        working = [one for one in machines if one.market in self.rates]
+        working = [machine for machine in machines if machine.market in self.rates]
         before = now if self.since is None else self.since
-        here = {one.id for one in working if one.ended is None and one.started + OVERHEADS.startup <= before}
+        here = {
+            machine.id for machine in working if machine.ended is None and machine.started + OVERHEADS.startup <= before
+        }
         self._stand_still(working, here, before)
-        rate = sum(self.rates[one.market] for one in working if one.id in here)
+        rate = sum(self.rates[machine.market] for machine in working if machine.id in here)
         self.left -= rate * max(now - max(before, self.standstill_until), 0)
         self.since, self.ready = now, here
         return WorkReport(outcome=DONE if self.left <= 0 else None, share_done=min(1 - self.left / self.all, 1.0))
 
     def _stand_still(self, working: Sequence[Machine], here: set[str], before: int) -> None:
-        ends = {one.id: one.end_reason for one in working}
-        gone = {ends[one] for one in self.ready - here}
+        ends = {machine.id: machine.end_reason for machine in working}
+        gone = {ends[machine] for machine in self.ready - here}
         if EndReason.EVICTED in gone:
             self.standstill_until = max(self.standstill_until, before + OVERHEADS.eviction)
         elif gone or (here - self.ready and self.ready):
@@ -136,31 +138,33 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Bill:
-    """What a job cost in dollars, how often machines were taken from it, and how long it took in hours."""
+class JobBill:
+    """A job's cost in dollars, how often machines were taken from the job, and its duration in hours."""
 
     usd: float
     evictions: int
     hours: float
 
 
-def predicted(given: Scenario, chosen: StrategySetup, job: ReplayedJob) -> Bill:
+def predicted(given: Scenario, chosen: StrategySetup, job: ReplayedJob) -> JobBill:
     """The job under the backtest's engine."""
     run = run_job(job, chosen.strategy, given.replay_in(REGION), given.overheads, chosen.recovery)
     assert run.end is not None
-    dollars = sum(_settled(given, one.rent, Life(one.start, one.end, _left(one.ended))) for one in run.tenures)
+    dollars = sum(
+        _settled(given, tenure.rent, Life(tenure.start, tenure.end, _left(tenure.ended))) for tenure in run.tenures
+    )
     if chosen.reliable and given.reliable is not None:
         dollars += _settled(given, given.reliable, Life(job.start, run.end, End.LEFT))
-    return Bill(dollars, run.evictions, (run.end - job.start) / HOUR)
+    return JobBill(dollars, run.evictions, (run.end - job.start) / HOUR)
 
 
-def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: Replayed) -> Bill:
+def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: Replayed) -> JobBill:
     """The job under the orchestrator, in virtual time."""
     assert given.reliable is not None
     cloud, reliable = FakeProvider(market, job.start, most_machines=10**6), given.reliable
-    work = Work(job.work, {offer.market: offer.nu for offer in given.offers})
+    work = ModelledWork(job.work, {offer.market: offer.nu for offer in given.offers})
     terms = StrategyTerms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
-    tariff = Tariff(lambda _: given.billing, lambda one, _: market.histories[one])
+    tariff = Tariff(lambda _: given.billing, lambda rented, _: market.histories[rented])
     times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
     environment = RunEnvironment(
         "run", "bench", cloud, cloud.now, times, here, here, here, MachinePaths.here(here, here)
@@ -172,8 +176,8 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
         runner.run(lambda: cloud.advance(ROUND_SECONDS), lambda: 0)
         taken = {(m.allocation, m.ended) for m in runner.state.machines.values() if m.end_reason == EVICTED}
     known = {offer.market: offer for offer in (*given.offers, reliable.offer)}
-    dollars = sum(_billed(given, one, known[one.market]) for one in cloud.everything)
-    return Bill(dollars, len(taken), (cloud.now() - job.start) / HOUR)
+    dollars = sum(_billed(given, machine, known[machine.market]) for machine in cloud.everything)
+    return JobBill(dollars, len(taken), (cloud.now() - job.start) / HOUR)
 
 
 def _billed(given: Scenario, machine: Machine, offer: Offer) -> float:
@@ -189,7 +193,7 @@ def _settled(given: Scenario, rent: Rent, life: Life) -> float:
 
 
 def _left(ended: End) -> End:
-    """What is left of an hour goes unused."""
+    """The end by which an hour is billed; the rest of the hour goes unused."""
     return End.EVICTED if ended is End.EVICTED else End.LEFT
 
 
@@ -198,8 +202,8 @@ class Compared:
     """Both bills of the same jobs under a scheme."""
 
     name: str
-    launched: Bill
-    predicted: Bill
+    launched: JobBill
+    predicted: JobBill
 
 
 def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = SCHEMES) -> list[Compared]:
@@ -212,13 +216,13 @@ def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = 
     for name in schemes:
         chosen = set_up_in(given, name, REGION)
         pairs = [(launched(given, chosen, job, market), predicted(given, chosen, job)) for job in jobs]
-        rows.append(Compared(name, _mean([one for one, _ in pairs]), _mean([other for _, other in pairs])))
+        rows.append(Compared(name, _mean([real for real, _ in pairs]), _mean([expected for _, expected in pairs])))
     return rows
 
 
-def _mean(bills: Sequence[Bill]) -> Bill:
-    dollars, evictions, hours = (sum(getattr(one, name) for one in bills) for name in ("usd", "evictions", "hours"))
-    return Bill(dollars / len(bills), evictions, hours / len(bills))
+def _mean(bills: Sequence[JobBill]) -> JobBill:
+    dollars, evictions, hours = (sum(getattr(bill, name) for bill in bills) for name in ("usd", "evictions", "hours"))
+    return JobBill(dollars / len(bills), evictions, hours / len(bills))
 
 
 def main() -> None:

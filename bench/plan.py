@@ -36,9 +36,9 @@ def catalog() -> Catalog:
         InstanceType("aws", f"f{i % 25}.s{i // 25}", 2 + 4 * (i // 25), 8.0 + 16 * (i // 25)) for i in range(TYPES)
     )
     prices = tuple(
-        OnDemandPrice("aws", _region(r), one.name, "linux", _START, one.vcpus * 50_000_000 + r, "generated")
+        OnDemandPrice("aws", _region(r), kind.name, "linux", _START, kind.vcpus * 50_000_000 + r, "generated")
         for r in range(REGIONS)
-        for one in types
+        for kind in types
     )
     return Catalog(types, prices)
 
@@ -90,8 +90,8 @@ def run() -> str:
         *(_limited(f"whole plan, strategy {name}", seconds(partial(planned, name))) for name in _STRATEGIES),
         _limited("whole plan, objective max-throughput", seconds(partial(planned, objective=Objective.MAX_THROUGHPUT))),
         *(
-            _forecast_row(what, one, PlanningInputs(snapshot))
-            for what, one in (
+            _forecast_row(what, planned_job, PlanningInputs(snapshot))
+            for what, planned_job in (
                 *((f"10 hours, strategy {name}", Job(job(name))) for name in _STRATEGIES),
                 ("a mixture", mixed()),
                 ("a mixture of 100,000 clocks", mixed(100_000, hours=250)),
@@ -101,7 +101,7 @@ def run() -> str:
         ),
         _limited(
             "whole plan of 100,000 clocks for $5, refused",
-            seconds(partial(refused, long(5 * NANOS_PER_DOLLAR), PlanningInputs(snapshot)), runs=3),
+            seconds(partial(refuse, long(5 * NANOS_PER_DOLLAR), PlanningInputs(snapshot)), runs=3),
             MOST_REFUSAL_SECONDS,
         ),
     ]
@@ -132,10 +132,10 @@ def _training(clocks: int) -> JobSpec:
     return JobSpec("bench", Training("mf", Stop(clocks=clocks)), resources, Path(), throughputs=speeds)
 
 
-def refused(one: Job, inputs: PlanningInputs) -> None:
+def refuse(unaffordable: Job, inputs: PlanningInputs) -> None:
     """Plans a job that no machines do within its budget."""
     try:
-        plan([one], inputs)
+        plan([unaffordable], inputs)
     except OverBudget:
         return
     raise AssertionError("the job was to be refused")
@@ -150,9 +150,9 @@ def roaming() -> Job:
     return Job(spec, at + 60 * HOUR, hours=40.0)
 
 
-def _forecast_row(what: str, one: Job, inputs: PlanningInputs) -> Row:
-    found = plan([one], inputs)[0]
-    return _limited(f"forecast of {what}", seconds(partial(forecast_of, found), runs=3), MOST_FORECAST_SECONDS)
+def _forecast_row(what: str, planned_job: Job, inputs: PlanningInputs) -> Row:
+    job_plan = plan([planned_job], inputs)[0]
+    return _limited(f"forecast of {what}", seconds(partial(forecast_of, job_plan), runs=3), MOST_FORECAST_SECONDS)
 
 
 def _limited(what: str, taken: float, most: float = MOST_SECONDS) -> Row:

@@ -87,10 +87,10 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
             f"{plain.stat().st_size / size:.3g}x",
         )
     )
-    one = seconds(lambda: PriceStore(store.root).series(market), runs=21)
-    pandas_one = seconds(lambda: _pandas_market(plain, market), runs=1)
-    limit = f"{shown(pandas_one)}; limit {shown(MOST_MARKET_SECONDS)}"
-    rows.append(Row(f"one market's {DAYS} days", shown(one), limit, times_faster(one, pandas_one)))
+    ours = seconds(lambda: PriceStore(store.root).series(market), runs=21)
+    theirs = seconds(lambda: _pandas_market(plain, market), runs=1)
+    limit = f"{shown(theirs)}; limit {shown(MOST_MARKET_SECONDS)}"
+    rows.append(Row(f"one market's {DAYS} days", shown(ours), limit, times_faster(ours, theirs)))
     rows.append(_against("statistics of all markets", lambda: _statistics(store), lambda: _pandas_stats(plain), runs=1))
     everything, arrays = seconds(lambda: _statistics(store), runs=3), store.table()
     limit = f"{shown(seconds(lambda: _numpy_stats(arrays), runs=3))}; limit {shown(MOST_STATS_SECONDS)}"
@@ -174,7 +174,7 @@ def _statistics(store: PriceStore) -> list[MarketStats]:
 
 
 def _numpy_stats(table: PriceTable) -> list[object]:
-    """The same figures by their definitions, without reading or checking anything."""
+    """The figures by their definitions, without reading or checking anything."""
     figures: list[object] = []
     for start, end in pairwise(table.starts.tolist()):
         times, prices = table.times[start:end], table.prices[start:end]
@@ -202,9 +202,9 @@ def _pandas_import(source: Path, plain: Path) -> None:
 
 def _pandas_market(plain: Path, market: Market) -> PriceSeries:
     frame = pd.read_csv(plain, parse_dates=["timestamp"])
-    one = frame[(frame["zone"] == market.zone) & (frame["instance_type"] == market.instance_type)]
-    times = one["timestamp"].dt.tz_convert(None).to_numpy().astype("datetime64[us]").astype(np.int64)
-    return PriceSeries(market, times, np.round(one["spot_price"].to_numpy() * 1e9).astype(np.int64))
+    rows = frame[(frame["zone"] == market.zone) & (frame["instance_type"] == market.instance_type)]
+    times = rows["timestamp"].dt.tz_convert(None).to_numpy().astype("datetime64[us]").astype(np.int64)
+    return PriceSeries(market, times, np.round(rows["spot_price"].to_numpy() * 1e9).astype(np.int64))
 
 
 def _pandas_stats(plain: Path) -> object:

@@ -57,12 +57,12 @@ def replayed() -> list[Way]:
     return [
         Way(
             name,
-            fmean(one.cost for one in rows),
-            fmean(one.runtime_hours for one in rows),
-            fmean(one.evictions for one in rows),
+            fmean(result.cost for result in rows),
+            fmean(result.runtime_hours for result in rows),
+            fmean(result.evictions for result in rows),
         )
         for name in WAYS
-        if (rows := [one for one in results if one.scheme == name])
+        if (rows := [result for result in results if result.scheme == name])
     ]
 
 

@@ -21,7 +21,7 @@ EVENTS, LIMIT, RUNS = 100_000, 1.0, 3
 MARKET = Market.parse("aws/us-east-1/us-east-1a/c6i.2xlarge")
 FIRST = parse_time("2025-01-01T02:00:00Z")
 MACHINES, BATCHES, CLOCKS, RENEWALS = 4, 3, 250, 70
-"""Of a night; the shares of the kinds of events are those of a real run on the local market."""
+"""Counts of a night; the shares of the kinds of events are those of a real run on the local market."""
 
 
 def night(number: int) -> list[tuple[int, ev.Event]]:
@@ -43,9 +43,9 @@ def night(number: int) -> list[tuple[int, ev.Event]]:
     events += [(start + clock * (end - start) // CLOCKS, ev.Progressed(clock, 1.0, 2)) for clock in range(1, CLOCKS)]
     for i in range(RENEWALS):
         at = start + (i + 1) * (end - start) // (RENEWALS + 1)
-        held = tuple(f"i-{number}-{(at - start) // life}-{one}" for one in range(MACHINES))
+        held = tuple(f"i-{number}-{(at - start) // life}-{machine}" for machine in range(MACHINES))
         events += [(at, ev.RenewIntended(100 + i, held, at + HOUR)), (at, ev.Renewed(100 + i))]
-    ordered = sorted(events, key=lambda one: one[0])
+    ordered = sorted(events, key=lambda timed: timed[0])
     times = tuple(range(start, end + 1, 20 * MINUTE))
     prices = tuple(100_000_000 + 1_000_000 * (i % 9) for i in range(len(times)))
     spec = {"name": "nightly", "kind": "agileml", "budget": "5 USD"}

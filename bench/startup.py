@@ -57,7 +57,7 @@ def run() -> str:
 def _row(peer: list[str], command: list[str], words: list[str], limit: float) -> Row:
     pairs = [(processor_seconds(command), processor_seconds(peer)) for _ in range(RUNS)]
     ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
-    ratio = statistics.median(one / other for one, other in pairs)
+    ratio = statistics.median(own / other for own, other in pairs)
     label = " ".join(["spotctl", *(Path(word).name for word in words), *(["--help"] if "--help" in command else [])])
     return Row(f"`{label}`", shown(ours), shown(theirs), f"{ratio:.2f}, limit {limit:g}")
 
@@ -77,13 +77,13 @@ def _commands() -> list[list[str]]:
     from spotctl.cli.app import app
 
     pending: list[tuple[list[str], object]] = [([], typer.main.get_command(app))]
-    found = []
+    commands = []
     while pending:
         words, command = pending.pop()
-        found.append(words)
+        commands.append(words)
         children: dict[str, object] = getattr(command, "commands", {})
         pending += [([*words, name], child) for name, child in reversed(children.items())]
-    return found
+    return commands
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gang_script import EVERY, STEP_SECONDS
@@ -33,12 +33,15 @@ _SCRIPT = Path(__file__).with_name("gang_script.py")
 
 
 @dataclass(frozen=True)
-class Lost:
-    """What an event cost: steps that were done again, and seconds until the gang was where it had been."""
+class EventCost:
+    """The cost of an event: steps that were done again, and seconds until the gang had caught up."""
 
     steps: int
     seconds: float
     ranks: int
+
+    def __str__(self) -> str:
+        return f"{self.steps} steps and {self.seconds:.1f} s lost; {self.ranks} ranks go on"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,13 @@ class Note:
     step: int
     ranks: int
     at: float
+
+
+def read_notes(traces: Iterable[Path]) -> list[Note]:
+    """The complete notes in these files, in the order of time."""
+    lines = [line.split() for path in traces for line in path.read_text().splitlines()]
+    whole = [Note(line[0], int(line[1]), int(line[2]), float(line[3])) for line in lines if len(line) == 4]
+    return sorted(whole, key=lambda note: note.at)
 
 
 class GangOfThree:
@@ -98,10 +108,8 @@ class GangOfThree:
             self._wrappers[machine].wait()
 
     def notes(self) -> list[Note]:
-        """What all machines have noted, in the order of time."""
-        lines = [line.split() for path in self.folder.glob("m*/trace") for line in path.read_text().splitlines()]
-        whole = [Note(line[0], int(line[1]), int(line[2]), float(line[3])) for line in lines if len(line) == 4]
-        return sorted(whole, key=lambda note: note.at)
+        """The notes of all machines, in the order of time."""
+        return read_notes(self.folder.glob("m*/trace"))
 
     def until(self, met: Callable[[list[Note]], bool], what: str) -> list[Note]:
         """Waits for something in the notes."""
@@ -132,21 +140,21 @@ class GangOfThree:
         """Ends all machines."""
         (self.folder / "end").touch()
         until = time.monotonic() + 60
-        while any(one.poll() is None for one in self._wrappers.values()) and time.monotonic() < until:
+        while any(wrapper.poll() is None for wrapper in self._wrappers.values()) and time.monotonic() < until:
             time.sleep(0.1)
         self.kill(*self._wrappers)
 
 
-def lost(notes: list[Note], at: float) -> Lost:
-    """What the event at this time cost, once the gang is past the step that it had reached.
+def lost(notes: list[Note], at: float) -> EventCost:
+    """The cost of the event at this time, once the gang has passed the step that it had reached.
 
-    Without it, the next step would have been done one step's time after the last one.
+    Without the event, the next step would have been done one step's time after the last one.
     """
     reached = max(note.step for note in notes if note.kind == "step" and note.at <= at)
     begin = max((note for note in notes if note.kind == "begin" and note.at > at), key=lambda note: note.at)
     back = next(note for note in notes if note.at >= begin.at and note.step > reached)
     before = max((note.step for note in notes if note.kind == "step" and note.at < begin.at), default=reached)
-    return Lost(before - begin.step, back.at - at - STEP_SECONDS, begin.ranks)
+    return EventCost(before - begin.step, back.at - at - STEP_SECONDS, begin.ranks)
 
 
 @contextmanager
@@ -163,7 +171,7 @@ def gang(port: int) -> Iterator[GangOfThree]:
             made.end()
 
 
-def warned(port: int) -> Lost:
+def warned(port: int) -> EventCost:
     """The last machine is warned, saves and leaves."""
     with gang(port) as three:
         at = time.time()
@@ -171,7 +179,7 @@ def warned(port: int) -> Lost:
         return lost(three.trained(2, EVERY), at)
 
 
-def killed(port: int, machine: int = 2) -> Lost:
+def killed(port: int, machine: int = 2) -> EventCost:
     """A machine is killed."""
     with gang(port) as three:
         at = time.time()
@@ -179,12 +187,12 @@ def killed(port: int, machine: int = 2) -> Lost:
         return lost(three.trained(2, 2 * EVERY), at)
 
 
-def host_killed(port: int) -> Lost:
+def host_killed(port: int) -> EventCost:
     """The machine with the c10d store is killed: torchrun ends on the others, and the store moves."""
     return killed(port, 0)
 
 
-def from_blob_store(port: int) -> Lost:
+def from_blob_store(port: int) -> EventCost:
     """All processes end, and two machines start again from the checkpoint that was copied to the blob store."""
     with gang(port) as three, tempfile.TemporaryDirectory(prefix="blobs-") as place:
         kept = three.checkpointed()
@@ -202,10 +210,8 @@ def from_blob_store(port: int) -> Lost:
                 shutil.rmtree(three.folder / f"m{machine}" / folder)
             stored.restore(three.folder / f"m{machine}" / "checkpoint")
             three.start(machine)
-        found = lost(
-            three.until(lambda notes: notes[-1].ranks == 2 and notes[-1].step > reached(notes, at), "back"), at
-        )
-        return Lost(found.steps, found.seconds - copied, found.ranks)
+        cost = lost(three.until(lambda notes: notes[-1].ranks == 2 and notes[-1].step > reached(notes, at), "back"), at)
+        return replace(cost, seconds=cost.seconds - copied)
 
 
 def reached(notes: list[Note], at: float) -> int:
@@ -213,7 +219,7 @@ def reached(notes: list[Note], at: float) -> int:
     return max(note.step for note in notes if note.at <= at)
 
 
-CASES: Mapping[str, tuple[str, Callable[[int], Lost]]] = {
+CASES: Mapping[str, tuple[str, Callable[[int], EventCost]]] = {
     "warned": ("a machine is warned", warned),
     "killed": ("a machine is killed", killed),
     "host": ("the host of the c10d store is killed", host_killed),
@@ -226,8 +232,7 @@ def main(words: list[str]) -> None:
     print(f"a save every {EVERY} steps of {STEP_SECONDS} s, a checkpoint every {CHECKPOINT_SECONDS:g} s")
     for number, word in enumerate(words or CASES):
         name, case = CASES[word]
-        found = case(27_000 + 20 * number + os.getpid() % 900 * 4)
-        print(f"{name}: {found.steps} steps and {found.seconds:.1f} s lost; {found.ranks} ranks go on", flush=True)
+        print(f"{name}: {case(27_000 + 20 * number + os.getpid() % 900 * 4)}", flush=True)
 
 
 if __name__ == "__main__":

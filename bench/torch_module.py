@@ -101,7 +101,7 @@ class Server:
 
     def weights(self) -> list[np.ndarray]:
         """The model."""
-        return [one.detach().numpy() for one in self._module.parameters()]
+        return [parameter.detach().numpy() for parameter in self._module.parameters()]
 
     def apply(self, *gradients: list[np.ndarray]) -> list[np.ndarray]:
         """A step with the mean of the gradients; returns the model."""
@@ -119,17 +119,17 @@ class Worker:
         self._rank, self._module, self._samples = rank, net(), data()
 
     def gradients(self, weights: list[np.ndarray], step: int) -> list[np.ndarray]:
-        """Of the loss at these weights."""
+        """The gradients of the loss at these weights."""
         with torch.no_grad():
             for parameter, values in zip(self._module.parameters(), weights, strict=True):
                 parameter.copy_(torch.from_numpy(values.copy()))
         self._module.zero_grad()
         torch.autograd.backward(objective(self._module, _part(self._samples, step, self._rank)))
-        return [one.grad.numpy() for one in self._module.parameters() if one.grad is not None]
+        return [parameter.grad.numpy() for parameter in self._module.parameters() if parameter.grad is not None]
 
 
 def ray_pattern() -> tuple[list[float], float]:
-    """Seconds of each step, and what the loss of a worker adds to one: another is started in its place."""
+    """Seconds of each step, and the seconds added by the loss of a worker, in whose place another is started."""
     import ray
 
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -161,14 +161,15 @@ def _part(samples: TensorDataset, step: int, rank: int) -> Any:  # noqa: ANN401 
 
 def main() -> None:
     """Prints the table."""
-    size = sum(one.numel() for one in net().parameters()) * 4 / 2**10
+    size = sum(parameter.numel() for parameter in net().parameters()) * 4 / 2**10
     steady, lost = ours("1+1"), ours("1+2", "at clock 20 kill 1")
-    usual = statistics.median(one.seconds for one in lost[WARM:19])
-    mine = statistics.median(one.seconds for one in steady[WARM:])
+    usual = statistics.median(iteration.seconds for iteration in lost[WARM:19])
+    mine = statistics.median(iteration.seconds for iteration in steady[WARM:])
     (steps, starting), (ray_steps, ray_lost) = ddp(), ray_pattern()
     sums = steady[-1].sums
     print(f"a model of {size:.0f} KiB, batches of {BATCH} on two processes")
-    _line("TorchModule", mine, (sums.pushed + sums.pulled) / 2**10, max(one.seconds for one in lost[19:]) - usual)
+    recovery = max(iteration.seconds for iteration in lost[19:]) - usual
+    _line("TorchModule", mine, (sums.pushed + sums.pulled) / 2**10, recovery)
     # Each rank sends half of the model twice; a group that loses a rank starts again, from a checkpoint.
     _line("DDP (gloo)", statistics.median(steps[WARM:]), 2 * size, starting)
     # Weights to each worker, gradients from each.

@@ -5,18 +5,17 @@ A market was calm if its price did not exceed on-demand for a week.
 
 from pathlib import Path
 
+from pricing_data.frames import prices_frame
 from pricing_data.library import Library, Selection
 from pricing_data.stats import describe
 from pricing_data.store import PriceStore
-from pricing_data.units import DAY, to_usd
+from pricing_data.units import DAY
 
 library = Library(PriceStore(Path("no-such-folder")))  # an empty store falls back to the synthetic sample
-choices = []
-for series in library.table(library.select(Selection("local", vcpus=(8, 1 << 30)))):
-    week = describe(series.window(series.last - 7 * DAY, series.last), library.catalog)
-    if week.hours_above_on_demand == 0:
-        machine = library.catalog.instance_type(series.market.cloud, series.market.instance_type)
-        choices.append((week.mean / machine.vcpus, week))
+table = library.table(library.select(Selection("local", vcpus=(8, 1 << 30))))
+weeks = [describe(series.window(series.last - 7 * DAY, series.last), library.catalog) for series in table]
+prices = prices_frame(weeks, library.catalog)
+calm = prices[prices["hours_above_on_demand"] == 0]
 
-for mean_per_vcpu, week in sorted(choices, key=lambda choice: choice[0])[:5]:
-    print(f"${to_usd(mean_per_vcpu):.5f} per vCPU-hour  {week.market} (synthetic), {week.discount:.0%} below on-demand")
+for market in calm.assign(per_vcpu=calm["mean"] / calm["vcpus"]).nsmallest(5, "per_vcpu").itertuples():
+    print(f"${market.per_vcpu:.5f} per vCPU-hour  {market.market} (synthetic), {market.discount:.0%} below on-demand")

@@ -53,12 +53,12 @@ def main() -> None:
     print(f"undisturbed: loss {calm.losses[0]:.4f} at first, {calm.losses[4 * UPDATES - 1]:.4f} at the end")
     for nodes in (4, 2):
         plan = PipelinePlan(UPDATES, 4, layouts={count: layout for count, layout in STAGES.items() if count <= nodes})
-        found = train_local(model, ADAM, plan, nodes, after_batch=Evictions(replace=nodes == 2))
-        for one in found.history:
-            if one.running is not None:
-                print(f"  from update {one.batch}: nodes {', '.join(one.nodes)}, a stage on each")
-        pairs = [pair for layer, own in calm.weights.items() for pair in zip(own, found.weights[layer], strict=True)]
-        same = found.losses == calm.losses and all(np.array_equal(a, b) for a, b in pairs)
+        trained = train_local(model, ADAM, plan, nodes, after_batch=Evictions(replace=nodes == 2))
+        for change in trained.history:
+            if change.running is not None:
+                print(f"  from update {change.batch}: nodes {', '.join(change.nodes)}, a stage on each")
+        pairs = [pair for layer, own in calm.weights.items() for pair in zip(own, trained.weights[layer], strict=True)]
+        same = trained.losses == calm.losses and all(np.array_equal(a, b) for a, b in pairs)
         print(f"{nodes} stages, evicted twice: {'the same weights, bit for bit' if same else 'other weights'}")
         if not same:
             raise SystemExit(1)

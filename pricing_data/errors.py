@@ -54,7 +54,7 @@ class AccessDenied(CloudError):
 
 
 class UnknownResource(CloudError):
-    """What the call names does not exist, or is not visible to these credentials."""
+    """Something that the call names does not exist, or is not visible to these credentials."""
 
 
 class RequestRejected(CloudError):

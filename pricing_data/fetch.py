@@ -87,15 +87,17 @@ def requested(fetched: FetchedRows, request: FetchRequest) -> FetchedRows:
     return replace(
         fetched,
         prices=PriceBatch(prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]),
-        on_demand=tuple(one for one in fetched.on_demand if request.wants_system(one.os) and one.as_of <= latest),
-        interruptions=tuple(one for one in fetched.interruptions if request.wants_system(one.market.os)),
-        watched={market: one for market, one in fetched.watched.items() if request.wants_system(market.os)},
+        on_demand=tuple(
+            price for price in fetched.on_demand if request.wants_system(price.os) and price.as_of <= latest
+        ),
+        interruptions=tuple(figure for figure in fetched.interruptions if request.wants_system(figure.market.os)),
+        watched={market: record for market, record in fetched.watched.items() if request.wants_system(market.os)},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """What a thread hands over: one step of a task, or its end, which may be a failure or a bug."""
+    """A message of a thread: one step of a task, or the end of the task, which may be a failure or a bug."""
 
     report: TaskReport
     fetched: FetchedRows | None = None

@@ -20,7 +20,7 @@ MOST_NAMED = 100_000
 
 @dataclass(slots=True)
 class FileReport:
-    """What happened to a file's rows. `failure` says why the file was rejected, or not read to its end.
+    """Counts of a file's rows: used, skipped, bad. `failure` says why the file was rejected, or not read to its end.
 
     `broken` is the store's error; what was committed before it is kept and counted.
     """

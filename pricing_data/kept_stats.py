@@ -1,4 +1,4 @@
-"""Statistics that are stored with the prices from which they follow, so that showing them need not read every price."""
+"""Statistics that are stored next to the prices, so that showing statistics need not read every price."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from pricing_data.store import PriceStore
 
 _KIND = "stats"
-"""Takes another name when the definition of a figure changes: files of the old name are not read any more."""
+"""Changes when the definition of a figure does, so that files of the old kind are not read any more."""
 _TYPES = {"float": pa.float64(), "float | None": pa.float64(), "int": pa.int64()}
-_COLUMNS = [one.name for one in fields(MarketStats) if one.name not in ("market", "on_demand")]
+_COLUMNS = [field.name for field in fields(MarketStats) if field.name not in ("market", "on_demand")]
 _SCHEMA = pa.schema(
     [
         ("market", pa.string()),
         ("on_demand", pa.int64()),
-        *((one.name, _TYPES[str(one.type)]) for one in fields(MarketStats) if one.name in _COLUMNS),
+        *((field.name, _TYPES[str(field.type)]) for field in fields(MarketStats) if field.name in _COLUMNS),
     ]
 )
 _figures = attrgetter(*_COLUMNS)
 
 
 def keep(store: PriceStore, catalog: Catalog) -> None:
-    """Stores the statistics of all markets. Without room for them, they will be computed when they are needed."""
+    """Stores the statistics of all markets. If that fails, on a full disk, statistics are computed when needed."""
     with suppress(StoreError):
         store.derive(
             _KIND, lambda path: _write(path, store.each(store.markets(), lambda series: describe(series, catalog)))
@@ -47,25 +47,27 @@ def keep(store: PriceStore, catalog: Catalog) -> None:
 def statistics(store: PriceStore, markets: Iterable[Market], catalog: Catalog) -> list[MarketStats]:
     """The statistics of these markets, in the order of their text: as stored, unless a price has changed since."""
     names = {str(market) for market in markets}
-    found = store.derived(_KIND, lambda path: _read(path, names, catalog)) or {}
-    missing = [market_of(name) for name in names - found.keys()]
+    by_name = store.derived(_KIND, lambda path: _read(path, names, catalog)) or {}
+    missing = [market_of(name) for name in names - by_name.keys()]
     computed = store.each(missing, lambda series: describe(series, catalog)) if missing else []
-    found |= {str(one.market): one for one in computed}
-    return [found[name] for name in sorted(found)]
+    by_name |= {str(stats.market): stats for stats in computed}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _write(path: Path, described: Iterable[MarketStats]) -> None:
-    rows = [(str(one.market), one.on_demand.price if one.on_demand else None, *_figures(one)) for one in described]
+    rows = [
+        (str(stats.market), stats.on_demand.price if stats.on_demand else None, *_figures(stats)) for stats in described
+    ]
     write_rows(path, _SCHEMA, rows)
 
 
 def _read(path: Path, names: Collection[str], catalog: Catalog) -> dict[str, MarketStats]:
-    """Without those that were compared with another on-demand price, from the catalog of an earlier version."""
-    found = {}
+    """The stored statistics; those compared with another on-demand price, of an earlier catalog, are left out."""
+    current = {}
     for name, price, *figures in read_rows(path):
         if name in names:
-            one = MarketStats(market_of(name), on_demand=None, **dict(zip(_COLUMNS, figures, strict=True)))
-            listed = on_demand_of(one.market, one.last, catalog)
+            stats = MarketStats(market_of(name), on_demand=None, **dict(zip(_COLUMNS, figures, strict=True)))
+            listed = on_demand_of(stats.market, stats.last, catalog)
             if (listed.price if listed else None) == price:
-                found[name] = replace(one, on_demand=listed)
-    return found
+                current[name] = replace(stats, on_demand=listed)
+    return current

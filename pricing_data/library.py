@@ -107,29 +107,30 @@ class Library:
         if not markets:
             description = selection.pattern or "these filters"
             raise UnknownMarket(
-                f"no stored market matches {description!r}{self._meant(selection)} (spotctl prices ls lists the stored"
+                f"no stored market matches {description!r}{self._hint(selection)} (spotctl prices ls lists the stored"
                 " markets)"
             )
         return markets
 
-    def _meant(self, selection: Selection) -> str:
+    def _hint(self, selection: Selection) -> str:
         """The pattern that was probably meant, as a question; empty if none is close."""
         markets = self.select(
             replace(selection, pattern="", clouds=("local",) if selection.names_local else selection.clouds)
         )
         parts = selection.pattern.split("/")
-        known = zip(*((one.cloud, one.region, one.zone, one.instance_type) for one in markets), strict=True)
+        known = zip(
+            *((market.cloud, market.region, market.zone, market.instance_type) for market in markets), strict=True
+        )
         spelled = [_nearest(part, set(values)) for part, values in zip(parts, known, strict=False)]
         better = "/".join([*spelled, *parts[len(spelled) :]])
-        found = better != selection.pattern and self.select(replace(selection, pattern=better))
-        return f"; did you mean {better}?" if found else ""
+        has_markets = better != selection.pattern and self.select(replace(selection, pattern=better))
+        return f"; did you mean {better}?" if has_markets else ""
 
     def interruptions(self, market: Market) -> list[Interruption]:
         """The published figures of a market, oldest first; those of its region hold for its zones."""
-        found = self.store.interruptions(market.cloud)
-        return sorted(
-            (one for one in found if one.market in (market, replace(market, zone=NO_ZONE))), key=lambda one: one.as_of
-        )
+        places = (market, replace(market, zone=NO_ZONE))
+        figures = (figure for figure in self.store.interruptions(market.cloud) if figure.market in places)
+        return sorted(figures, key=lambda figure: figure.as_of)
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
         selected = list(markets)
@@ -141,7 +142,7 @@ class Library:
             return PriceTable.merged([stored, sample.read(missing)])
 
     def each(self, markets: Iterable[Market], compute: Callable[[PriceSeries], R]) -> list[R]:
-        """What `compute` makes of the history of each market, in the order of their text."""
+        """Calls `compute` with the history of each market, in the order of their text, and returns the results."""
         selected = list(markets)
         if any(market.is_synthetic for market in selected):
             return [compute(series) for series in self.table(selected)]
@@ -166,7 +167,7 @@ class Library:
         table = self.table([market])
         if not table.markets:
             raise UnknownMarket(
-                f"no price history of {market} is stored{self._meant(Selection(str(market)))} (spotctl prices ls lists"
+                f"no price history of {market} is stored{self._hint(Selection(str(market)))} (spotctl prices ls lists"
                 " the stored markets)"
             )
         return next(iter(table))

@@ -11,10 +11,10 @@ from itertools import permutations
 from pricing_data.errors import BadMarket
 
 CLOUDS = ("aws", "gcp", "azure", "local")
+"""`local` exists only on this computer; its price history is synthetic."""
 
 CLOUDS_WITHOUT_BIDS = ("gcp",)
-"""Where a spot request names no highest price: a machine runs on at whatever price its market has."""
-"""`local` exists only on this computer; its price history is synthetic."""
+"""Clouds whose spot requests name no highest price: a machine keeps running, whatever the price of its market."""
 
 NO_ZONE = "-"
 LINUX = "linux"

@@ -16,7 +16,7 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, Span
 
 Ints = NDArray[np.int64]
-Spans = tuple[Span, ...]
+TimeSpans = tuple[Span, ...]
 
 # A file says when prices changed, not when it was watched. Google changes its prices a few times a year.
 _LONGEST_PAUSE = {"gcp": 200 * DAY}
@@ -33,18 +33,15 @@ class WatchRecord:
     """When a market was watched. In `complete` spans the provider vouches for every change; in `recorded` spans there
     are the rows of a file, whose silences may be holes."""
 
-    complete: Spans = ()
-    recorded: Spans = ()
+    complete: TimeSpans = ()
+    recorded: TimeSpans = ()
 
     def joined(self, other: WatchRecord) -> WatchRecord:
         return WatchRecord(union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded)))
 
 
-NEVER = WatchRecord()
-
-
 def joined(parts: Iterable[Mapping[Market, WatchRecord]]) -> dict[Market, WatchRecord]:
-    """What each market was watched in all parts together."""
+    """When each market was watched, in all parts together."""
     total: dict[Market, WatchRecord] = {}
     for part in parts:
         for market, watched in part.items():
@@ -52,7 +49,7 @@ def joined(parts: Iterable[Mapping[Market, WatchRecord]]) -> dict[Market, WatchR
     return total
 
 
-def union(spans: Iterable[Span], pause: int = 0) -> Spans:
+def union(spans: Iterable[Span], pause: int = 0) -> TimeSpans:
     """The spans, joined where they overlap or are at most `pause` apart."""
     whole: list[Span] = []
     for span in sorted(spans):
@@ -63,19 +60,19 @@ def union(spans: Iterable[Span], pause: int = 0) -> Spans:
     return tuple(whole)
 
 
-def clipped(spans: Iterable[Span], start: int, end: int) -> Spans:
+def clipped(spans: Iterable[Span], start: int, end: int) -> TimeSpans:
     """The parts of the spans within [start, end]."""
     return tuple(
-        Span(max(one.start, start), min(one.end, end)) for one in spans if one.start <= end and one.end >= start
+        Span(max(span.start, start), min(span.end, end)) for span in spans if span.start <= end and span.end >= start
     )
 
 
-def held(times: Ints, spans: Spans) -> Ints:
+def held(times: Ints, spans: TimeSpans) -> Ints:
     """The observed time between each two successive times."""
     return np.diff(observed_until(times, spans))
 
 
-def observed_until(times: Ints, spans: Spans) -> Ints:
+def observed_until(times: Ints, spans: TimeSpans) -> Ints:
     """The observed time before each of the times."""
     # An empty span before all times, so that each of them has a span that began earlier.
     starts, ends = np.array([Span(*[np.iinfo(np.int64).min // 2] * 2), *spans], dtype=np.int64).T
@@ -86,7 +83,7 @@ def observed_until(times: Ints, spans: Spans) -> Ints:
     return observed
 
 
-def is_whole(begins: Ints, window: int, spans: Spans) -> NDArray[np.bool_]:
+def is_whole(begins: Ints, window: int, spans: TimeSpans) -> NDArray[np.bool_]:
     """Whether windows are observed as a whole: what happens in a hole is unknown."""
     if not spans:
         return np.zeros(begins.size, dtype=bool)
@@ -96,7 +93,7 @@ def is_whole(begins: Ints, window: int, spans: Spans) -> NDArray[np.bool_]:
     return whole
 
 
-def of_events(market: Market, times: Ints, known: WatchRecord | None) -> Spans:
+def of_events(market: Market, times: Ints, known: WatchRecord | None) -> TimeSpans:
     """When a market was watched from its first event on.
 
     A market without any record, from a store that kept none, counts as recorded from its first event to its last.
@@ -116,7 +113,7 @@ def longest_silence(times: Ints) -> float:
     return float(min(max(_LEAST_SILENCE, _USUAL_FACTOR * usual), _USUAL_LONGEST_PAUSE))
 
 
-def _without_silences(spans: Spans, times: Ints) -> Spans:
+def _without_silences(spans: TimeSpans, times: Ints) -> TimeSpans:
     silences = np.diff(times)
     # Most markets have no long silence, and need no look at what is usual for them.
     if not silences.size or silences.max() <= _LEAST_SILENCE:
@@ -134,7 +131,7 @@ class Recording:
     was watched, from each market's own first row to its last."""
 
     def __init__(self) -> None:
-        self._regions: dict[tuple[str, str], Spans] = {}
+        self._regions: dict[tuple[str, str], TimeSpans] = {}
         self._markets: dict[Market, Span] = {}
 
     def add(self, markets: tuple[Market, ...], codes: Ints, times: Ints) -> None:
@@ -156,7 +153,7 @@ class Recording:
             rows = times[np.isin(codes, members)] if len(regions) > 1 else times
             self._regions[region] = self._with(region, np.sort(rows))
 
-    def _with(self, region: tuple[str, str], times: Ints) -> Spans:
+    def _with(self, region: tuple[str, str], times: Ints) -> TimeSpans:
         pause = _LONGEST_PAUSE.get(region[0], _USUAL_LONGEST_PAUSE)
         breaks = np.flatnonzero(np.diff(times) > pause)
         edges = [0, *(edge for at in breaks.tolist() for edge in (at, at + 1)), times.size - 1]
@@ -171,6 +168,6 @@ class Recording:
         }
 
 
-def holes(spans: Spans) -> Spans:
+def holes(spans: TimeSpans) -> TimeSpans:
     """The time between the spans."""
     return tuple(Span(before.end, after.start) for before, after in pairwise(spans))

@@ -8,7 +8,7 @@ from pricing_data.list_prices import rows_of
 from pricing_data.market import AZURE_REGIONS, api_region
 from pricing_data.spelling import closest
 
-_ALIKE = 0.8
+_LEAST_SIMILARITY = 0.8
 _CLOUDS = ("aws", "gcp", "azure")
 
 
@@ -27,7 +27,7 @@ def mistyped(region: str) -> str:
     for cloud in _CLOUDS:
         known = known_regions(cloud)
         spelled = api_region(cloud, region)
-        if spelled in known or _stem(spelled) in {_stem(one) for one in known}:
+        if spelled in known or _stem(spelled) in {_stem(name) for name in known}:
             return ""
     return similar(region, _CLOUDS)
 
@@ -35,7 +35,7 @@ def mistyped(region: str) -> str:
 def similar(region: str, clouds: Iterable[str]) -> str:
     """The known regions of these clouds with a similar name, in words; empty if there is none."""
     every = sorted(known for cloud in clouds for known in known_regions(cloud))
-    return " or ".join(closest(region.lower(), every, 2, _ALIKE))
+    return " or ".join(closest(region.lower(), every, 2, _LEAST_SIMILARITY))
 
 
 def _stem(region: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pricing_data.errors import OutsideHistory
 from pricing_data.market import Market
-from pricing_data.observed import Ints, Spans, clipped, held, union
+from pricing_data.observed import Ints, TimeSpans, clipped, held, union
 from pricing_data.units import SECOND, Span, format_time
 
 __all__ = ["Ints", "PriceSeries"]
@@ -19,8 +19,8 @@ class PriceSeries:
     """A right-continuous step function: from `times[i]` on, the market costs `prices[i]`.
 
     Times are microseconds UTC, strictly increasing; prices are nano-dollars per hour, above 0. The span is closed,
-    from the first event to the last: prices outside it were not observed, and asking for them raises
-    `OutsideHistory`.
+    from the first event to the last: prices outside the span were not observed, and asking for one
+    raises `OutsideHistory`.
 
     `watched` are the spans in which the market was observed; None means all the time. Between them the last price
     known is only assumed, and no mean or share counts that time. `confirmed` says that the last event is no change of
@@ -30,7 +30,7 @@ class PriceSeries:
     market: Market
     times: Ints
     prices: Ints
-    watched: Spans | None = None
+    watched: TimeSpans | None = None
     confirmed: bool = False
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class PriceSeries:
         return int(self.prices[np.searchsorted(self.times, time, side="right") - 1])
 
     def window(self, start: int, end: int) -> PriceSeries:
-        """The same function on [start, end], with an event at each end."""
+        """The series on [start, end], with an event at each end."""
         self._require(start)
         self._require(end)
         if end < start:
@@ -120,7 +120,7 @@ class PriceSeries:
         )
 
     def held_until(self, end: int) -> PriceSeries:
-        """The same function with the last price still in force until `end`; unchanged if the span is longer."""
+        """The series with its last price in force until `end`; unchanged if it lasts longer already."""
         if end <= self.last:
             return self
         watched = None if self.watched is None else union((*self.watched, Span(self.last, end)))

@@ -20,10 +20,10 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
-from pricing_data.observed import Spans, WatchRecord, clipped, of_events
+from pricing_data.observed import TimeSpans, WatchRecord, clipped, of_events
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.store.table import NO_ROWS, PriceTable
-from pricing_data.units import ABSURD_USD_PER_HOUR, DAY, EARLIEST, NANOS_PER_DOLLAR, Span, format_time, parse_time
+from pricing_data.units import DAY, EARLIEST, MOST_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, format_time, parse_time
 
 _NOTE = b"spotctl.snapshot"
 _MOST_BYTES = 1 << 30
@@ -86,7 +86,7 @@ def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
     return PriceSnapshot(cloud, day, PriceTable.merged(rows))
 
 
-def _of_day(spans: Spans, day: Span) -> Spans:
+def _of_day(spans: TimeSpans, day: Span) -> TimeSpans:
     return tuple(span for span in clipped(spans, day.start, day.end) if span.end > span.start or span.start < day.end)
 
 
@@ -137,19 +137,19 @@ def read(path: Path) -> PriceSnapshot:
 def _checked(path: Path, about: dict[str, Any], table: PriceTable, signer: str) -> PriceSnapshot:
     """The snapshot, if a store may believe it: a signer can be trusted and still be wrong."""
     spans = [tuple(Span(*map(int, span)) for span in spans) for spans in about["watched"]]
-    watched = {market: WatchRecord(complete=one) for market, one in zip(table.markets, spans, strict=True)}
+    watched = {market: WatchRecord(complete=whole) for market, whole in zip(table.markets, spans, strict=True)}
     snapshot = PriceSnapshot(about["cloud"], about["day"], replace(table, watched=watched), signer)
     day = snapshot.span
     for market in table.markets:
         Market.of_row(market.cloud, market.region, market.zone, market.instance_type, market.os)
-    outside = [span for one in spans for span in one if not day.start <= span.start <= span.end <= day.end]
+    outside = [span for whole in spans for span in whole if not day.start <= span.start <= span.end <= day.end]
     if outside or any(market.cloud != snapshot.cloud for market in table.markets):
         raise BadInput(f"{path}: has rows or spans of another day or cloud than {snapshot.cloud} {snapshot.day}")
-    series = list(table)  # each checks that its times increase and its prices are above 0
-    if any(one.first < EARLIEST or int(one.times[-1]) >= day.end for one in series):
+    histories = list(table)  # each checks that its times increase and its prices are above 0
+    if any(series.first < EARLIEST or series.last >= day.end for series in histories):
         raise BadInput(f"{path}: has prices after {format_time(day.end)}, or before there were spot markets")
-    if int(table.prices.max()) > ABSURD_USD_PER_HOUR * NANOS_PER_DOLLAR:
-        raise BadInput(f"{path}: has a price above {ABSURD_USD_PER_HOUR} US dollars per hour")
+    if int(table.prices.max()) > MOST_USD_PER_HOUR * NANOS_PER_DOLLAR:
+        raise BadInput(f"{path}: has a price above {MOST_USD_PER_HOUR} US dollars per hour")
     return snapshot
 
 

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from heapq import nsmallest
 from itertools import takewhile
 
-_ALIKE = 0.6
+_LEAST_SIMILARITY = 0.6
 
 
-def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _ALIKE) -> list[str]:
+def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _LEAST_SIMILARITY) -> list[str]:
     """The known names that need the fewest corrections, best first; empty if none is similar.
 
     `difflib` alone prefers us-west-1 to us-east-1 for us-esat-1, because it does not know swapped letters.

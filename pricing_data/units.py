@@ -20,8 +20,8 @@ DAY = 24 * HOUR
 NANOS_PER_DOLLAR = 1_000_000_000
 
 # The most expensive machine on any price list costs a few hundred dollars an hour; a far higher price is an error.
-ABSURD_USD_PER_HOUR = 10_000
-# The largest amount of a job file: nine digits.
+MOST_USD_PER_HOUR = 10_000
+# The largest amount in a job file: nine digits.
 MOST_USD = 999_999_999
 # Spot markets opened in 2009; an earlier date was parsed wrongly, and one far in the future was never observed.
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
@@ -109,7 +109,7 @@ def parse_usd(text: str, what: str = "price") -> int:
     >>> parse_usd("0.0162")
     16200000
     """
-    return _nanos(text, what, ABSURD_USD_PER_HOUR, " per hour")
+    return _nanos(text, what, MOST_USD_PER_HOUR, " per hour")
 
 
 def parse_amount(text: str, what: str) -> int:

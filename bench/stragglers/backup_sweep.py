@@ -71,7 +71,7 @@ class Task:
             batch=setting.batch, rate=setting.rate, seed=seed,
         )  # fmt: skip
         seen = [shard.examples for shard in app.shards()]
-        self._inputs, self._classes = [one.features for one in seen], [one.classes for one in seen]
+        self._inputs, self._classes = [part.features for part in seen], [part.classes for part in seen]
         step = 1 + app.examples // SHOWN
         self._shown = np.concatenate(self._inputs)[::step], np.concatenate(self._classes)[::step]
         weights = np.zeros((33, 10), np.float32)
@@ -81,14 +81,14 @@ class Task:
         self.target = self.loss(weights)
 
     def gradient(self, weights: Floats, worker: int, clock: int) -> Floats:
-        """Of a worker's batch."""
+        """The gradient of the loss over a worker's batch."""
         first = clock % self.setting.batches * self.setting.batch
         part = slice(first, first + self.setting.batch)
         inputs, classes = self._inputs[worker][part], self._classes[worker][part]
         excess = _shares(inputs @ weights)
         excess[np.arange(len(classes)), classes] -= 1
-        found: Floats = inputs.T @ excess / np.float32(len(classes))
-        return found
+        gradient: Floats = inputs.T @ excess / np.float32(len(classes))
+        return gradient
 
     def loss(self, weights: Floats) -> float:
         """Over a sample of all examples."""
@@ -139,7 +139,7 @@ def _summed(clock: int, gradients: Floats, mean: Floats, before: Floats | None) 
 def rows(name: str, workers: int, seeds: int) -> list[str]:
     """The lines of the table for a setting."""
     tasks = [Task(SETTINGS[name], workers, seed) for seed in range(seeds)]
-    found = []
+    lines = []
     for variance in VARIANCES:
 
         def mean(policy: WaitPolicy, variance: float = variance) -> float:
@@ -147,10 +147,10 @@ def rows(name: str, workers: int, seeds: int) -> list[str]:
 
         fixed = {k: mean(FixedWait(workers - k)) for k in range(1, workers + 1)}
         best = min(fixed, key=lambda k: fixed[k])
-        cells = (mean(one) / fixed[best] for one in (DBW(), Assumed(), DBW(blind=True)))
+        cells = (mean(policy) / fixed[best] for policy in (DBW(), Assumed(), DBW(blind=True)))
         shown = " | ".join(f"{cell:.2f}" for cell in (*cells, fixed[workers] / fixed[best]))
-        found.append(f"| {name} | {variance:g} | {fixed[best]:.1f} (k = {best}) | {shown} |")
-    return found
+        lines.append(f"| {name} | {variance:g} | {fixed[best]:.1f} (k = {best}) | {shown} |")
+    return lines
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -113,20 +113,20 @@ def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> Co
         loss_sample=0,
         checkpoint_every=0,
     )
-    accepted = {one.clock: Accepted(one.clock, one.accepted) for one in log}
+    accepted = {iteration.clock: Accepted(iteration.clock, iteration.accepted) for iteration in log}
     models = iterate(trainer, seed, deterministic=False, accepted=accepted)
     return Course(
-        tuple(accumulate((one.seconds for one in log[:-1]), initial=0.0)),
-        tuple(one.loss for one in islice(models, len(log))),
-        tuple(one.sums.waited_for for one in log),
+        tuple(accumulate((iteration.seconds for iteration in log[:-1]), initial=0.0)),
+        tuple(model.loss for model in islice(models, len(log))),
+        tuple(iteration.sums.waited_for for iteration in log),
     )
 
 
 def run(workers: int, plots: Path | None) -> str:
     """The table of all variants, and how far the goals are met; draws the courses."""
-    found = {a: {one.name: played(one, workers, a) for one in variants(workers)} for a in VARIANCES}
+    courses = {a: {variant.name: played(variant, workers, a) for variant in variants(workers)} for a in VARIANCES}
     if plots is not None:
-        _draw(found, workers, plots / "backups.svg")
+        _draw(courses, workers, plots / "backups.svg")
     lines = ["## Backup workers: seconds until the loss is at its target", ""]
     lines.append(
         f"{workers} workers, batches of {BATCH} examples, a usual clock of 1 s, times 1 - a + a Exp(1), loss {TARGET}"
@@ -134,11 +134,11 @@ def run(workers: int, plots: Path | None) -> str:
     )
     lines += ["", f"| k | {' | '.join(f'a = {a:g}' for a in VARIANCES)} |", "| --- |" + " ---: |" * len(VARIANCES)]
     for name in ("DBW", "blind"):
-        lines.append(f"| {name} | {' | '.join(_shown(found[a][name]) for a in VARIANCES)} |")
+        lines.append(f"| {name} | {' | '.join(_shown(courses[a][name]) for a in VARIANCES)} |")
     for k in range(1, workers + 1):
-        both = [(found[a][_same(k)], found[a].get(_proportional(k), found[a][_same(k)])) for a in VARIANCES]
+        both = [(each[_same(k)], each.get(_proportional(k), each[_same(k)])) for each in courses.values()]
         lines.append(f"| {k} | {' | '.join(f'{_shown(same)} / {_shown(other)}' for same, other in both)} |")
-    lines += ["", *(line for a in VARIANCES for line in _goals(a, found[a], workers))]
+    lines += ["", *(line for a in VARIANCES for line in _goals(a, courses[a], workers))]
     return "\n".join(lines) + "\n"
 
 
@@ -173,15 +173,17 @@ def _shown(course: Course) -> str:
     return "-" if course.reached == inf else f"{course.reached:.1f}"
 
 
-def _draw(found: Mapping[float, Courses], workers: int, path: Path) -> None:
+def _draw(by_variance: Mapping[float, Courses], workers: int, path: Path) -> None:
     """The loss over time, and the numbers that were chosen."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 6), layout="constrained")
-    for column, (variance, courses) in enumerate(found.items()):
-        losses, chosen = (figure.add_subplot(2, len(found), row * len(found) + column + 1) for row in range(2))
+    for column, (variance, courses) in enumerate(by_variance.items()):
+        losses, chosen = (
+            figure.add_subplot(2, len(by_variance), row * len(by_variance) + column + 1) for row in range(2)
+        )
         same, other = (
-            min(map(named, range(1, workers)), key=lambda one: courses[one].reached) for named in (_same, _proportional)
+            min(map(named, range(1, workers)), key=lambda k: courses[k].reached) for named in (_same, _proportional)
         )
         for name in ("DBW", "blind", _same(workers), same, other):
             losses.plot(courses[name].seconds, courses[name].losses, label=f"k = {name}" if name[0].isdigit() else name)

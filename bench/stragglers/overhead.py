@@ -1,4 +1,4 @@
-"""What all measures against stragglers cost where no worker is slow: messages, processor time and virtual time."""
+"""The cost of all measures against stragglers where no worker is slow: messages, processor time and virtual time."""
 
 from __future__ import annotations
 
@@ -69,24 +69,27 @@ def played(stragglers: str, workers: int, clocks: int) -> Cost:
             loss_sample=0,
             checkpoint_every=0,
         )
-    return Cost(arrived, time.process_time() - began, sum(one.seconds for one in log))
+    return Cost(arrived, time.process_time() - began, sum(iteration.seconds for iteration in log))
 
 
 def run(workers: int, clocks: int) -> str:
     """The costs next to each other, and how much more all three measures take."""
-    found: dict[str, list[Cost]] = {"": [], "reassign,backup-workers,balance": []}
+    repeated: dict[str, list[Cost]] = {"": [], "reassign,backup-workers,balance": []}
     for _ in range(REPEATS):
-        for stragglers, costs in found.items():
+        for stragglers, costs in repeated.items():
             costs.append(played(stragglers, workers, clocks))
-    none, three = (min(costs, key=lambda one: one.processor) for costs in found.values())
+    none, three = (min(costs, key=lambda cost: cost.processor) for costs in repeated.values())
     lines = ["## All measures, and no slow worker", ""]
     lines += [f"{workers} workers, {clocks} clocks of {CHUNKS} chunks, {WORK_SECONDS * 1000:g} ms of work in each", ""]
     lines += ["| | none | all three | more | per chunk of work |", "| --- | ---: | ---: | ---: | ---: |"]
     chunks = workers * clocks * CHUNKS
-    for name, one, other in (
+    for name, without, measured in (
         ("messages", none.messages, three.messages),
         ("processor seconds", none.processor, three.processor),
         ("virtual seconds", none.virtual, three.virtual),
     ):
-        lines.append(f"| {name} | {one:.6g} | {other:.6g} | {other / one - 1:.2%} | {(other - one) / chunks:.2g} |")
+        lines.append(
+            f"| {name} | {without:.6g} | {measured:.6g} | {measured / without - 1:.2%} |"
+            f" {(measured - without) / chunks:.2g} |"
+        )
     return "\n".join([*lines, "", f"To reach: less than {MOST:.0%} more."]) + "\n"

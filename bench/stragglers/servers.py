@@ -112,19 +112,19 @@ def run(clocks: int) -> str:
 def recovery(even: float) -> tuple[float, float]:
     """The time of a clock after the slow server has recovered: PSLD's, and that of the split for its former speed."""
     log = played("balance", 1, AFTERWARDS, until=RECOVERS)
-    return median(one.seconds for one in log[-SETTLED:]), even * SERVERS / (SERVERS - 0.9)
+    return median(iteration.seconds for iteration in log[-SETTLED:]), even * SERVERS / (SERVERS - 0.9)
 
 
 def _pause(log: list[Iteration], unmoved: list[Iteration], *, moving: bool) -> float:
     """The second clock is longer than the first one in any job: workers begin with the values of the model."""
     clocks = zip(log, log[1:], unmoved[1:], strict=False)
     rises = [
-        one.seconds - max(before.seconds, other.seconds)
-        for before, one, other in clocks
-        if bool(one.sums.moved_bytes) == moving
+        iteration.seconds - max(before.seconds, other.seconds)
+        for before, iteration, other in clocks
+        if bool(iteration.sums.moved_bytes) == moving
     ]
     return max(0.0, *rises, 0.0)
 
 
 def _settled(log: list[Iteration]) -> float:
-    return median(one.seconds for one in log[SETTLED:])
+    return median(iteration.seconds for iteration in log[SETTLED:])

@@ -125,9 +125,9 @@ def measured(mode: str, chaos: str, workers: int, clocks: int, engine: str = "si
         checkpoint_every=0,
     )
     counted = log[SKIPPED:]
-    lent = sum(one.sums.helped_items for one in counted) / (len(counted) * workers * CHUNKS)
-    work = sum(one.sums.seconds for one in counted) / (len(counted) * workers)
-    return Measured(sum(one.seconds for one in counted) / len(counted), lent, work)
+    lent = sum(iteration.sums.helped_items for iteration in counted) / (len(counted) * workers * CHUNKS)
+    work = sum(iteration.sums.seconds for iteration in counted) / (len(counted) * workers)
+    return Measured(sum(iteration.seconds for iteration in counted) / len(counted), lent, work)
 
 
 def ideal(chaos: str, workers: int, clocks: int) -> float:
@@ -175,7 +175,7 @@ def _table(
     for name, chaos in rows:
         times = {mode: measured(mode, chaos, workers, clocks, engine) for mode in modes}
         best = usual * ideal(chaos, workers, clocks)
-        results[name] = {**{mode: one.seconds for mode, one in times.items()}, "ideal": best}
+        results[name] = {**{mode: clock.seconds for mode, clock in times.items()}, "ideal": best}
         cells = " | ".join(f"{times[mode].seconds:.3f} s" for mode in modes)
         ours = times[last]
         lines.append(f"| {name} | {cells} | {best:.3f} s | {ours.seconds / best:.2f} | {ours.lent:.0%} |")

@@ -52,7 +52,7 @@ class Prior:
         return by_side
 
 
-# Pooled over public single-node traces of 2022 and 2023; `python -m bench.deadline_lab prior` prints them.
+# Pooled over public single-node traces of 2022 and 2023; `python -m bench.deadline_prior` prints them.
 _DOWN = "2.08 1.6 1.01 .879 .731 .502 .561 .366 .42 .32 .333 .288 .292 .19 .162 .156 .111 .0216"
 _UP = "1.69 1.27 .899 .927 .568 .519 .412 .405 .391 .257 .247 .233 .173 .141 .125 .101 .0862 .0292"
 PUBLIC_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _UP.split())))

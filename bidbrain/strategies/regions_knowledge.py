@@ -31,7 +31,7 @@ FIRST_AGE: Final = 2.0
 _LONG: Final = 0.5
 
 # Endings per hour by age class, pooled over the single-node AWS traces of October 2022 and April 2023;
-# `python -m bench.deadline_lab prior` prints them.
+# `python -m bench.deadline_prior` prints them.
 _DOWN = "2.87 1.5 1.08 .98 1.03 .678 .763 .402 .337 .347 .306 .315 .276 .163 .129 .137 .0972 .0169"
 _UP = "2.05 1.29 .939 .919 .674 .611 .512 .443 .368 .356 .251 .264 .184 .189 .164 .12 .121 .0605"
 REGIONS_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _UP.split())))

@@ -131,7 +131,7 @@ class AwsSession:
     def sign_in(self) -> str | None:
         """Finds the credentials, once for all clients; returns the configured region, if there is one."""
         with translated("-", "signing in"), self._lock:
-            session = self._opened()
+            session = self._open_session()
             # Without this check each client would look again, and wait for a metadata server that does not answer.
             if session.get_credentials() is None:
                 raise sdk.NoCredentialsError
@@ -141,10 +141,10 @@ class AwsSession:
         """The credentials as they are now, for requests that are signed without the SDK: key, secret, session token."""
         self.sign_in()
         with translated("-", "signing in"), self._lock:
-            found = self._opened().get_credentials()
-            if found is None:
+            credentials = self._open_session().get_credentials()
+            if credentials is None:
                 raise sdk.NoCredentialsError
-            frozen = found.get_frozen_credentials()
+            frozen = credentials.get_frozen_credentials()
             return str(frozen.access_key), str(frozen.secret_key), frozen.token or ""
 
     @contextmanager
@@ -156,11 +156,11 @@ class AwsSession:
         """
         region = region or _ANY_REGION
         with translated(region, "signing in"), self._lock:
-            client = self._make(service, endpoint_region or region)
+            client = self._make_client(service, endpoint_region or region)
         with closing(client):
             yield AwsClient(service, region, client, self.settings.retrying())
 
-    def _make(self, service: Service, region: str) -> Any:  # noqa: ANN401  # boto3's clients have no common type
+    def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401  # boto3's clients have no common type
         timeout = self.settings.timeout_seconds
         config = Config(
             connect_timeout=timeout,
@@ -168,14 +168,14 @@ class AwsSession:
             retries={"total_max_attempts": self.settings.max_attempts, "mode": "standard"},
         )
         try:
-            return self._opened().client(service, region_name=region, config=config)
+            return self._open_session().client(service, region_name=region, config=config)
         except ValueError as error:
             raise RequestRejected(
                 f"aws/{region}: {error}",
                 f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} or the region",
             ) from error
 
-    def _opened(self) -> Session:
+    def _open_session(self) -> Session:
         if self._session is None:
             core = get_session()
             # botocore would fail a whole page over one time that it cannot parse; as text, only that record is lost.

@@ -163,7 +163,7 @@ class AzureSession:
         return ArmAnswer(response.status_code, response.headers, answered)
 
     def download(self, call: ApiCall, url: str) -> bytes:
-        """What lies at a signed link. No token is sent: the signature is the right to read it."""
+        """The content behind a signed link. No token is sent: the signature is the right to read the content."""
         with PipelineClient[HttpRequest, HttpResponse](url, policies=[]) as client, self._translated(call):
             answer = client.send_request(HttpRequest("GET", url))
             answer.raise_for_status()
@@ -227,7 +227,7 @@ class AzureSession:
 
 
 def storage_token(settings: AzureSettings, credential: TokenCredential | None = None) -> tuple[str, float]:
-    """A token for Blob Storage, and how many seconds it is valid; see `AzureSession.sign_in` for where it is from."""
+    """A token for Blob Storage, and its validity in seconds; the credential is that of `AzureSession.sign_in`."""
     _silence_sdk()
     try:
         token = (credential or _default_credential(settings)).get_token(_STORAGE_SCOPE)
@@ -308,7 +308,7 @@ def cause_of(error: object) -> tuple[str, str]:
     if not isinstance(error, Mapping):
         return "", ""
     message = str(error.get("message") or "")
-    inner = [one for one in error.get("details") or () if isinstance(one, Mapping)]
+    inner = [detail for detail in error.get("details") or () if isinstance(detail, Mapping)]
     if message.lstrip().startswith("{"):
         with suppress(ValueError):
             inner.append(json.loads(message).get("error"))

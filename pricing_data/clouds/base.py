@@ -1,8 +1,12 @@
-"""What the doors to all clouds share."""
+"""Shared by the doors to all clouds: a call and a record as they describe them, and texts of errors."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+ApiRecord = Mapping[str, Any]
+"""One record of an answer, as the JSON of an API gives it."""
 
 
 class ApiCall(NamedTuple):

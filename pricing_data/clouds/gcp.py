@@ -51,14 +51,14 @@ _PROJECT = "GOOGLE_CLOUD_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
-# The field of a scope's list that holds what the service lists.
+# The field of each service's list.
 _SCOPED = {"Instances": "instances", "Disks": "disks", "Addresses": "addresses", "GlobalOperations": "operations"}
 # Compute Engine reports an exceeded rate as 403 with one of these reasons, as well as by 429.
 _RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
-# What the SDK raises over an answer that the API does not document. `AttributeError`, because google-api-core assumes
+# Errors of the SDK over an answer that the API does not document. `AttributeError`, because google-api-core assumes
 # that an error's body, if it is JSON at all, is an object that contains an object.
-_GARBAGE = (ParseError, UnicodeDecodeError, AttributeError)
-_BROKEN = (http.ConnectionError, http.ChunkedEncodingError, http.Timeout, TransportError)
+_UNDOCUMENTED_ANSWER = (ParseError, UnicodeDecodeError, AttributeError)
+_LOST_CONNECTION = (http.ConnectionError, http.ChunkedEncodingError, http.Timeout, TransportError)
 _SIGN_IN = "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`"
 _LATER = "try again later"
 
@@ -110,27 +110,27 @@ class GcpSession:
             return getattr(self._compute(service), method)(request=dict(request), **self._call_options())
 
     def pages(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[list[Any]]:
-        """The pages of what a Compute Engine service lists."""
+        """The pages of a Compute Engine service's list."""
         with translated(call):
             listed = self._compute(service).list(request={**request, "max_results": PAGE_ROWS}, **self._call_options())
             for page in listed.pages:
                 yield list(page.items)
 
     def scoped(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
-        """What a Compute Engine service lists in all zones and regions.
+        """Everything that a Compute Engine service lists in all zones and regions.
 
         Raises UnreachedScopes at the end if some did not answer.
         """
         unreached = set[str]()
         with translated(call):
-            asked = {**request, "max_results": PAGE_ROWS}
-            listed = self._compute(service).aggregated_list(request=asked, **self._call_options())
+            limited = {**request, "max_results": PAGE_ROWS}
+            listed = self._compute(service).aggregated_list(request=limited, **self._call_options())
             for page in listed.pages:
                 unreached.update(scope.rpartition("/")[2] for scope in page.unreachables)
-                for scope, found in page.items.items():
-                    if found.warning.code == "UNREACHABLE":
+                for scope, listing in page.items.items():
+                    if listing.warning.code == "UNREACHABLE":
                         unreached.add(scope.rpartition("/")[2])
-                    yield from getattr(found, _SCOPED[service])
+                    yield from getattr(listing, _SCOPED[service])
         if unreached:
             raise UnreachedScopes(f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}", sorted(unreached))
 
@@ -204,7 +204,9 @@ class RetryPredicate:
         if no_connection(error):
             self._connections_left -= 1
             return self._connections_left > 0
-        return is_throttling(error) or isinstance(error, (exceptions.ServerError, *_BROKEN, *_GARBAGE))
+        return is_throttling(error) or isinstance(
+            error, (exceptions.ServerError, *_LOST_CONNECTION, *_UNDOCUMENTED_ANSWER)
+        )
 
 
 def storage_token() -> tuple[str, float]:
@@ -228,7 +230,7 @@ def translated(call: ApiCall) -> Iterator[None]:
     """Turns an SDK error into the `CloudError` to handle."""
     try:
         yield
-    except (exceptions.GoogleAPIError, GoogleAuthError, http.RequestException, *_GARBAGE) as error:
+    except (exceptions.GoogleAPIError, GoogleAuthError, http.RequestException, *_UNDOCUMENTED_ANSWER) as error:
         raise error_of(error, call) from error
 
 
@@ -236,7 +238,7 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     """The `CloudError` for an SDK error; a `RetryError` is judged by the failure of its last attempt."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
-    problem, code = f"gcp: {call.what}: {_said(error)}", _code(error)
+    problem, code = f"gcp: {call.what}: {_message(error)}", _code(error)
     if is_throttling(error):
         return RateLimited(problem, _LATER, code)
     if isinstance(error, exceptions.Unauthorized) or (
@@ -258,15 +260,15 @@ def _code(error: BaseException) -> str:
     return _detail(error, "reason") or str(getattr(error, "code", None) or "")
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """Google's own words for an error, without the address that was called."""
     words = _detail(error, "message")
     return first_line(Exception(words)) if words else first_line(error)
 
 
 def _detail(error: BaseException, key: str) -> str:
-    details = [one for one in getattr(error, "errors", ()) if isinstance(one, dict)]
-    return next((str(one[key]) for one in details if one.get(key)), "")
+    details = [detail for detail in getattr(error, "errors", ()) if isinstance(detail, dict)]
+    return next((str(detail[key]) for detail in details if detail.get(key)), "")
 
 
 def is_throttling(error: BaseException) -> bool:
@@ -288,11 +290,11 @@ def _address(error: BaseException) -> str:
 
 
 def _wrapped(error: BaseException) -> BaseException:
-    """What requests raised, which google-auth wraps where it renews a token."""
+    """The error of requests, which google-auth wraps while renewing a token."""
     wraps = isinstance(error, TransportError) and error.args and isinstance(error.args[0], BaseException)
     return error.args[0] if wraps else error
 
 
 def _cause(error: BaseException, attribute: str) -> Any:  # noqa: ANN401  # urllib3 does not export the type
-    """An attribute of what urllib3 raised, which requests wraps."""
+    """An attribute of the error of urllib3 inside an error of requests."""
     return getattr(error.args[0], attribute, None) if error.args else None

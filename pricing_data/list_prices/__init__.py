@@ -16,9 +16,10 @@ from math import isfinite
 
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.market import CLOUDS, api_region
-from pricing_data.units import ABSURD_USD_PER_HOUR, parse_time
+from pricing_data.units import MOST_USD_PER_HOUR, parse_time
 
-Row = dict[str, str]
+CsvRow = Mapping[str, str]
+"""The cells of a row by the names of the columns."""
 
 EGRESS, DISKS, ADDRESSES = "egress", "disks", "addresses"
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -49,14 +50,14 @@ class ListPrice:
     source: str
 
     @classmethod
-    def of_row(cls, table: str, cells: Mapping[str, str]) -> ListPrice:
+    def of_row(cls, table: str, cells: CsvRow) -> ListPrice:
         """Parses a row of a table; raises `BadInput` if it has an unusable cell."""
         names = COLUMNS[table]
         cloud, where, what = (cells[name].strip() for name in names[1:4])
         step = _number(cells[names[4]].strip() or "0", names[4]) if len(names) > 5 else 0.0
         certainty = cells.get("certainty", "").strip() or _LIST
         for name, value, allowed in (
-            ("cloud", cloud, tuple(one for one in CLOUDS if one != "local")),
+            ("cloud", cloud, tuple(name for name in CLOUDS if name != "local")),
             ("certainty", certainty, (_LIST, _APPROXIMATE)),
             *((("purchase", what, ("spot", "on-demand")),) if table == ADDRESSES else ()),
         ):
@@ -77,7 +78,7 @@ class ListPrice:
 
     @property
     def key(self) -> tuple[str, int, str, str, str, float]:
-        """What a newer statement replaces."""
+        """Identifies the row: a newer one with the same key replaces it."""
         return self.table, self.as_of, self.cloud, self.where, self.what, self.step
 
 
@@ -102,9 +103,11 @@ class ListPrices:
         if not ranked:
             raise UnknownPrice(f"no list price is known for {what} (spotctl prices import TABLE)")
         dates = sorted({row.as_of for _, row in ranked})
-        date = max((one for one in dates if at is None or one <= at), default=dates[0])
+        date = max((date for date in dates if at is None or date <= at), default=dates[0])
         valid = [(order, row) for order, row in ranked if row.as_of == date]
-        return [row for _, row in sorted(valid, key=lambda one: (-one[0], one[1].step, one[1].is_approximate))]
+        return [
+            row for _, row in sorted(valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate))
+        ]
 
 
 def _number(text: str, name: str) -> float:
@@ -112,7 +115,7 @@ def _number(text: str, name: str) -> float:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not (isfinite(number) and number >= 0) or (name.startswith("usd") and number > ABSURD_USD_PER_HOUR):
+    if not (isfinite(number) and number >= 0) or (name.startswith("usd") and number > MOST_USD_PER_HOUR):
         raise BadInput(f"{name} {text[:40]!r} is not a plausible number of at least 0")
     return number
 
@@ -124,7 +127,7 @@ def shipped() -> ListPrices:
 
 
 @cache
-def rows_of(table: str) -> tuple[Row, ...]:
+def rows_of(table: str) -> tuple[CsvRow, ...]:
     """The rows of a shipped table, in its order."""
     lines = (files(__package__) / f"{table}.csv").read_text(encoding="utf-8").splitlines()
     return tuple(csv.DictReader(lines))
@@ -133,8 +136,8 @@ def rows_of(table: str) -> tuple[Row, ...]:
 def closeness(cloud: str, region: str, regions: str) -> float | None:
     """How closely globs, separated by spaces, name a region; None if none matches."""
     spelled = api_region(cloud, region)
-    found = [glob for glob in regions.split() if fnmatchcase(spelled, glob)]
-    return max((len(glob) + (1000.0 if "*" not in glob else 0.0) for glob in found), default=None)
+    matching = [glob for glob in regions.split() if fnmatchcase(spelled, glob)]
+    return max((len(glob) + (1000.0 if "*" not in glob else 0.0) for glob in matching), default=None)
 
 
 @cache
@@ -153,5 +156,5 @@ def area_of(cloud: str, region: str) -> str:
     return next(fitting, "")
 
 
-def _is_in(cloud: str, region: str, row: Row) -> bool:
+def _is_in(cloud: str, region: str, row: CsvRow) -> bool:
     return closeness(cloud, region, row["regions"]) is not None

@@ -17,11 +17,10 @@ NO_REGION = "-"
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What to fetch: empty `regions` means every region the account may use, empty `types` every type.
+    """The rows to fetch: empty `regions` means every region the account may use, empty `types` every type.
 
-    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all.
-    The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says
-    which spans the store already has.
+    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all. The history to fetch
+    runs from `since` to `until` (microseconds UTC); `covered` says which spans the store already has.
     """
 
     since: int
@@ -39,7 +38,7 @@ class FetchRequest:
         return not self.systems or os.removesuffix("-vpc") in self.systems
 
     def history(self, cloud: str, region: str) -> str:
-        """The key of a region's history in `covered`; restricted to types or systems, it is a history of its own."""
+        """The key of a region's history in `covered`; a history of some types or systems has a key of its own."""
         systems = (f"os={','.join(sorted(self.systems))}",) if self.systems else ()
         return " ".join((f"{cloud}/{region}", *systems, *sorted(self.types)))
 
@@ -53,8 +52,8 @@ class FetchRequest:
 class FetchTask:
     """One part of a fetch that succeeds or fails by itself: a region's history, a price list.
 
-    `spot_prices` is true of those that bring the prices of spot markets, which change all the time. `optional` is true
-    of those without which all current prices still come.
+    `spot_prices` marks a task that brings prices of spot markets, which change all the time. `optional` marks a task
+    without which all current prices still come.
 
     `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are kept. It raises
     `CloudError` and nothing else.

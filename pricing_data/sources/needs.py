@@ -1,4 +1,4 @@
-"""What each source of prices brings and needs, and how much a fetch from it asks for."""
+"""The data that each source of prices brings, the account that the source needs, and the effort of a fetch."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def effort(tasks: Iterable[tuple[str, str]], span: int, *, some_types: bool) -> 
     """The effort of tasks given as (cloud, what), for a history of this length."""
     total = Effort(0, 0, 0)
     for task in tasks:
-        one = _TASKS.get(task, Effort())
+        whole = _TASKS.get(task, Effort())
         if task in _DAILY:
-            one = one.scaled(max(1.0, span / DAY))
+            whole = whole.scaled(max(1.0, span / DAY))
         # The public lists come whole, however few of their types are wanted.
-        total += one.scaled(0.1) if some_types and task[1] not in ("public price list", "prices") else one
+        total += whole.scaled(0.1) if some_types and task[1] not in ("public price list", "prices") else whole
     return total
 
 

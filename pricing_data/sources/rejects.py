@@ -34,9 +34,9 @@ class Rejects:
     def good(
         self, read: Callable[[R], T | None], records: Iterable[R], name_of: Callable[[R], object] = str
     ) -> Iterator[T]:
-        """What `read` makes of the records, without those for which it returns None.
+        """Calls `read` with each record, and yields the results that are not None.
 
-        Records that it rejects with `BadInput` are counted; `name_of` names such a record in the example.
+        Records that `read` rejects with `BadInput` are counted; `name_of` names such a record in the example.
         """
         for record in records:
             try:

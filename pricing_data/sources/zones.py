@@ -46,9 +46,9 @@ def read_zones(path: Path) -> list[ZoneTrace]:
     columns = tuple(rows.fieldnames or ())
     try:
         if set(_UP) <= set(columns):
-            return [_up_row(row) for row in rows]
+            return [_zone_of_row(row) for row in rows]
         if set(_PROBES) <= set(columns):
-            return list(_probed(list(rows)))
+            return list(_probed_zones(list(rows)))
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{path}: line {rows.line_num}: {error}") from None
     raise BadInput(f"{path}: is not a record of zones: it needs the columns {', '.join(_UP)}, or {', '.join(_PROBES)}")
@@ -59,18 +59,18 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
     another kind of file."""
     rows = csv.DictReader(text_of(path).splitlines())
     names = set(rows.fieldnames or ())
-    spot = next((one for one in ("spot_usd_per_hour", "spot") if one in names), None)
-    on_demand = next((one for one in ("on_demand_usd_per_hour", "on-demand", "on_demand") if one in names), None)
+    spot = next((name for name in ("spot_usd_per_hour", "spot") if name in names), None)
+    on_demand = next((name for name in ("on_demand_usd_per_hour", "on-demand", "on_demand") if name in names), None)
     if "zone" not in names or spot is None:
         return None
-    found = []
+    prices = []
     for row in rows:
         try:
             listed = float(row[on_demand]) if on_demand else None
-            found.append(ZonePrice(row["zone"], float(row[spot]), listed))
+            prices.append(ZonePrice(row["zone"], float(row[spot]), listed))
         except (TypeError, ValueError):
             raise BadInput(f"{path}: line {rows.line_num}: the prices must be dollars per hour") from None
-    return found
+    return prices
 
 
 def _zone_in(name: str) -> str:
@@ -78,14 +78,14 @@ def _zone_in(name: str) -> str:
     return name.rsplit("__", 1)[-1].split("_", maxsplit=1)[0]
 
 
-def _up_row(row: dict[str, str]) -> ZoneTrace:
+def _zone_of_row(row: dict[str, str]) -> ZoneTrace:
     ticks = np.frombuffer(row["up"].strip().encode(), dtype=np.uint8).astype(np.int64) - ord("0")
     if not ticks.size or int(ticks.max()) > 9 or int(ticks.min()) < 0:
         raise BadInput(f"zone {row['zone']}: up needs one digit for each tick")
     return ZoneTrace(AvailabilityTrace(row["zone"], int(row["gap_seconds"]), ticks), parse_time(row["start"]))
 
 
-def _probed(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:
+def _probed_zones(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:
     """Rounds of probes; a round that is missing shows what the one before it showed."""
     times = np.array([parse_time(row["timestamp"]) for row in rows], dtype=np.int64)
     moments = np.unique(times)

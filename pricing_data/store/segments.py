@@ -50,7 +50,7 @@ _MERGED_ROWS = 1 << 19
 
 
 class StoredUnits(NamedTuple):
-    """What one step of the stored integers means, in microseconds and nano-dollars."""
+    """The size of a step of the stored integers, in microseconds and nano-dollars."""
 
     time: int = 1
     price: int = 1
@@ -109,8 +109,8 @@ class SegmentWriter:
         """Adds an entry to the file's metadata."""
         self._writer.add_key_value_metadata({key: value})
 
-    def resolved(self, corrections: int) -> None:
-        """Takes note that corrections and what they replace are one row now."""
+    def resolve(self, corrections: int) -> None:
+        """Takes note that this many corrections and the rows which they replace are one row now."""
         self._corrections -= corrections
 
     def _flush(self, *, last: bool) -> None:
@@ -178,13 +178,13 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int) -> int
             for table in tables_of(segments):
                 written += len(table)
                 writer.add(table)
-            writer.resolved(before - written)
+            writer.resolve(before - written)
         return written
 
 
 def tables_of(segments: Sequence[SegmentFile], chosen: Collection[str] | None = None) -> Iterator[PriceTable]:
-    """The rows of these markets, or of all, a few markets at a time: less memory, which takes longer to get than to
-    fill."""
+    """The rows of these markets, or of all, a few markets at a time: less memory, and getting memory takes longer
+    than filling it."""
     for names in _portions(segments, chosen):
         yield PriceTable.merged(segment.read(names) for segment in segments)
 
@@ -282,13 +282,12 @@ class SegmentFile:
 
 
 def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped
-    # Not by to_numpy, for which pyarrow loads pandas; and into one array, because fresh memory takes longer to get than
-    # to fill.
+    # Not by to_numpy, which loads pandas; and into one array: getting fresh memory takes longer than filling it.
     values = np.empty(len(column), dtype=np.int64)
     at = 0
     for chunk in column.chunks:
         np.multiply(np.from_dlpack(chunk), unit, out=values[at : at + len(chunk)])
         at += len(chunk)
-    if all(one.stop == following.start for one, following in pairwise(ranges)):
+    if all(part.stop == following.start for part, following in pairwise(ranges)):
         return values[ranges[0].start : ranges[-1].stop]
     return np.concatenate([values[part] for part in ranges])

@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What happened to a commit's rows: added, known before, or in conflict with a known price."""
+    """Counts of a commit's rows: added, known before, or in conflict with a known price."""
 
     added: int = 0
     known: int = 0
@@ -96,13 +96,13 @@ class PriceStore:
         return self._snapshot(read)
 
     def each(self, markets: Iterable[Market], compute: Callable[[PriceSeries], R]) -> list[R]:
-        """What `compute` makes of the history of each market, without holding all of them in memory."""
+        """Calls `compute` with the history of each market, few of them in memory at a time, and returns the results."""
         names = {str(market) for market in markets}
 
         def read(manifest: Manifest) -> list[R]:
             watched = self._watched(manifest, names)
             with ExitStack() as stack:
-                segments = [stack.enter_context(SegmentFile(self.root / one.name)) for one in manifest.segments]
+                segments = [stack.enter_context(SegmentFile(self.root / entry.name)) for entry in manifest.segments]
                 tables = tables_of(segments, names)
                 return [compute(series) for table in tables for series in replace(table, watched=watched)]
 
@@ -118,7 +118,7 @@ class PriceStore:
         return self._facts(INTERRUPTIONS, cloud)
 
     def derived(self, kind: str, read: Callable[[Path], R]) -> R | None:
-        """What `read` makes of the file that `derive` wrote; None without one, or if anything has changed since."""
+        """Calls `read` with the file that `derive` wrote; None without that file, or if the store has changed since."""
 
         def current(manifest: Manifest) -> R | None:
             name = manifest.derived_name(kind)
@@ -154,7 +154,7 @@ class PriceStore:
             self._change(self._compacted)
 
     def derive(self, kind: str, write: Callable[[Path], None]) -> None:
-        """Lets `write` make a file of figures that follow from what is stored, unless it is there."""
+        """Lets `write` make a file of figures that follow from the stored rows, unless there is such a file."""
 
         def change(manifest: Manifest) -> Manifest:
             path = self.root / manifest.derived_name(kind)
@@ -201,7 +201,7 @@ class PriceStore:
         return self._snapshot(read)
 
     def _change(self, change: Callable[[Manifest], Manifest]) -> None:
-        """Replaces the manifest by what `change` makes of it, under the write lock."""
+        """Replaces the manifest by the one that `change` returns, under the write lock."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with manifests.exclusively(self.root, self._on_wait):

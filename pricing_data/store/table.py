@@ -32,7 +32,7 @@ class PriceTable:
         return int(self.times.size)
 
     def __iter__(self) -> Iterator[PriceSeries]:
-        """The series of each market; one that was watched after its last event gets an event at the end of that."""
+        """The series of each market; another event ends that of a market which was watched after its last event."""
         for market, start, end in zip(self.markets, self.starts[:-1], self.starts[1:], strict=True):
             times, prices = self.times[start:end], self.prices[start:end]
             spans = of_events(market, times, self.watched.get(market))
@@ -88,7 +88,7 @@ class PriceTable:
         )
 
     def batch(self) -> PriceBatch:
-        """The same rows as an unsorted batch."""
+        """The rows as a batch, for which order does not matter."""
         return PriceBatch(self.markets, self.codes(), self.times, self.prices)
 
     def codes(self) -> Ints:

@@ -20,8 +20,8 @@ def write(path: Path, watched: Mapping[Market, WatchRecord]) -> None:
     """Writes the table as a new file."""
     rows = (
         (str(market), span.start, span.end, complete)
-        for market, one in sorted(watched.items(), key=lambda item: str(item[0]))
-        for complete, spans in ((True, one.complete), (False, one.recorded))
+        for market, record in sorted(watched.items(), key=lambda item: str(item[0]))
+        for complete, spans in ((True, record.complete), (False, record.recorded))
         for span in spans
     )
     write_rows(path, _SCHEMA, rows)

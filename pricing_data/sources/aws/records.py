@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.clouds.base import ApiRecord
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market, os_of_product
 from pricing_data.units import parse_time, parse_usd
 
-Record = Mapping[str, Any]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ PRICED_SYSTEMS = ("Linux", "Windows", "RHEL", "SUSE")
 """Operating systems as the Price List spells them; the others (Ubuntu Pro, RHEL with HA) have no spot market."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""What parsing raises where an answer does not have the documented structure."""
+"""Errors of parsing an answer that does not have the documented structure."""
 
-# What the rows of plain machines have in the public price list; other rows are dedicated, reserved, or with software.
+# Rows of plain machines in the public price list; other rows are dedicated, reserved, or with software.
 _LISTED = {
     "TermType": ("OnDemand",),
     "Unit": ("Hrs",),
@@ -63,27 +63,27 @@ def rejecting(parse: Callable[P, T]) -> Callable[P, T]:
 
 
 @rejecting
-def enabled_region(record: Record) -> str | None:
+def enabled_region(record: ApiRecord) -> str | None:
     """The name of a region that the account may use, else None."""
     name: str = record["RegionName"]
     return None if record.get("OptInStatus") == "not-opted-in" else name
 
 
 @rejecting
-def zone_name(record: Record) -> tuple[str, str]:
+def zone_name(record: ApiRecord) -> tuple[str, str]:
     """A zone's id, which is the same in every account, and its name in this account."""
     return record["ZoneId"], record["ZoneName"]
 
 
 @rejecting
-def price_event(region: str, record: Record) -> PriceEvent:
+def price_event(region: str, record: ApiRecord) -> PriceEvent:
     """A spot price change. Each product is a market of its own; the price keeps all digits of the API."""
     market = Market.of(CLOUD, region, record["AvailabilityZone"], record["InstanceType"], record["ProductDescription"])
     return PriceEvent(market, parse_time(record["Timestamp"]), parse_usd(record["SpotPrice"]))
 
 
 @rejecting
-def instance_type(record: Record) -> InstanceType:
+def instance_type(record: ApiRecord) -> InstanceType:
     accelerator, count = _accelerator(record)
     return InstanceType(
         CLOUD,
@@ -96,7 +96,7 @@ def instance_type(record: Record) -> InstanceType:
     )
 
 
-def _accelerator(record: Record) -> tuple[str | None, int]:
+def _accelerator(record: ApiRecord) -> tuple[str | None, int]:
     for info, devices in _ACCELERATORS:
         for device in record.get(info, {}).get(devices, ()):
             share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
@@ -106,7 +106,7 @@ def _accelerator(record: Record) -> tuple[str | None, int]:
     return None, 0
 
 
-def network_gbps(network: Record) -> float | None:
+def network_gbps(network: ApiRecord) -> float | None:
     """Sustained network speed: the guaranteed one, or the baseline behind "Up to 10 Gigabit" and "Moderate"."""
     guaranteed = _GUARANTEED_NETWORK.fullmatch(network.get("NetworkPerformance", ""))
     if guaranteed:
@@ -133,7 +133,7 @@ def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
     return OnDemandPrice(CLOUD, region, name, os_of_product(system), as_of, parse_usd(usd), "aws price list")
 
 
-def _hourly_usd(term: Record) -> str:
+def _hourly_usd(term: ApiRecord) -> str:
     rates = [rate for rate in term["priceDimensions"].values() if rate["unit"] == "Hrs"]
     if len(rates) != 1:
         raise BadInput(f"{len(rates)} hourly rates instead of one")
@@ -142,7 +142,7 @@ def _hourly_usd(term: Record) -> str:
 
 
 @rejecting
-def listed_price(region: str, row: Record) -> OnDemandPrice | None:
+def listed_price(region: str, row: ApiRecord) -> OnDemandPrice | None:
     """The hourly price in a row of the public price list; None for anything but a shared machine on demand."""
     if any(row[column] not in values for column, values in _LISTED.items()) or float(row["PricePerUnit"]) == 0:
         return None
@@ -158,7 +158,7 @@ def listed_price(region: str, row: Record) -> OnDemandPrice | None:
 
 
 @rejecting
-def placement_score(region: str, name: str, as_of: int, zones: Mapping[str, str], record: Record) -> Interruption:
+def placement_score(region: str, name: str, as_of: int, zones: Mapping[str, str], record: ApiRecord) -> Interruption:
     """The score of one zone; the API returns zone ids, which `zones` maps to this account's zone names."""
     market = Market.of(CLOUD, region, zones[record["AvailabilityZoneId"]], name)
     return Interruption(market, "placement-score", as_of, record["Score"], record["Score"], "aws placement score")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pricing_data.clouds.aws import AwsSession
 
 SLICE = 7 * DAY
-"""Pages arrive newest first, so a history is complete only at the end of a slice; after a failure, one is repeated."""
+"""Pages arrive newest first, so a history is complete only at the end of a slice, which is repeated after a failure."""
 RETENTION = 90 * DAY
 """How much history AWS keeps."""
 
@@ -104,7 +104,7 @@ class AwsSource:
             yield FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
 
     def _public_tasks(self, request: FetchRequest) -> Iterator[FetchTask]:
-        """What needs no account. A region's list has several hundred megabytes, so it is read only if it is named."""
+        """The price lists that need no account. Each has several hundred megabytes, so only named regions are read."""
         for region in request.regions:
             yield FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
 from pricing_data.catalog import OnDemandPrice
+from pricing_data.clouds.base import ApiRecord
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, Market
 from pricing_data.observed import WatchRecord
-from pricing_data.sources.azure.records import Record, number, text
+from pricing_data.sources.azure.records import number, text
 from pricing_data.sources.azure.sizes import spelled
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, Span, format_time, format_usd, parse_time, parse_usd
@@ -39,7 +40,7 @@ class RetailPrice:
         return self.start <= at and (self.end is None or at < self.end + DAY)
 
 
-def read_price(item: Record) -> RetailPrice | None:
+def read_price(item: ApiRecord) -> RetailPrice | None:
     """The hourly price of a machine in an item of the price list; `None` for other products.
 
     `isPrimaryMeterRegion` is not used: many sizes have only meters that are billed under another region's name.
@@ -72,7 +73,7 @@ def read_price(item: Record) -> RetailPrice | None:
     )
 
 
-def _is_placeholder(item: Record) -> bool:
+def _is_placeholder(item: ApiRecord) -> bool:
     """Whether the price is 0, which marks a meter that is not sold (yet); this is neither a price nor an error."""
     try:
         return Decimal(number(item, "retailPrice")) == 0
@@ -90,7 +91,7 @@ class PriceSheet:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def read(self, item: Record) -> RetailPrice | None:
+    def read(self, item: ApiRecord) -> RetailPrice | None:
         """The price in an item; raises `BadInput` if it contradicts an earlier item."""
         price = read_price(item)
         if price is None:
@@ -112,7 +113,7 @@ class PriceSheet:
         )
 
     def in_force(self) -> FetchedRows:
-        """That each spot market was watched from the start of its first listed price to the end of the request."""
+        """No prices: only that each spot market was watched from its first listed price to the end of the request."""
         at = self.request.until
         newest: dict[Market, RetailPrice] = {}
         since: dict[Market, int] = {}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pricing_data.clouds.base import ApiRecord
 from pricing_data.errors import BadInput
-
-Record = Mapping[str, Any]
 
 _NAMES = ("armSkuName", "skuName", "name", "id")
 
 
-def text(record: Record, name: str) -> str:
+def text(record: ApiRecord, name: str) -> str:
     """A field that must contain text."""
     value = _field(record, name)
     if not isinstance(value, str) or not value.strip():
@@ -20,7 +19,7 @@ def text(record: Record, name: str) -> str:
     return value.strip()
 
 
-def number(record: Record, name: str) -> str:
+def number(record: ApiRecord, name: str) -> str:
     """The digits of a field that must contain a number, as a JSON number or as text.
 
     A float prints the digits it was read from if there are at most 15; prices have at most 13.
@@ -31,7 +30,7 @@ def number(record: Record, name: str) -> str:
     return str(value)
 
 
-def listed(record: Record, name: str) -> list[Any]:
+def listed(record: ApiRecord, name: str) -> list[Any]:
     """A field that must contain a list."""
     value = _field(record, name)
     if not isinstance(value, list):
@@ -47,6 +46,6 @@ def _field(record: object, name: str) -> object:
 
 
 def named(record: object) -> str:
-    """The name of what a record describes, if it has one; else the record itself."""
+    """The name in a record, if there is one; else the record itself."""
     names = [record.get(name) for name in _NAMES] if isinstance(record, Mapping) else []
     return next((name for name in names if isinstance(name, str) and name), repr(record))

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
 from pricing_data.catalog import InstanceType
+from pricing_data.clouds.base import ApiRecord
 from pricing_data.errors import BadInput
-from pricing_data.sources.azure.records import Record, listed, number, text
+from pricing_data.sources.azure.records import listed, number, text
 
 UNKNOWN_ACCELERATOR = "gpu"
 
@@ -74,7 +75,7 @@ def accelerator_of(name: str) -> str:
     return f"{accelerator}-slice" if _SLICES.fullmatch(size) else accelerator
 
 
-def read_type(sku: Record) -> InstanceType | None:
+def read_type(sku: ApiRecord) -> InstanceType | None:
     """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
     if text(sku, "resourceType").lower() != "virtualmachines":
         return None
@@ -99,12 +100,12 @@ def _accelerator(name: str, gpus: Decimal) -> str | None:
     return accelerator if gpus >= 1 or accelerator.endswith("-slice") else f"{accelerator}-slice"
 
 
-def _capabilities(sku: Record) -> Record:
+def _capabilities(sku: ApiRecord) -> ApiRecord:
     pairs = (pair for pair in listed(sku, "capabilities") if isinstance(pair, Mapping))
     return {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)}
 
 
-def _amount(capabilities: Record, name: str) -> Decimal:
+def _amount(capabilities: ApiRecord, name: str) -> Decimal:
     digits = number(capabilities, name)
     try:
         amount = Decimal(digits)

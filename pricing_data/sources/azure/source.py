@@ -36,8 +36,8 @@ class AzureSource:
     """Spot and on-demand prices from the public price list; with an account also machine types, 90 days of spot
     prices and eviction rates.
 
-    The account is a `credential` of azure-identity, or what `DefaultAzureCredential` finds. Without one, a single task
-    reports what is missing, and the price list is still fetched.
+    The account is a `credential` of azure-identity, or that found by `DefaultAzureCredential`. Without an account, a
+    single task reports what is missing, and the price list is still fetched.
     """
 
     cloud = "azure"

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pricing_data.clouds.base import ApiRecord
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.sources.azure.records import Record, listed, number, text
+from pricing_data.sources.azure.records import listed, number, text
 from pricing_data.sources.azure.sizes import spelled
 from pricing_data.units import DAY, parse_time, parse_usd
 
@@ -53,17 +54,17 @@ class PricePoint(NamedTuple):
     price: int
 
 
-def read_market(row: Record) -> Market:
+def read_market(row: ApiRecord) -> Market:
     """The market of a row of price history."""
     return Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
 
 
-def read_history(row: Record) -> tuple[Market, list[Any]]:
+def read_history(row: ApiRecord) -> tuple[Market, list[Any]]:
     """A row of price history: its market, and the entries that `read_point` reads."""
     return read_market(row), listed(row, "spotPrices")
 
 
-def read_point(entry: Record) -> PricePoint:
+def read_point(entry: ApiRecord) -> PricePoint:
     """One entry of a market's `spotPrices`."""
     return PricePoint(parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
 
@@ -81,7 +82,7 @@ def events_between(market: Market, points: Iterable[PricePoint], start: int, unt
     return [PriceEvent(market, *point) for point in kept]
 
 
-def read_eviction_rate(row: Record, as_of: int) -> Interruption:
+def read_eviction_rate(row: ApiRecord, as_of: int) -> Interruption:
     """The eviction rate of a row: a band such as `5-10` or `20+`, in percent of machines per hour.
 
     Azure publishes it per size, not per operating system; it is stored for the Linux market.

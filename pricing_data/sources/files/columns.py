@@ -16,13 +16,13 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import LINUX, Market
 from pricing_data.series import Ints
-from pricing_data.units import ABSURD_USD_PER_HOUR, EARLIEST, NANOS_PER_DOLLAR
+from pricing_data.units import EARLIEST, MOST_USD_PER_HOUR, NANOS_PER_DOLLAR
 
-Mask = NDArray[np.bool_]
+RowMask = NDArray[np.bool_]
 
 _NAMES = ("cloud", "region", "zone", "instance_type", "product")
-# Below this size, parsing rows one by one is faster than casting again.
-_SMALL = 32
+# Parsing fewer rows than this one by one is faster than casting again.
+_LEAST_BISECTED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def parse(block: bytes, columns: tuple[str, ...], latest: int) -> ParsedBlock | 
     prices, price_ok = _cast(table.column("spot_price"), _to_nanos)
     markets, codes = _markets(table)
     ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times <= latest)
-    ok &= (prices > 0) & (prices <= ABSURD_USD_PER_HOUR * NANOS_PER_DOLLAR)
+    ok &= (prices > 0) & (prices <= MOST_USD_PER_HOUR * NANOS_PER_DOLLAR)
     batch = PriceBatch(markets, codes[ok], times[ok], prices[ok])
     return ParsedBlock(table.num_rows, batch, np.flatnonzero(~ok).tolist())
 
@@ -81,7 +81,7 @@ def _cells(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
     return None if odd_rows else table
 
 
-def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple[Ints, Mask]:
+def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple[Ints, RowMask]:
     """The numbers in a column of text, and a mask of those that could be parsed."""
     values = column.combine_chunks()
     numbers, ok = np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=bool)
@@ -94,7 +94,7 @@ def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple
         except pa.ArrowInvalid:
             # One bad cell fails the whole array: bisect until few cells remain with it.
             middle = (start + end) // 2
-            parts += [(start, middle), (middle, end)] if end - start > _SMALL else []
+            parts += [(start, middle), (middle, end)] if end - start > _LEAST_BISECTED else []
     return numbers, ok
 
 

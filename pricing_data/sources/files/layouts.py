@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
-from pricing_data.list_prices import ADDRESSES, COLUMNS, DISKS, EGRESS, ListPrice
+from pricing_data.list_prices import ADDRESSES, COLUMNS, DISKS, EGRESS, CsvRow, ListPrice
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 
 Fact = PriceEvent | OnDemandPrice | Interruption | ListPrice
-Cells = Mapping[str, str]
 
 # The Spot Advisor's five buckets: shares of machines interrupted in the last month.
 _ADVISOR_BANDS = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 1.0))
@@ -31,7 +30,7 @@ class CsvLayout:
     name: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    facts: Callable[[Cells], Iterable[Fact | BadInput]]
+    facts: Callable[[CsvRow], Iterable[Fact | BadInput]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def not_after(latest: int, fact: Fact) -> Fact | BadInput:
     return fact if time <= latest else BadInput(f"time {format_time(time)} is in the future")
 
 
-def rows_of(facts: Iterable[Fact]) -> FetchedRows:
+def rows_of_facts(facts: Iterable[Fact]) -> FetchedRows:
     """Facts grouped by kind."""
     facts = tuple(facts)
     return FetchedRows(
@@ -85,7 +84,7 @@ def rows_of(facts: Iterable[Fact]) -> FetchedRows:
     )
 
 
-def _price_facts(cells: Cells) -> Iterable[Fact | BadInput]:
+def _price_facts(cells: CsvRow) -> Iterable[Fact | BadInput]:
     """A spot price, an on-demand price, or both: snapshots from before spot pricing have only the latter."""
     product = cells.get("product", LINUX)
     market = Market.of_row(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
@@ -104,7 +103,7 @@ def _or_error(read: Callable[[], Fact]) -> Fact | BadInput:
         return error
 
 
-def _on_demand_facts(cells: Cells) -> Iterable[Fact]:
+def _on_demand_facts(cells: CsvRow) -> Iterable[Fact]:
     cloud = cells.get("cloud", "").strip() or "aws"
     market = Market.of_row(cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
     source = cells.get("source", "").strip() or "on-demand file"
@@ -117,7 +116,7 @@ def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandP
     )
 
 
-def _advisor_facts(cells: Cells) -> Iterable[Fact]:
+def _advisor_facts(cells: CsvRow) -> Iterable[Fact]:
     bucket = cells["interruption_bucket"].strip()
     if bucket not in {"0", "1", "2", "3", "4"}:
         raise BadInput(f"interruption bucket {bucket!r} is not one of 0, 1, 2, 3, 4")

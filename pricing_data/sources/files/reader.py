@@ -19,7 +19,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.files import columns as fast
-from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, not_after, rows_of
+from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, not_after, rows_of_facts
 from pricing_data.units import LATEST, parse_time, parse_usd
 
 _CHUNK = 1 << 20
@@ -216,7 +216,7 @@ def _batch(block: bytes, header: Header, line: int, position: int) -> FileBatch:
             prices, bad, blank = _with_unparsed(block, header, line, parsed)
             return FileBatch(FetchedRows(prices=prices), PRICES.name, parsed.rows - blank, bad, position, header.unused)
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
-    return FileBatch(rows_of(facts), header.layout.name, rows, bad, position, header.unused)
+    return FileBatch(rows_of_facts(facts), header.layout.name, rows, bad, position, header.unused)
 
 
 def _with_unparsed(
@@ -299,7 +299,7 @@ def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatc
         except BadInput as error:
             bad.append(BadRow(f"record {number}", str(error)))
     if records or broken is None:
-        yield FileBatch(rows_of(events), PRICES.name, len(records), tuple(bad), file.tell())
+        yield FileBatch(rows_of_facts(events), PRICES.name, len(records), tuple(bad), file.tell())
     if broken is not None:
         raise broken
 

@@ -56,8 +56,8 @@ def price_history(
 ) -> tuple[list[PriceEvent], WatchRecord]:
     """The prices in force during a window, and when they are known to have been."""
     intervals = list(_in_window(rejects.good(_price_interval, answer.price_history, lambda _: market), window))
-    watched = WatchRecord(union(Span(one.start, min(one.end, window.end)) for one in intervals))
-    return [PriceEvent(market, one.start, one.price) for one in intervals], watched
+    watched = WatchRecord(union(Span(part.start, min(part.end, window.end)) for part in intervals))
+    return [PriceEvent(market, part.start, part.price) for part in intervals], watched
 
 
 def interruptions(

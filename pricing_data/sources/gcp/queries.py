@@ -1,4 +1,4 @@
-"""The four questions that a fetch asks Google Cloud."""
+"""The four queries of a fetch from Google Cloud."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ Sku = Any
 
 SOURCE = "gcp price list"
 
-Term = Literal["on-demand", "spot"]
-Resource = Literal["core", "ram", "gpu", "ssd"]
+PriceTerm = Literal["on-demand", "spot"]
+PricedResource = Literal["core", "ram", "gpu", "ssd"]
 
 
 class PricePart(NamedTuple):
-    """One component of a machine's price: a resource, and the machine series or GPU it is `of`."""
+    """One component of a machine's price: a resource `of` a machine series or GPU."""
 
-    resource: Resource
+    resource: PricedResource
     of: str
 
 
@@ -49,7 +49,7 @@ class Quote(NamedTuple):
     as_of: int
 
 
-RateKey = tuple[str, Term, PricePart]
+RateKey = tuple[str, PriceTerm, PricePart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def rates_of(skus: Iterable[Sku]) -> Rates:
     return rates
 
 
-def part_of(description: str) -> tuple[Term, PricePart] | None:
+def part_of(description: str) -> tuple[PriceTerm, PricePart] | None:
     """The part that a SKU prices; `None` if it is part of no machine priced here.
 
     >>> part_of("Spot Preemptible N2D AMD Instance Core running in Americas")
@@ -162,7 +162,7 @@ def part_of(description: str) -> tuple[Term, PricePart] | None:
     >>> part_of("Nvidia L4 GPU running in Frankfurt")
     ('on-demand', PricePart(resource='gpu', of='Nvidia L4'))
     """
-    kinds: tuple[tuple[re.Pattern[str], Resource], ...] = ((_COMMON_SSD, "ssd"), (_SSD, "ssd"), (_GPU, "gpu"))
+    kinds: tuple[tuple[re.Pattern[str], PricedResource], ...] = ((_COMMON_SSD, "ssd"), (_SSD, "ssd"), (_GPU, "gpu"))
     if instance := _INSTANCE.fullmatch(description):
         kinds = ((_INSTANCE, "core" if instance["resource"] == "Core" else "ram"),)
     for pattern, resource in kinds:
@@ -191,7 +191,7 @@ def recipe(machine: GcpMachine) -> dict[PricePart, Fraction] | None:
     return parts
 
 
-def compose(parts: dict[PricePart, Fraction], region: str, term: Term, rates: Rates) -> Quote:
+def compose(parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rates: Rates) -> Quote:
     """The price of a machine with these parts, rounded once; `UnknownPrice` if any part's rate is missing."""
     by_part = {part: rates.rate((region, term, part)) for part in parts}
     nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
@@ -199,7 +199,7 @@ def compose(parts: dict[PricePart, Fraction], region: str, term: Term, rates: Ra
 
 
 def quotes(
-    machines: Iterable[GcpMachine], region: str, term: Term, rates: Rates, rejects: Rejects
+    machines: Iterable[GcpMachine], region: str, term: PriceTerm, rates: Rates, rejects: Rejects
 ) -> Iterator[tuple[GcpMachine, Quote]]:
     """The prices of the machines whose recipe is known; a machine with a missing rate is counted in `rejects`."""
     for machine in machines:
@@ -214,7 +214,7 @@ def quotes(
             yield machine, quote
 
 
-def _rate(sku: Sku, resource: Resource) -> UnitRate:
+def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
     if not sku.pricing_info:
         raise BadInput("it has no price")
     newest = sku.pricing_info[-1]

@@ -69,12 +69,12 @@ class GcpSource:
     def _regions(self) -> list[str]:
         from pricing_data.sources.gcp import queries
 
-        with _opened(self._settings) as session:
+        with _open_session(self._settings) as session:
             return queries.regions(session)
 
     def _machine_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: machine types")
-        with _opened(self._settings) as session:
+        with _open_session(self._settings) as session:
             for machines in _requested_machines(session, region, request, rejects):
                 yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
         rejects.report()
@@ -90,7 +90,7 @@ class GcpSource:
             list[Unsupported](),
             list[GcpMachine](),
         )
-        with _opened(self._settings) as session:
+        with _open_session(self._settings) as session:
             machines = _listed(session, region, request)
             for machine in machines:
                 try:
@@ -113,7 +113,9 @@ class GcpSource:
         _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
     def _public_prices(self, price_list: _PriceList, request: FetchRequest) -> Iterator[FetchedRows]:
-        machines = [known_machine(one) for one in self._known if one.cloud == CLOUD and request.wants_type(one.name)]
+        machines = [
+            known_machine(kind) for kind in self._known if kind.cloud == CLOUD and request.wants_type(kind.name)
+        ]
         rates = price_list.rates()
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
@@ -126,7 +128,7 @@ class GcpSource:
     def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
         rates = price_list.rates()
-        with _opened(self._settings) as session:
+        with _open_session(self._settings) as session:
             machines = _listed(session, region, request)
         yield FetchedRows(on_demand=tuple(_on_demand(machines, region, rates, rejects)))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
@@ -143,20 +145,20 @@ class _PriceList:
         self._rates: Future[Rates] = Future()
 
     def rates(self) -> Rates:
-        """The rates in it. If reading fails, every task gets that error and none tries again."""
+        """The rates of the list. If reading fails, every task gets that error and none tries again."""
         with self._lock:
             if not self._rates.done():
                 try:
                     from pricing_data.sources.gcp import queries
 
-                    with _opened(self._settings) as session:
+                    with _open_session(self._settings) as session:
                         self._rates.set_result(rates_of(queries.skus(session)))
                 except CloudError as error:
                     self._rates.set_exception(error)
         return self._rates.result()
 
 
-def _opened(settings: GcpSettings) -> GcpSession:
+def _open_session(settings: GcpSettings) -> GcpSession:
     from pricing_data.clouds.gcp import GcpSession  # imports the SDK, which takes seconds
 
     return GcpSession(settings)
@@ -218,6 +220,6 @@ def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_
 
 
 def _log_first(problem: str, cases: Sequence[object]) -> None:
-    """Logs what recurs in every fetch and is therefore no failure of this one."""
+    """Logs a problem that recurs in every fetch, and is therefore no failure of this fetch."""
     if cases:
         _log.info("%s: %d, first %s", problem, len(cases), cases[0])

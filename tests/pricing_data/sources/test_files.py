@@ -16,7 +16,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.sources.files import FileBatch, read, reader
-from pricing_data.sources.files.layouts import header_of, rows_of
+from pricing_data.sources.files.layouts import header_of, rows_of_facts
 from pricing_data.store.table import PriceTable
 from pricing_data.units import LATEST, format_usd, parse_time
 from tests.pricing_data.store.test_table import contents
@@ -127,7 +127,7 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
     header = header_of(head.split(","))
     fast = reader._batch(body.encode(), header, 2, 0)
     facts, bad, count = reader._row_by_row(body.encode().splitlines(), header, 2)
-    assert contents(PriceTable.of(fast.fetched.prices)) == contents(PriceTable.of(rows_of(facts).prices))
+    assert contents(PriceTable.of(fast.fetched.prices)) == contents(PriceTable.of(rows_of_facts(facts).prices))
     assert (fast.bad, fast.rows) == (bad, count)
 
 
