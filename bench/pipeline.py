@@ -11,11 +11,11 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from agileml.pipeline.costs import CostRules
-from agileml.pipeline.graph_text import read_graph
-from agileml.pipeline.partition import partition
-from agileml.pipeline.scaling import gradient_seconds, step_seconds_on
-from agileml.pipeline.topology import Topology
+from agileml.pipeline.plan.partition import partition
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.costs import CostRules
+from agileml.pipeline.profile.graph_text import read_graph
+from agileml.pipeline.profile.scaling import gradient_seconds, step_seconds_on
 
 PUBLISHED = {"vgg16": ("3-1", "15-1"), "alexnet": ("3-1", "15-1"), "resnet50": ("4", "16"), "gnmt": ("straight",) * 2}
 """On 4 devices and on 16."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from agileml.pipeline.builtin import mlp
-from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.schedules import Order, Pass, ScheduleShape, orders, replicated_orders
-from agileml.pipeline.schemes import SCHEMES, STASHING
-from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.simulator import PipelineRun, StageTimes, play
-from agileml.pipeline.training import PipelinePlan, train_simulated
+from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.model.builtin import mlp
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from agileml.pipeline.schedule.schedules import Order, Pass, ScheduleShape, orders, replicated_orders
+from agileml.pipeline.schedule.schemes import SCHEMES, STASHING
+from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
 
 STAGES, MICROBATCHES, SAMPLES, RATE = 4, 8, 16, 0.05
 TARGET = 0.3

@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agileml.extras import torch_module
-from agileml.pipeline.costs import CostRules
-from agileml.pipeline.hung_nodes import processor_seconds
-from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.local import LocalPipeline
-from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
-from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.plan import ParallelPlan
-from agileml.pipeline.planner import plan, summary
-from agileml.pipeline.profiler import profiled
-from agileml.pipeline.requests import SplitRequest
-from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.topology import Topology
-from agileml.pipeline.torch_layers import TorchLayer
-from agileml.pipeline.training import PipelinePlan, planned_training, train_local
+from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.measure.profiler import profiled
+from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
+from agileml.pipeline.model.layers import Dense, squared_error
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.torch_layers import TorchLayer
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.planner import plan, summary
+from agileml.pipeline.plan.requests import SplitRequest
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.costs import CostRules
+from agileml.pipeline.run.hung_nodes import processor_seconds
+from agileml.pipeline.run.local import LocalPipeline
+from agileml.pipeline.run.training import PipelinePlan, planned_training, train_local
 
 if TYPE_CHECKING:
     from torch import nn
@@ -158,7 +158,7 @@ def plans(updates: int) -> Iterator[str]:
 
 
 def _block() -> nn.Module:
-    from agileml.pipeline.torch_blocks import CausalBlock
+    from agileml.pipeline.model.torch_blocks import CausalBlock
 
     return CausalBlock(HIDDEN, HEADS)
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.pipeline.elastic import ElasticController, ElasticSettings
-from agileml.pipeline.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
-from agileml.pipeline.layouts import LayoutRules, layouts
-from agileml.pipeline.seats import PipelineLayout
+from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
+from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
+from agileml.pipeline.elastic.layouts import LayoutRules, layouts
+from agileml.pipeline.elastic.seats import PipelineLayout
 from spotctl.files.fleet_trace import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from agileml.pipeline.profile import ModelProfile
+from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixed import phases_text
 from bidbrain.decision.mixing import Aim
