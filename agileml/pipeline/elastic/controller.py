@@ -18,10 +18,10 @@ from agileml.pipeline.elastic.messages import (
     INITIAL,
     BatchesDone,
     FramesLost,
-    Instruction,
     LeavePipeline,
     NodeFailed,
     NodeGone,
+    NodeInstruction,
     NodeJoined,
     NodeReady,
     NodeWarned,
@@ -34,7 +34,7 @@ from agileml.pipeline.schedule.schemes import FLUSHING
 
 
 class ElasticPhase(Enum):
-    """What the nodes are doing."""
+    """Whether the nodes wait, move layers, run batches or have finished."""
 
     WAITING = auto()
     """There are too few nodes."""
@@ -45,7 +45,7 @@ class ElasticPhase(Enum):
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """What does not change during a run. `every`: batches between backups."""
+    """The settings of a run. `every`: batches between backups."""
 
     scheme: str
     batches: int
@@ -97,7 +97,7 @@ class ElasticController:
         self._changed = False
         self._last = self.batch
 
-    def handle(self, event: PipelineEvent, now: float) -> list[tuple[str, Instruction]]:
+    def handle(self, event: PipelineEvent, now: float) -> list[tuple[str, NodeInstruction]]:
         """The instructions that follow from an event, each with its node."""
         match event:
             case _ if self.phase is ElasticPhase.FINISHED:
@@ -116,7 +116,7 @@ class ElasticController:
                 raise JobFailed(f"{node}: {message}")
         return []
 
-    def _progress(self, event: NodeReady | BatchesDone | FramesLost, now: float) -> list[tuple[str, Instruction]]:
+    def _progress(self, event: NodeReady | BatchesDone | FramesLost, now: float) -> list[tuple[str, NodeInstruction]]:
         """A report of the current epoch."""
         match event:
             case NodeReady(node):
@@ -138,31 +138,31 @@ class ElasticController:
     def finished(self) -> bool:
         return self.phase is ElasticPhase.FINISHED
 
-    def _change(self, now: float) -> list[tuple[str, Instruction]]:
+    def _change(self, now: float) -> list[tuple[str, NodeInstruction]]:
         """Nodes have come, or will go: what is running is finished first."""
         self._changed = True
         return self._plan(now) if self.phase is ElasticPhase.WAITING else []
 
-    def _gone(self, node: str, now: float) -> list[tuple[str, Instruction]]:
+    def _gone(self, node: str, now: float) -> list[tuple[str, NodeInstruction]]:
         del self._leaving[node], self._held[node]
         needed = node in self._seated or self.phase is ElasticPhase.MOVING
         return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
 
-    def _ready(self, node: str, now: float) -> list[tuple[str, Instruction]]:
+    def _ready(self, node: str, now: float) -> list[tuple[str, NodeInstruction]]:
         self._waiting_for.discard(node)
         if self.phase is not ElasticPhase.MOVING or self._waiting_for:
             return []
-        for one in self._leaving:
-            self._held[one] = frozenset()
-        for seat, one in zip(self._layout.seats(), self._seated, strict=True):
-            self._held[one] = frozenset(self._layout.held(seat))
-        released: list[tuple[str, Instruction]] = []
-        for one in [one for one, leaving in self._leaving.items() if leaving and one not in self._seated]:
-            del self._leaving[one], self._held[one]
-            released.append((one, LeavePipeline(self.epoch)))
+        for member in self._leaving:
+            self._held[member] = frozenset()
+        for seat, member in zip(self._layout.seats(), self._seated, strict=True):
+            self._held[member] = frozenset(self._layout.held(seat))
+        released: list[tuple[str, NodeInstruction]] = []
+        for member in [member for member, leaving in self._leaving.items() if leaving and member not in self._seated]:
+            del self._leaving[member], self._held[member]
+            released.append((member, LeavePipeline(self.epoch)))
         return released + (self._plan(now) if self._changed else self._run(now))
 
-    def _done(self, node: str, losses: dict[int, float], now: float) -> list[tuple[str, Instruction]]:
+    def _done(self, node: str, losses: dict[int, float], now: float) -> list[tuple[str, NodeInstruction]]:
         self._waiting_for.discard(node)
         self._reported |= losses
         if self._waiting_for:
@@ -174,10 +174,10 @@ class ElasticController:
             self.backup = self.batch
         if self.batch >= self.settings.batches:
             self.phase = ElasticPhase.FINISHED
-            return [(one, LeavePipeline(self.epoch)) for one in self._leaving]
+            return [(member, LeavePipeline(self.epoch)) for member in self._leaving]
         return self._plan(now) if self._changed else self._run(now)
 
-    def _run(self, now: float) -> list[tuple[str, Instruction]]:
+    def _run(self, now: float) -> list[tuple[str, NodeInstruction]]:
         self.phase = ElasticPhase.RUNNING
         every = self.settings.every
         # A flush drains the pipeline anyway, so its segments are single batches. Others run until the next backup.
@@ -189,7 +189,7 @@ class ElasticController:
         orders = work_orders(self._layout, self._seated, self.settings.scheme, self.batch, self._last)
         due = self._backup_due()
         copied: set[int] = set()
-        instructions: list[tuple[str, Instruction]] = []
+        instructions: list[tuple[str, NodeInstruction]] = []
         for node, work in orders.items():
             own = {layer for span in work.spans for layer in span} - copied if due else set()
             copied |= own
@@ -199,7 +199,7 @@ class ElasticController:
     def _backup_due(self) -> bool:
         return self._last % self.settings.every == 0 or self._last == self.settings.batches
 
-    def _plan(self, now: float) -> list[tuple[str, Instruction]]:
+    def _plan(self, now: float) -> list[tuple[str, NodeInstruction]]:
         """A new epoch with the nodes that stay, from the state of the nodes, or from the backup if a layer is lost."""
         self.epoch += 1
         self._changed = False
@@ -227,7 +227,7 @@ class ElasticController:
             first = self.batch * self.settings.batch
             self.losses = {k: loss for k, loss in self.losses.items() if k < first}
 
-    def _seat(self) -> list[tuple[str, Instruction]]:
+    def _seat(self) -> list[tuple[str, NodeInstruction]]:
         spare = CONTROLLER if self.backup == self.batch and self.batch else INITIAL
         gives: dict[str, list[tuple[int, str]]] = {node: [] for node in self._leaving}
         seats: dict[str, TakeSeat] = {}
@@ -237,8 +237,8 @@ class ElasticController:
             for layer in layers:
                 if layer in self._held[node]:
                     continue
-                holders = [one for one, held in self._held.items() if layer in held]
-                sources[layer] = min(holders, key=lambda one: len(gives[one]), default=spare)
+                holders = [holder for holder, held in self._held.items() if layer in held]
+                sources[layer] = min(holders, key=lambda holder: len(gives[holder]), default=spare)
                 if holders:
                     gives[sources[layer]].append((layer, node))
             seats[node] = TakeSeat(self.epoch, self.batch, tuple(layers), sources, (), ())

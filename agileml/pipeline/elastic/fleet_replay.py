@@ -11,8 +11,8 @@ from math import floor
 from agileml.pipeline.elastic.controller import ElasticController
 from agileml.pipeline.elastic.messages import (
     BatchesDone,
-    Instruction,
     NodeGone,
+    NodeInstruction,
     NodeJoined,
     NodeReady,
     NodeWarned,
@@ -55,7 +55,7 @@ class PlayedFleet:
 
 
 @dataclass(frozen=True)
-class _Segment:
+class _RunningBatches:
     """Batches `first` to `last` - 1 of an epoch, which the nodes are working on; `several` work orders as one."""
 
     epoch: int
@@ -78,7 +78,7 @@ class FleetReplay:
 
     def __post_init__(self) -> None:
         self._order = count()
-        self._running: _Segment | None = None
+        self._running: _RunningBatches | None = None
 
     def put(self, at: float, event: PipelineEvent) -> None:
         """An event at a moment."""
@@ -102,11 +102,11 @@ class FleetReplay:
 
     def _abort(self, now: float) -> None:
         if self._running is not None and self._running.end > now:
-            one = self._running
-            self.aborted += (one.last - one.first) * (now - one.began) / (one.end - one.began)
+            batches = self._running
+            self.aborted += (batches.last - batches.first) * (now - batches.began) / (batches.end - batches.began)
         self._running = None
 
-    def _follow(self, instructions: Sequence[tuple[str, Instruction]], now: float, until: float) -> None:
+    def _follow(self, instructions: Sequence[tuple[str, NodeInstruction]], now: float, until: float) -> None:
         working: list[tuple[str, RunBatches]] = []
         for node, instruction in instructions:
             match instruction:
@@ -129,15 +129,15 @@ class FleetReplay:
         # They end with a backup, where a controller can resume.
         last = max(undisturbed - undisturbed % every, order.last)
         end = now + length * (last - order.first) / (order.last - order.first)
-        self._running = _Segment(order.epoch, order.first, last, now, end, last > order.last)
+        self._running = _RunningBatches(order.epoch, order.first, last, now, end, last > order.last)
         for node, _ in working:
             self.put(end, BatchesDone(node, order.epoch, {}))
 
     def _catch_up(self, epoch: int) -> None:
         """Tells the controller what was done in work orders that were played as one."""
-        one = self._running
-        if one is not None and one.several and one.epoch == epoch and one.last > self.controller.batch:
-            self.controller.resume(one.last, {})
+        batches = self._running
+        if batches is not None and batches.several and batches.epoch == epoch and batches.last > self.controller.batch:
+            self.controller.resume(batches.last, {})
 
 
 def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.seats import ALL_LANES, PipelineLayout
-from agileml.pipeline.plan.balance import Spans, balanced
+from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.costs import SpanTables
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile, tensor_degrees
@@ -19,7 +19,7 @@ from agileml.pipeline.schedule.schemes import STASHING
 
 @dataclass(frozen=True)
 class LayoutRules:
-    """What stays the same for all numbers of nodes."""
+    """The rules that all layouts of a job follow, whatever the number of nodes."""
 
     scheme: str
     batch: int
@@ -31,16 +31,16 @@ class LayoutRules:
 
 def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int, PipelineLayout]:
     """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers may have none."""
-    profile = ModelProfile("model", 1, tuple(LayerCost(str(i), one, 0, 0, 0, 0) for i, one in enumerate(seconds)))
+    profile = ModelProfile("model", 1, tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds)))
     tables = SpanTables.of(profile)
-    spans = balanced(tables, most * rules.chunks)
-    found: dict[int, tuple[float, PipelineLayout]] = {}
+    spans = balanced_spans(tables, most * rules.chunks)
+    fastest: dict[int, tuple[float, PipelineLayout]] = {}
     for nodes in range(rules.least_stages, most + 1):
-        options = [found[nodes - 1]] if nodes - 1 in found else []
-        options += [one for d in range(1, nodes + 1) if (one := _layout(nodes, d, spans, tables, rules))]
+        options = [fastest[nodes - 1]] if nodes - 1 in fastest else []
+        options += [option for d in range(1, nodes + 1) if (option := _layout(nodes, d, spans, tables, rules))]
         if options:
-            found[nodes] = min(options, key=lambda one: one[0])
-    return {nodes: layout for nodes, (_, layout) in found.items()}
+            fastest[nodes] = min(options, key=lambda option: option[0])
+    return {nodes: layout for nodes, (_, layout) in fastest.items()}
 
 
 def planned_layout(plan: ParallelPlan) -> PipelineLayout:
@@ -54,7 +54,9 @@ def planned_layout(plan: ParallelPlan) -> PipelineLayout:
 def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) -> PipelineLayout:
     """A layout of pieces as one of layers; each of `tensor` lanes has consecutive parts of a piece."""
     pipelines = tuple(tuple((pieces[a][0], pieces[b][-1]) for a, b in spans) for spans in layout.pipelines)
-    lanes = tuple(i * tensor // len(one) if len(one) > 1 else ALL_LANES for one in pieces for i in range(len(one)))
+    lanes = tuple(
+        i * tensor // len(piece) if len(piece) > 1 else ALL_LANES for piece in pieces for i in range(len(piece))
+    )
     return replace(layout, pipelines=pipelines, lanes=lanes if tensor > 1 else ())
 
 
@@ -73,16 +75,16 @@ def layouts_of_pieces(
     seconds: Sequence[float], pieces: Sequence[range], rules: LayoutRules, most: int, tensor: int
 ) -> dict[int, PipelineLayout]:
     """As `layouts`, with `tensor` nodes for each device; where that is too many, with the next smaller divisor."""
-    found = {nodes: over_layers(one, pieces, 1) for nodes, one in layouts(seconds, rules, most).items()}
+    laid_out = {nodes: over_layers(layout, pieces, 1) for nodes, layout in layouts(seconds, rules, most).items()}
     for degree in tensor_degrees(tensor):
         wide = layouts(seconds, rules, most // degree)
-        usable = {nodes: wide[nodes // degree] for nodes in found if nodes // degree in wide}
-        found |= {nodes: over_layers(one, pieces, degree) for nodes, one in usable.items()}
-    return found
+        usable = {nodes: wide[nodes // degree] for nodes in laid_out if nodes // degree in wide}
+        laid_out |= {nodes: over_layers(layout, pieces, degree) for nodes, layout in usable.items()}
+    return laid_out
 
 
 def _layout(
-    nodes: int, pipelines: int, spans: Mapping[int, Spans], tables: SpanTables, rules: LayoutRules
+    nodes: int, pipelines: int, spans: Mapping[int, LayerSpans], tables: SpanTables, rules: LayoutRules
 ) -> tuple[float, PipelineLayout] | None:
     """Depths as equal as possible, and microbatches dealt one by one to the pipeline that is done first."""
     depths = [nodes // pipelines + (q < nodes % pipelines) for q in range(pipelines)]
@@ -99,7 +101,7 @@ def _layout(
         fitting = [q for q in range(pipelines) if sum(shares) + units[q] <= rules.batch]
         if not fitting:
             return None
-        q = min(fitting, key=lambda one: (shares[one] + units[one] + depths[one] - 1) * steps[one])
+        q = min(fitting, key=lambda q: (shares[q] + units[q] + depths[q] - 1) * steps[q])
         shares[q] += units[q]
     if sum(shares) != rules.batch:
         return None
@@ -109,7 +111,7 @@ def _layout(
     return seconds, PipelineLayout(chosen, tuple(shares), rules.chunks)
 
 
-def _slowest(spans: Spans, tables: SpanTables) -> float:
+def _slowest(spans: LayerSpans, tables: SpanTables) -> float:
     return max(float(tables.seconds[first, last]) for first, last in spans)
 
 

@@ -1,4 +1,4 @@
-"""What the controller of a pipeline and its nodes tell each other."""
+"""Messages between the controller of a pipeline and its nodes."""
 
 from __future__ import annotations
 
@@ -107,6 +107,6 @@ class NodeGone:
     node: str
 
 
-Instruction = TakeSeat | RunBatches | LeavePipeline
+NodeInstruction = TakeSeat | RunBatches | LeavePipeline
 NodeReport = NodeReady | BatchesDone | FramesLost | NodeFailed
 PipelineEvent = NodeReport | NodeJoined | NodeWarned | NodeGone

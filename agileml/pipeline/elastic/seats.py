@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.balance import Spans
-from agileml.pipeline.schedule.schedules import Order, Pass, PipelineStep, ScheduleShape, orders, replicated_orders
+from agileml.pipeline.plan.balance import LayerSpans
+from agileml.pipeline.schedule.schedules import Pass, PipelineStep, ScheduleShape, StepOrder, orders, replicated_orders
 from agileml.pipeline.schedule.weight_versions import versions_used
 
 Seat = tuple[int, int, int]
@@ -20,7 +20,7 @@ ALL_LANES = -1
 class PipelineLayout:
     """Pipelines with their own numbers of stages, and the microbatches of a batch that each processes."""
 
-    pipelines: tuple[Spans, ...]
+    pipelines: tuple[LayerSpans, ...]
     """For each pipeline the layers of its virtual stages: chunk c of stage s is number c p + s."""
     shares: tuple[int, ...]
     chunks: int = 1
@@ -64,7 +64,7 @@ class PipelineLayout:
         pipeline, stage, lane = (0 if self.replicas else seat[0]), *seat[1:]
         spans = self.pipelines[pipeline][stage :: self.depth(pipeline)]
         return tuple(
-            tuple(one for one in range(a, b + 1) if not self.lanes or self.lanes[one] in (ALL_LANES, lane))
+            tuple(layer for layer in range(a, b + 1) if not self.lanes or self.lanes[layer] in (ALL_LANES, lane))
             for a, b in spans
         )
 
@@ -81,7 +81,7 @@ class WorkOrder:
     """The layers of each chunk."""
     depth: int
     stage: int
-    order: Order
+    order: StepOrder
     versions: dict[int, int]
     """By microbatch."""
     before: tuple[str, ...]
@@ -108,7 +108,7 @@ def work_orders(
             # Every lane adds up gradients on its own: of layers that all lanes have, they are the same.
             holders.setdefault((layer, seat[2]), []).append(node)
     starts = [0, *accumulate(layout.shares)]
-    found = {}
+    work = {}
     for q in range(len(layout.pipelines)):
         p, share = layout.depth(q), layout.shares[q]
         shape = ScheduleShape(scheme, p, share, last - first, layout.chunks)
@@ -116,7 +116,7 @@ def work_orders(
             order = tuple(_global(step, first, starts[q], share, layout.batch) for step in local)
             versions = versions_used(scheme, order, p, layout.batch, first)
             for lane in range(layout.tensor):
-                found[seats[q, s, lane]] = WorkOrder(
+                work[seats[q, s, lane]] = WorkOrder(
                     layout.chunks_of((q, s, lane)),
                     p,
                     s,
@@ -128,7 +128,7 @@ def work_orders(
                     layout.batch,
                     tuple(seats[q, s, other] for other in range(layout.tensor) if other != lane),
                 )
-    return found
+    return work
 
 
 def _global(step: PipelineStep, first: int, start: int, share: int, batch: int) -> PipelineStep:
@@ -144,12 +144,12 @@ def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, l
         if first % count or last % count:
             raise BadArgument(f"inputs {first} to {last} are no whole rounds of {count} replicas: use a multiple of it")
     stages = [[seats[r, s, 0] for r in range(count)] for s, count in enumerate(layout.replicas)]
-    found = {}
+    work = {}
     for s, lines in enumerate(replicated_orders(layout.replicas, last - first, layout.extra)):
         layers, count = tuple(layout.held((0, s, 0))), layout.replicas[s]
         for node, line in zip(stages[s], lines, strict=True):
             order = tuple(PipelineStep(step.kind, step.microbatch + first) for step in line)
-            found[node] = WorkOrder(
+            work[node] = WorkOrder(
                 (layers,),
                 len(spans),
                 s,
@@ -160,14 +160,14 @@ def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, l
                 {layer: tuple(stages[s]) for layer in layers},
                 count,
             )
-    return found
+    return work
 
 
-def oldest_needed(order: Order, versions: dict[int, int]) -> list[int]:
+def oldest_needed(order: StepOrder, versions: dict[int, int]) -> list[int]:
     """For each operation the oldest version that it or a later one uses."""
-    oldest, found = 1 << 62, []
+    oldest, needed = 1 << 62, []
     for step in reversed(order):
         if step.kind is not Pass.UPDATE:
             oldest = min(oldest, versions[step.microbatch])
-        found.append(oldest)
-    return found[::-1]
+        needed.append(oldest)
+    return needed[::-1]

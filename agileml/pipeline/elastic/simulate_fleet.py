@@ -30,7 +30,7 @@ _NO_END = 10**12
 
 @dataclass(frozen=True)
 class FleetResult:
-    """What a plan reaches on a fleet."""
+    """The work that a plan gets done on a fleet."""
 
     seconds: float
     """Length of the record."""
@@ -59,20 +59,20 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
             f"tensor is {plan.tensor}: fleets are played without tensor parallelism; plan with --tensor 1"
         )
     layers = _Layers.of(plan)
-    found = _layouts(plan, layers)
+    options = _layouts(plan, layers)
     samples = plan.microbatch * planned_layout(plan).batch
     seconds = cache(lambda layout, batches: layers.seconds(layout, batches, plan.scheme))
     until = fleet[-1].at
     # Unequal replicas work in rounds, and copies are made between two of them.
     rounds = lcm(*planned_layout(plan).replicas)
     every = ceil(plan.every / rounds) * rounds
-    controller = ElasticController(ElasticSettings(plan.scheme, _NO_END, found, layers.bytes, every))
+    controller = ElasticController(ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every))
     replay = FleetReplay(controller, FleetCosts(seconds, layers.bytes, layers.bandwidth))
     put_fleet(replay, fleet, warning)
     played = replay.run(until)
     spans = fleet_sizes(fleet, until)
-    steps = {one: seconds(one, _PLAYED) - seconds(one, _PLAYED - 1) for one in found.values()}
-    bound = sum((end - began) * samples / steps[best] for began, end, best in _best(spans, found))
+    steps = {option: seconds(option, _PLAYED) - seconds(option, _PLAYED - 1) for option in options.values()}
+    bound = sum((end - began) * samples / steps[best] for began, end, best in _best(spans, options))
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
     work = sum(layers.compute) * (played.batches + played.redone) * samples / plan.microbatch
     return FleetResult(
@@ -89,11 +89,11 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
 
 
 def _best(
-    spans: Sequence[tuple[float, float, int, bool]], found: Mapping[int, PipelineLayout]
+    spans: Sequence[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout]
 ) -> list[tuple[float, float, PipelineLayout]]:
     """The layout of each span in which there are enough machines for one."""
-    fitting = [(began, end, max((n for n in found if n <= size), default=0)) for began, end, size, _ in spans]
-    return [(began, end, found[nodes]) for began, end, nodes in fitting if nodes]
+    fitting = [(began, end, max((n for n in options if n <= size), default=0)) for began, end, size, _ in spans]
+    return [(began, end, options[nodes]) for began, end, nodes in fitting if nodes]
 
 
 def _layouts(plan: ParallelPlan, layers: _Layers) -> dict[int, PipelineLayout]:
@@ -133,18 +133,18 @@ class _Layers:
 
     @property
     def compute(self) -> list[float]:
-        """Of a microbatch, forward and backward."""
+        """Seconds of a microbatch, forward and backward."""
         return [a + b for a, b in zip(self.forward, self.backward, strict=True)]
 
     def seconds(self, layout: PipelineLayout, batches: int, scheme: str) -> float:
-        """Of batches in a row, with filling and draining."""
+        """Seconds of batches in a row, with filling and draining."""
         if batches > _PLAYED:
             step = self.seconds(layout, _PLAYED, scheme) - self.seconds(layout, _PLAYED - 1, scheme)
             return self.seconds(layout, _PLAYED, scheme) + (batches - _PLAYED) * step
         if scheme in STASHING:
             (spans,), replicas = layout.pipelines, layout.replicas or (1,) * len(layout.pipelines[0])
-            stages = [one.forward + one.backward + one.sync for one in self._times(spans, max(replicas) > 1)]
-            slowest = max(one / many for one, many in zip(stages, replicas, strict=True))
+            stages = [times.forward + times.backward + times.sync for times in self._times(spans, max(replicas) > 1)]
+            slowest = max(seconds / count for seconds, count in zip(stages, replicas, strict=True))
             return sum(stages) + (batches - 1) * slowest
         several = len(layout.pipelines) > 1
         return max(
@@ -156,10 +156,10 @@ class _Layers:
         )
 
     def _times(self, spans: Sequence[tuple[int, int]], several: bool) -> list[StageTimes]:
-        found = []
+        times = []
         for first, last in spans:
             part = slice(first, last + 1)
-            found.append(
+            times.append(
                 StageTimes(
                     sum(self.forward[part]),
                     sum(self.backward[part]),
@@ -167,4 +167,4 @@ class _Layers:
                     sum(self.update[part]) + several * sum(self.sync[part]),
                 )
             )
-        return found
+        return times

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from agileml.pipeline.model.base import Array
 from agileml.pipeline.run.node import PipelineFrame
-from agileml.pipeline.run.wire import opened, post
+from agileml.pipeline.run.wire import message_in, post
 from agileml.runtime.own_folder import own_folder
 from agileml.transport import Endpoint, Identity, Received, UnixAddress
 from agileml.transport.settings import PATIENT
@@ -34,7 +34,7 @@ class Loopback:
         while True:
             self._sender.poll(0.0)
             for event in self._receiver.poll(0.0):
-                if isinstance(event, Received) and isinstance(message := opened(event), PipelineFrame):
+                if isinstance(event, Received) and isinstance(message := message_in(event), PipelineFrame):
                     return message
 
 

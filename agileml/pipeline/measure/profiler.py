@@ -19,7 +19,7 @@ from agileml.checks import check_whole
 from agileml.errors import JobFailed
 from agileml.extras import torch_module
 from agileml.pipeline.measure.loopback import Loopback, loopback
-from agileml.pipeline.measure.whole_model import as_a_whole
+from agileml.pipeline.measure.whole_model import scale_to_whole_model
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel, Weights, users_code
 from agileml.pipeline.model.optimizers import Optimizer
 from agileml.pipeline.model.tensor_parts import TensorPart, added, pieces
@@ -29,7 +29,7 @@ from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 from agileml.pipeline.profile.model_profile import FORMAT, LayerCost, ModelProfile
 from agileml.pipeline.run.local import NODE_ENVIRONMENT
 
-Clock = Callable[[], float]
+SecondsClock = Callable[[], float]
 
 _WHOLE_REPEATS = 5
 """Batches of the whole model: each has many passes."""
@@ -40,7 +40,7 @@ def profiled(
     make: ModelFactory,
     sizes: Sequence[int],
     repeats: int,
-    clock: Clock = time.perf_counter,
+    clock: SecondsClock = time.perf_counter,
     together: int = 1,
 ) -> tuple[ModelProfile, ...]:
     """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
@@ -58,8 +58,8 @@ def profiled(
     os.environ.update(NODE_ENVIRONMENT)
     try:
         with ProcessPoolExecutor(together, get_context("spawn")) as processes:
-            found = [one.result() for one in [processes.submit(_measured, work) for _ in range(together)]]
-            return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*found, strict=True))
+            runs = [run.result() for run in [processes.submit(_measured, work) for _ in range(together)]]
+            return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True))
     except BrokenProcessPool as error:
         raise JobFailed(
             f"{name}: the process that measures the layers was killed: use smaller microbatches, or more memory"
@@ -95,11 +95,11 @@ def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, 
         "model": model,
         "profiles": [
             {
-                "microbatch": one.microbatch,
-                "input_bytes": one.input_bytes,
-                "layers": [vars(layer) for layer in one.layers],
+                "microbatch": profile.microbatch,
+                "input_bytes": profile.input_bytes,
+                "layers": [vars(layer) for layer in profile.layers],
             }
-            for one in profiles
+            for profile in profiles
         ],
     }
 
@@ -107,7 +107,7 @@ def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, 
 @dataclass(frozen=True)
 class _Measuring:
     repeats: int
-    clock: Clock
+    clock: SecondsClock
     ends: Loopback
     together: int
 
@@ -136,17 +136,17 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     judging = measuring.seconds(lambda: model.loss(values, targets))
     _, gradient = model.loss(values, targets)
     for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
-        found = []
+        parts = []
         for i in piece:
             with users_code(f"layer {i}"):
-                found.append(_cost(model.layers[i], i, weights[i], given, gradient, measuring))
-        costs.append(_sum([cost for cost, _ in found]))
-        gradient = _joined(model, piece, [inner for _, inner in found], gradient)
+                parts.append(_cost(model.layers[i], i, weights[i], given, gradient, measuring))
+        costs.append(_sum([cost for cost, _ in parts]))
+        gradient = _joined(model, piece, [inner for _, inner in parts], gradient)
     # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
     costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
     costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
     few = replace(measuring, repeats=min(measuring.repeats, _WHOLE_REPEATS))
-    whole = as_a_whole(model, costs[::-1], few.seconds, measuring.together)
+    whole = scale_to_whole_model(model, costs[::-1], few.seconds, measuring.together)
     return ModelProfile(name, size, tuple(whole), float(input_bytes))
 
 
@@ -170,10 +170,10 @@ def _cost(
     both = measuring.seconds(lambda: inner.backward(weights, inner.forward(weights, inputs, (0, 0, i))[1], gradient))
     output, stash = inner.forward(weights, inputs, (0, 0, i))
     held = _stash_bytes(inner, weights, inputs, stash)
-    size_of = float(sum(one.nbytes for one in weights))
+    size_of = float(sum(weight.nbytes for weight in weights))
     label = f"{i}:{type(inner).__name__}"
     before, gradients = inner.backward(weights, stash, gradient)
-    adding = measuring.seconds(lambda: tuple(one + one for one in gradients))
+    adding = measuring.seconds(lambda: tuple(array + array for array in gradients))
     cost = LayerCost(
         label,
         forward,
@@ -191,18 +191,18 @@ def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], obj
     """The mean of the gradients, and the step."""
     rule = Optimizer(kind)
     state = rule.initial(weights)
-    return lambda: rule.step(weights, state, tuple(one / 2 for one in gradients), 1)
+    return lambda: rule.step(weights, state, tuple(array / 2 for array in gradients), 1)
 
 
 def _sum(parts: Sequence[LayerCost]) -> LayerCost:
     """The cost of a layer from those of its parts; each has the whole layer's output."""
     return replace(
         parts[0],
-        forward_seconds=sum(one.forward_seconds for one in parts),
-        backward_seconds=sum(one.backward_seconds for one in parts),
-        stash_bytes=sum(one.stash_bytes for one in parts),
-        weight_bytes=sum(one.weight_bytes for one in parts),
-        update_seconds={kind: sum(one.update_seconds[kind] for one in parts) for kind in OPTIMIZER_STATE},
+        forward_seconds=sum(part.forward_seconds for part in parts),
+        backward_seconds=sum(part.backward_seconds for part in parts),
+        stash_bytes=sum(part.stash_bytes for part in parts),
+        weight_bytes=sum(part.weight_bytes for part in parts),
+        update_seconds={kind: sum(part.update_seconds[kind] for part in parts) for kind in OPTIMIZER_STATE},
         parts=len(parts),
     )
 
@@ -212,7 +212,7 @@ def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Array, stash: o
         return float(_array_bytes(stash))
     torch = torch_module()
     sizes: dict[int, int] = {}
-    own = {one.ctypes.data for one in weights}
+    own = {weight.ctypes.data for weight in weights}
 
     def seen(tensor: Any) -> Any:  # noqa: ANN401  # a tensor
         if tensor.data_ptr() not in own:

@@ -26,24 +26,27 @@ FEW, MANY = 2, 6
 
 _RULE = Optimizer("sgd", 1e-12)
 _COPIES = 5
-"""Of the weights, at most: two versions, gradients, their sum and their mean."""
+"""Arrays as large as the weights, at most: two versions, gradients, their sum and their mean."""
 
 
-def as_a_whole(
+def scale_to_whole_model(
     model: PipelineModel, costs: list[LayerCost], seconds: Callable[[Callable[[], object]], float], together: int = 1
 ) -> list[LayerCost]:
     """The costs of layers, scaled to what all take together; unscaled if memory does not hold the whole model.
 
     `seconds` measures a piece of work. As many processes measure `together`, and share the memory.
     """
-    needed = sum(_COPIES * one.weight_bytes + one.stash_bytes for one in costs)
+    needed = sum(_COPIES * layer.weight_bytes + layer.stash_bytes for layer in costs)
     if needed * together > _free_memory():
         return costs
     few, many = (seconds(_training(model, number)) for number in (FEW, MANY))
     passes = (many - few) / (MANY - FEW)
     updates = few - FEW * passes
-    alone, alone_updates = (sum(one.seconds for one in costs), sum(one.update_seconds[_RULE.kind] for one in costs))
-    return [_scaled(one, _ratio(passes, alone), _ratio(updates, alone_updates)) for one in costs]
+    alone, alone_updates = (
+        sum(layer.seconds for layer in costs),
+        sum(layer.update_seconds[_RULE.kind] for layer in costs),
+    )
+    return [_scaled(layer, _ratio(passes, alone), _ratio(updates, alone_updates)) for layer in costs]
 
 
 def _ratio(whole: float, alone: float) -> float:
@@ -66,9 +69,9 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
     layout = PipelineLayout((((0, last),),), (microbatches,))
     numbers = count()
 
-    def report(told: NodeReport) -> None:
-        if isinstance(told, NodeFailed):
-            raise JobFailed(told.message)
+    def report(message: NodeReport) -> None:
+        if isinstance(message, NodeFailed):
+            raise JobFailed(message.message)
 
     def send(node: str, frame: PipelineFrame) -> None:
         raise AssertionError(f"one node has all layers, and sends {frame.key} to {node}")

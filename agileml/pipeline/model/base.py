@@ -1,4 +1,4 @@
-"""What a pipeline trains: layers that know their own forward and backward pass, a loss, and microbatches by number."""
+"""The model that a pipeline trains: layers with a forward and a backward pass, a loss, and microbatches by number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 Weights = tuple[Array, ...]
 """Never changed in place: a version may be in use by several microbatches."""
 Stash = Any
-"""What a layer's backward pass needs of its forward pass."""
+"""Values of a layer's forward pass that its backward pass needs."""
 DrawKey = tuple[int, int, int]
 """Seed, microbatch and layer: random numbers depend on nothing else, so a repeated pass draws the same."""
 

@@ -29,7 +29,7 @@ class Optimizer:
 
     def initial(self, weights: Weights) -> Weights:
         """Zeros: one array per weight and moment."""
-        return tuple(np.zeros_like(one) for one in weights * OPTIMIZER_STATE[self.kind])
+        return tuple(np.zeros_like(weight) for weight in weights * OPTIMIZER_STATE[self.kind])
 
     def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
         """Applies update `number`, counted from 1. Works on new arrays only."""

@@ -13,7 +13,7 @@ from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, Stash, We
 
 FrameKey = tuple[str, int, int]
 """Kind, virtual stage or layer, and microbatch or update."""
-Send = Callable[[str, FrameKey, tuple[Array, ...]], None]
+SendFrame = Callable[[str, FrameKey, tuple[Array, ...]], None]
 _T = TypeVar("_T")
 Awaiting = Generator[FrameKey, tuple[Array, ...], _T]
 """Yields the key of each frame that it needs, and is resumed with the frame's arrays."""
@@ -50,23 +50,23 @@ def split_layer(parts: Sequence[PipelineLayer], *, residual: bool = False) -> li
 
 def pieces(layers: Sequence[PipelineLayer]) -> list[range]:
     """The layers between two cuts: single ones, and all parts of one that is split."""
-    found: list[range] = []
+    ranges: list[range] = []
     at = 0
     while at < len(layers):
         first = layers[at]
         count = first.parts if isinstance(first, TensorPart) else 1
         if isinstance(first, TensorPart):
             _check_parts(layers[at : at + count], at, first)
-        found.append(range(at, at + count))
+        ranges.append(range(at, at + count))
         at += count
-    return found
+    return ranges
 
 
 def _check_parts(given: Sequence[PipelineLayer], at: int, first: TensorPart) -> None:
     for i in range(first.parts):
-        one = given[i] if i < len(given) else None
+        layer = given[i] if i < len(given) else None
         wanted = (i, first.parts, first.residual)
-        if not isinstance(one, TensorPart) or (one.part, one.parts, one.residual) != wanted:
+        if not isinstance(layer, TensorPart) or (layer.part, layer.parts, layer.residual) != wanted:
             raise BadArgument(
                 f"layer {at + i} is not part {i} of the {first.parts} that layer {at} begins: make them with"
                 " agileml.pipeline.model.tensor_parts.split_layer"
@@ -84,19 +84,19 @@ class Lanes:
     """The other nodes of a pipeline stage, which compute the other parts of its split layers; often there are none."""
 
     others: Sequence[str] = ()
-    send: Send | None = None
+    send: SendFrame | None = None
 
     def all_parts(self, kind: str, piece: range, microbatch: int, own: Mapping[int, Array]) -> Awaiting[list[Array]]:
-        """What each part of a layer gives: this node's own parts, and those of the others."""
+        """The output of each part of a layer, whether this node or another one computes the part."""
         for other in self.others:
             assert self.send is not None
             for layer, array in own.items():
                 self.send(other, (kind, layer, microbatch), (array,))
-        found = []
+        outputs = []
         for layer in piece:
             if layer in own:
-                found.append(own[layer])
+                outputs.append(own[layer])
             else:
                 (array,) = yield (kind, layer, microbatch)
-                found.append(array)
-        return found
+                outputs.append(array)
+        return outputs

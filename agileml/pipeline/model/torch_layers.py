@@ -39,8 +39,8 @@ class TorchLayer:
     def initial(self, key: DrawKey) -> Weights:
         torch = torch_module()
         with torch.random.fork_rng(devices=[]):
-            _seeded(key)
-            return tuple(one.detach().numpy().copy() for one in self._build().parameters())
+            _seed(key)
+            return tuple(parameter.detach().numpy().copy() for parameter in self._build().parameters())
 
     def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
         torch = torch_module()
@@ -48,9 +48,9 @@ class TorchLayer:
         if given.is_floating_point():
             given = given.detach().requires_grad_()
         names = [name for name, _ in self._module.named_parameters()]
-        tensors = [torch.from_numpy(one).requires_grad_() for one in weights]
+        tensors = [torch.from_numpy(weight).requires_grad_() for weight in weights]
         with torch.random.fork_rng(devices=[]):
-            _seeded(key)
+            _seed(key)
             output = torch.func.functional_call(self._module, dict(zip(names, tensors, strict=True)), (given,))
         return output.detach().numpy(), (given, tensors, output)
 
@@ -59,8 +59,8 @@ class TorchLayer:
         torch = torch_module()
         given, tensors, output = stash
         wanted = [given, *tensors] if given.requires_grad else tensors
-        found = torch.autograd.grad(output, wanted, torch.from_numpy(np.ascontiguousarray(gradient)))
-        arrays = [one.numpy() for one in found]
+        gradients = torch.autograd.grad(output, wanted, torch.from_numpy(np.ascontiguousarray(gradient)))
+        arrays = [tensor.numpy() for tensor in gradients]
         # Tokens have no gradient.
         first = arrays.pop(0) if given.requires_grad else np.zeros(1)
         return first, tuple(arrays)
@@ -91,7 +91,7 @@ class _Child:
         return self._build()[self._index]
 
 
-def _seeded(key: DrawKey) -> None:
+def _seed(key: DrawKey) -> None:
     # Not `torch.manual_seed`: without a graphics card it formats the stack, and queues a call for when there is one.
     seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
     torch_module().default_generator.manual_seed(seed)

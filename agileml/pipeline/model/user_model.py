@@ -25,13 +25,13 @@ def model_factory(target: str) -> ModelFactory:
     path = Path(name)
     if not colon or path.suffix != ".py" or not path.is_file():
         raise BadArgument(f"model {target!r}: name {', '.join(BUILT_IN)}, or a function in a file: FILE.py:FUNCTION")
-    found = getattr(_imported(path), function, None)
-    if not callable(found):
+    build = getattr(_import_file(path), function, None)
+    if not callable(build):
         raise BadArgument(f"model {target!r}: {path} has no function {function!r}")
-    return _checked(found, target)
+    return _checked_factory(build, target)
 
 
-def _imported(path: Path) -> object:
+def _import_file(path: Path) -> object:
     name = f"pipeline_model_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -47,7 +47,7 @@ def _imported(path: Path) -> object:
     return module
 
 
-def _checked(function: Callable[[int], object], target: str) -> ModelFactory:
+def _checked_factory(function: Callable[[int], object], target: str) -> ModelFactory:
     def make(microbatch: int) -> PipelineModel:
         try:
             model = function(microbatch)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agileml.pipeline.plan import closed_form
-from agileml.pipeline.plan.balance import Spans, balanced
+from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
 from agileml.pipeline.plan.closed_form import StageCost, held_bytes
-from agileml.pipeline.plan.parallel_plan import Basis, ParallelPlan, PlannedStage, around
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
 from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import SpanTables, sync_factor
@@ -29,10 +29,10 @@ class _Shape:
     recompute: bool
 
 
-def straight_plans(profile: ModelProfile, request: SplitRequest, basis: Basis) -> Iterator[ParallelPlan]:
+def straight_plans(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:
     """Every depth, replication, scheme and recomputation that the request allows."""
     n = request.topology.devices
-    spans = balanced(SpanTables.of(profile), n * max(CHUNKS))
+    spans = balanced_spans(SpanTables.of(profile), n * max(CHUNKS))
     for stages in [request.stages] if request.stages else range(1, min(n, len(profile.layers)) + 1):
         for pipelines in [request.pipelines] if request.pipelines else range(1, n // stages + 1):
             microbatches, rest = divmod(request.batch, pipelines * profile.microbatch)
@@ -58,7 +58,9 @@ def _schemes(shape: _Shape, request: SplitRequest) -> Iterator[tuple[str, int]]:
                 yield "interleaved", chunks
 
 
-def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[str, int], basis: Basis) -> ParallelPlan:
+def _candidate(
+    shape: _Shape, spans: LayerSpans, request: SplitRequest, how: tuple[str, int], basis: SpeedBasis
+) -> ParallelPlan:
     scheme, chunks = how
     p, m = shape.stages, shape.microbatches
     devices = [_device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)]
@@ -90,7 +92,7 @@ def _candidate(shape: _Shape, spans: Spans, request: SplitRequest, how: tuple[st
         microbatches=m,
         recompute=shape.recompute,
         samples_per_second=speed,
-        interval=around(speed, basis),
+        interval=speed_interval(speed, basis),
         idle=1 - worked / seconds,
         bubble=schemes.bubble(scheme, p, m, chunks),
         memory_bytes=max(held),
@@ -143,7 +145,7 @@ def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitReque
 
 
 def _send_seconds(shape: _Shape, span: tuple[int, int], topology: Topology, index: int) -> float:
-    """Of the output of virtual stage `index` on its way to the next one."""
+    """Seconds of the output of virtual stage `index` on its way to the next one."""
     last = shape.profile.layers[span[1]]
     if last is shape.profile.layers[-1]:
         return 0.0
@@ -167,7 +169,7 @@ def _sync_bandwidth(topology: Topology, shape: _Shape, s: int) -> float:
 def _bottleneck(devices: Sequence[StageCost], microbatches: int) -> str:
     slowest = max(range(len(devices)), key=lambda s: devices[s].seconds + devices[s].link_seconds)
     device = devices[slowest]
-    if max(one.sync_seconds for one in devices) > (device.seconds + device.link_seconds) * microbatches:
+    if max(cost.sync_seconds for cost in devices) > (device.seconds + device.link_seconds) * microbatches:
         return "the all-reduce of the gradients"
     if device.link_seconds > device.seconds:
         return f"the link before pipeline stage {slowest + 1}"

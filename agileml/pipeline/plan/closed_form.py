@@ -10,20 +10,20 @@ from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one microbatch costs in a stage, and what the stage holds."""
+    """Costs of one microbatch in a stage, and the bytes that the stage holds."""
 
     forward_seconds: float
     backward_seconds: float
     link_seconds: float
-    """Of the activation and its gradient over the link before the stage."""
+    """Time of the activation and its gradient over the link before the stage."""
     sync_seconds: float
-    """Of one all-reduce of the gradients."""
+    """Time of one all-reduce of the gradients."""
     weight_bytes: float
     stash_bytes: float
     input_bytes: float
     recompute: bool = False
     update_seconds: float = 0.0
-    """Of an update of the weights."""
+    """Time of an update of the weights."""
 
     @property
     def seconds(self) -> float:

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from agileml.pipeline.profile.model_profile import BadProfile
 
-Basis = Literal["profiled", "scaled"]
+SpeedBasis = Literal["profiled", "scaled"]
 
 _SPREAD = {"profiled": 0.15, "scaled": 0.4}
 """Half the width of the interval around an estimate, relative to it."""
 
 
-def around(speed: float, basis: Basis) -> tuple[float, float]:
+def speed_interval(speed: float, basis: SpeedBasis) -> tuple[float, float]:
     """The interval in which the real speed is expected."""
     return speed / (1 + _SPREAD[basis]), speed * (1 + _SPREAD[basis])
 
@@ -40,7 +40,7 @@ class PlannedStage:
     weight_bytes: float
     """Size of the weights."""
     stash_bytes: float
-    """What is kept of each microbatch in flight for its backward pass."""
+    """Memory for each microbatch in flight, until its backward pass."""
     input_bytes: float
     """Size of the input of a microbatch."""
     memory_bytes: float
@@ -80,9 +80,9 @@ class ParallelPlan:
     memory_bytes: float
     """Memory needed on the fullest device."""
     bottleneck: str
-    """What limits the speed."""
-    basis: Basis
-    """What the speed was computed from."""
+    """Bottleneck of the plan."""
+    basis: SpeedBasis
+    """Origin of the layer times: measured on this device type, or scaled to it."""
     unpipelined_samples_per_second: float
     """Speed if only one stage worked at a time."""
     rejected: tuple[tuple[str, str], ...] = ()
@@ -113,16 +113,18 @@ def plan_from_json(content: object) -> ParallelPlan:
         raise BadProfile("is not a plan: write one with spotctl parallel plan PROFILE --json")
     try:
         fields = {key: value for key, value in content.items() if key != "devices"}
-        fields["stages"] = tuple(PlannedStage(**{**one, "layers": tuple(one["layers"])}) for one in fields["stages"])
+        fields["stages"] = tuple(
+            PlannedStage(**{**stage, "layers": tuple(stage["layers"])}) for stage in fields["stages"]
+        )
         fields["interval"] = tuple(fields["interval"])
-        fields["rejected"] = tuple((one["plan"], one["reason"]) for one in fields["rejected"])
-        found = ParallelPlan(**fields)
-        if found.tensor < 1:
-            raise ValueError(f"tensor is {found.tensor}")
-        if not isinstance(found.every, int) or found.every < 1:
-            raise ValueError(f"every is {found.every}")
-        if not 0 < found.chunks <= len(found.stages) or len(found.stages) % found.chunks:
-            raise ValueError(f"{len(found.stages)} stages in {found.chunks} chunks")
+        fields["rejected"] = tuple((loser["plan"], loser["reason"]) for loser in fields["rejected"])
+        plan = ParallelPlan(**fields)
+        if plan.tensor < 1:
+            raise ValueError(f"tensor is {plan.tensor}")
+        if not isinstance(plan.every, int) or plan.every < 1:
+            raise ValueError(f"every is {plan.every}")
+        if not 0 < plan.chunks <= len(plan.stages) or len(plan.stages) % plan.chunks:
+            raise ValueError(f"{len(plan.stages)} stages in {plan.chunks} chunks")
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise BadProfile(f"is not a complete plan ({error}): write it again with spotctl parallel plan") from None
-    return found
+    return plan

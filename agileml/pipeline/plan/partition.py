@@ -52,7 +52,7 @@ def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Pa
     best = min(split.seconds for split in candidates)
     near = [split for split in candidates if split.seconds <= best * FEWER_WORKERS]
     chosen = min(near, key=lambda split: (split.workers, split.seconds))
-    limits = {id(one): limit_of(one, tables, topology) for one in candidates}
+    limits = {id(split): limit_of(split, tables, topology) for split in candidates}
     return Partition(chosen, _reason(chosen, best, topology, limits), (*refused, *_losers(candidates, chosen, limits)))
 
 
@@ -89,15 +89,17 @@ def noam(split: ModelSplit) -> int:
 
 
 def limit_of(split: ModelSplit, tables: SpanTables, topology: Topology) -> str:
-    """What takes the seconds per input of the split: compute, a link or synchronization."""
+    """The bottleneck of a split: compute, a link or synchronization."""
     nearly = split.seconds * (1 - 1e-9)
     for s, stage in enumerate(split.stages, 1):
         if tables.seconds[stage.first, stage.last] / stage.replicas >= nearly:
             return f"compute of pipeline stage {s}"
     for s, stage in enumerate(split.stages[:-1], 1):
-        if any(2 * tables.outputs[stage.last] / one >= nearly for one in topology.bandwidths):
+        if any(2 * tables.outputs[stage.last] / bandwidth >= nearly for bandwidth in topology.bandwidths):
             return f"the link after pipeline stage {s}"
-    replicated = [(tables.weights[one.first, one.last] / one.replicas, s) for s, one in enumerate(split.stages, 1)]
+    replicated = [
+        (tables.weights[stage.first, stage.last] / stage.replicas, s) for s, stage in enumerate(split.stages, 1)
+    ]
     return f"weight synchronization of pipeline stage {max(replicated)[1]}"
 
 
@@ -110,18 +112,18 @@ def _reason(chosen: ModelSplit, best: float, topology: Topology, limits: dict[in
 
 def _losers(candidates: list[ModelSplit], chosen: ModelSplit, limits: dict[int, str]) -> list[tuple[str, str]]:
     """The best of each other kind."""
-    rest = [one for one in candidates if one.stages != chosen.stages]
+    rest = [split for split in candidates if split.stages != chosen.stages]
     kinds = {
-        "levels": [one for one in rest if one.search == "levels"],
-        "flat": [one for one in rest if one.search == "flat"],
-        "data parallelism": [one for one in rest if len(one.stages) == 1 and one.workers > 1],
-        "straight": [one for one in rest if len(one.stages) == one.workers > 1],
+        "levels": [split for split in rest if split.search == "levels"],
+        "flat": [split for split in rest if split.search == "flat"],
+        "data parallelism": [split for split in rest if len(split.stages) == 1 and split.workers > 1],
+        "straight": [split for split in rest if len(split.stages) == split.workers > 1],
     }
-    found: dict[str, str] = {}
+    losers: dict[str, str] = {}
     for name, members in kinds.items():
-        if best := min(members, key=lambda one: (one.seconds, one.workers), default=None):
+        if best := min(members, key=lambda split: (split.seconds, split.workers), default=None):
             gap = best.seconds / chosen.seconds
-            found[f"{name} {best}"] = (
+            losers[f"{name} {best}"] = (
                 f"{gap:.3g}x the time per input on {best.workers} devices; limited by " + limits[id(best)]
             )
-    return list(found.items())
+    return list(losers.items())

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from agileml.pipeline.plan.splits import ModelSplit, PipelineStage
 from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, stage_seconds, versioned_bytes
-
-Vector = NDArray[np.float64]
+from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, Vector, stage_seconds, versioned_bytes
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from agileml.pipeline.plan.splits import ModelSplit, PipelineStage
 from agileml.pipeline.plan.topology import Topology
-from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, stage_seconds, versioned_bytes
+from agileml.pipeline.profile.costs import CostRules, Matrix, SpanTables, Vector, stage_seconds, versioned_bytes
 
-Vector = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Level:
+class _LevelTables:
     """Best times A^k(i, j, m) for all m of a level, and how they split; index m - 1."""
 
     times: list[Matrix]
@@ -27,7 +26,7 @@ class _Level:
 
 def level_splits(tables: SpanTables, topology: Topology, rules: CostRules) -> list[ModelSplit]:
     """The best split for every number of the largest components."""
-    levels: list[_Level] = []
+    levels: list[_LevelTables] = []
     compute = _leaves(tables, rules)
     for k, (count, bandwidth) in enumerate(zip(topology.counts, topology.bandwidths, strict=True), 1):
         # The last level is asked for the whole model only: pipelines that start at the first layer.
@@ -51,9 +50,9 @@ def _leaves(tables: SpanTables, rules: CostRules) -> Matrix:
     return np.where(need <= rules.memory_bytes, tables.seconds, np.inf)
 
 
-def _solve(bare: list[Matrix], links: Vector, rows: int) -> _Level:
+def _solve(bare: list[Matrix], links: Vector, rows: int) -> _LevelTables:
     """Splits a level whose single stage on m components takes `bare[m - 1]` seconds."""
-    level = _Level([], [], [])
+    level = _LevelTables([], [], [])
     for m, alone in enumerate(bare, 1):
         times = alone[:rows].copy()
         cuts, replicas = np.full(times.shape, -1), np.full(times.shape, m)
@@ -71,16 +70,16 @@ def _improve(best: tuple[Matrix, Indices, Indices], parts: tuple[Matrix, Vector,
     before, links, stage = parts
     for s in range(len(links) - 1):
         head = np.maximum(before[: s + 1, s], links[s])
-        found = np.maximum(head[:, np.newaxis], stage[np.newaxis, s + 1, s + 1 :])
+        slowest = np.maximum(head[:, np.newaxis], stage[np.newaxis, s + 1, s + 1 :])
         block = (slice(0, len(head)), slice(s + 1, None))
-        better = found < times[block]
+        better = slowest < times[block]
         if better.any():
-            times[block][better] = found[better]
+            times[block][better] = slowest[better]
             cuts[block][better] = s
             replicas[block][better] = last
 
 
-def _stages(levels: list[_Level], k: int, first: int, last: int, m: int) -> list[PipelineStage]:
+def _stages(levels: list[_LevelTables], k: int, first: int, last: int, m: int) -> list[PipelineStage]:
     """The stages of A^k(first, last, m), each with the replicas of all levels."""
     if k < 0:
         return [PipelineStage(first, last, 1)]
@@ -88,5 +87,5 @@ def _stages(levels: list[_Level], k: int, first: int, last: int, m: int) -> list
     inner = len(levels[k - 1].times) if k else 1
     start = first if cut < 0 else cut + 1
     block = _stages(levels, k - 1, start, last, inner)
-    tail = [PipelineStage(one.first, one.last, one.replicas * replicas) for one in block]
+    tail = [PipelineStage(stage.first, stage.last, stage.replicas * replicas) for stage in block]
     return tail if cut < 0 else [*_stages(levels, k, first, cut, m - replicas), *tail]

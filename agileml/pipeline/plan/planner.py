@@ -8,7 +8,7 @@ from math import gcd
 
 from agileml.errors import BadArgument, BadInput
 from agileml.pipeline.plan.candidates import planned_stage, straight_plans
-from agileml.pipeline.plan.parallel_plan import Basis, ParallelPlan, PlannedStage, around
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
 from agileml.pipeline.plan.partition import check_layers_fit, noam, partition, split_bytes
 from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.plan.splits import ModelSplit
@@ -20,7 +20,7 @@ SHOWN = 8
 """Alternatives of each kind that a plan lists."""
 
 
-def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis = "profiled") -> ParallelPlan:
+def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: SpeedBasis = "profiled") -> ParallelPlan:
     """The fastest plan that fits; raises BadProfile if none does."""
     fitting: list[ParallelPlan] = []
     refused: list[ParallelPlan] = []
@@ -31,8 +31,8 @@ def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis =
         except BadInput as error:
             impossible[f"tensor {tensor}"] = error
             continue
-        for one in candidates:
-            (fitting if one.memory_bytes <= request.rules.memory_bytes else refused).append(one)
+        for candidate in candidates:
+            (fitting if candidate.memory_bytes <= request.rules.memory_bytes else refused).append(candidate)
     if not fitting and not refused and impossible:
         raise next(iter(impossible.values()))
     if not fitting:
@@ -49,22 +49,24 @@ def _tensor_degrees(profiles: Sequence[ModelProfile]) -> list[int]:
 
 
 def _with_tensor(
-    tensor: int, profiles: Sequence[ModelProfile], request: SplitRequest, basis: Basis
+    tensor: int, profiles: Sequence[ModelProfile], request: SplitRequest, basis: SpeedBasis
 ) -> list[ParallelPlan]:
     """All plans whose split layers are shared by `tensor` devices. Raises BadInput if there cannot be any."""
     lanes, grouped = profiles, request
     if tensor > 1:
-        lanes = [on_lanes(one, tensor, request.topology.bandwidths[0]) for one in profiles]
+        lanes = [on_lanes(profile, tensor, request.topology.bandwidths[0]) for profile in profiles]
         grouped = replace(request, topology=request.topology.grouped(tensor), tensor=1)
-    found: list[ParallelPlan] = []
+    plans: list[ParallelPlan] = []
     for profile in lanes:
         _check_counts(profile, grouped)
         check_layers_fit(profile, grouped.rules)
-        found += straight_plans(profile, grouped, basis)
+        plans += straight_plans(profile, grouped, basis)
         split = _partitioned(profile, grouped, basis)
         # The runtime does not share layers between stages with replicas of their own: these plans must be asked for.
-        found += [one for one in split if tensor == 1 or request.tensor or one.devices == one.depth]
-    return [replace(one, tensor=tensor) for one in found]
+        plans += [
+            candidate for candidate in split if tensor == 1 or request.tensor or candidate.devices == candidate.depth
+        ]
+    return [replace(candidate, tensor=tensor) for candidate in plans]
 
 
 def _no_plan(model: str, refused: Sequence[ParallelPlan], request: SplitRequest) -> str:
@@ -73,63 +75,63 @@ def _no_plan(model: str, refused: Sequence[ParallelPlan], request: SplitRequest)
             f"no plan for {model}: batch {request.batch} is not a multiple of any microbatch size times pipelines, or"
             " the scheme needs more microbatches than stages: use another batch size, scheme or number of stages"
         )
-    least = min(refused, key=lambda one: one.memory_bytes)
+    least = min(refused, key=lambda candidate: candidate.memory_bytes)
     return (
         f"no plan for {model} fits: {summary(least)} needs the least memory, {_too_large(least, request)}:"
         " use more or larger devices, or smaller microbatches"
     )
 
 
-def _too_large(one: ParallelPlan, request: SplitRequest) -> str:
-    return f"{one.memory_bytes / 2**30:.3g} GiB of {request.rules.memory_bytes / 2**30:.3g} GiB on a device"
+def _too_large(candidate: ParallelPlan, request: SplitRequest) -> str:
+    return f"{candidate.memory_bytes / 2**30:.3g} GiB of {request.rules.memory_bytes / 2**30:.3g} GiB on a device"
 
 
-def summary(one: ParallelPlan) -> str:
+def summary(candidate: ParallelPlan) -> str:
     """A plan in a few words."""
-    parts = [one.scheme, "-".join(str(stage.replicas) for stage in one.stages[: one.depth])]
-    parts += [f"microbatch {one.microbatch}"]
-    parts += [f"{one.chunks} chunks"] * (one.chunks > 1) + ["recomputing"] * one.recompute
-    parts += [f"tensor {one.tensor}"] * (one.tensor > 1)
+    parts = [candidate.scheme, "-".join(str(stage.replicas) for stage in candidate.stages[: candidate.depth])]
+    parts += [f"microbatch {candidate.microbatch}"]
+    parts += [f"{candidate.chunks} chunks"] * (candidate.chunks > 1) + ["recomputing"] * candidate.recompute
+    parts += [f"tensor {candidate.tensor}"] * (candidate.tensor > 1)
     return ", ".join(parts)
 
 
-def _rank(one: ParallelPlan) -> tuple[float, float, float]:
+def _rank(candidate: ParallelPlan) -> tuple[float, float, float]:
     """Faster first; among plans within a thousandth fewer devices, then less memory."""
-    return (float(f"{one.samples_per_second:.3g}"), -one.devices, -one.memory_bytes)
+    return (float(f"{candidate.samples_per_second:.3g}"), -candidate.devices, -candidate.memory_bytes)
 
 
 def _rejected(
     chosen: ParallelPlan, fitting: Sequence[ParallelPlan], refused: Sequence[ParallelPlan], request: SplitRequest
 ) -> tuple[tuple[str, str], ...]:
     """The best of every scheme and depth that lost, and faster ones that do not fit."""
-    losers = [one for one in _best_of_kinds(fitting) if summary(one) != summary(chosen)]
-    slower = [(summary(one), _why(one, chosen)) for one in _shown(losers)]
-    faster = [one for one in _best_of_kinds(refused) if one.samples_per_second > chosen.samples_per_second]
-    large = [(summary(one), f"does not fit: {_too_large(one, request)}") for one in _shown(faster)]
+    losers = [loser for loser in _best_of_kinds(fitting) if summary(loser) != summary(chosen)]
+    slower = [(summary(loser), _why(loser, chosen)) for loser in _shown(losers)]
+    faster = [loser for loser in _best_of_kinds(refused) if loser.samples_per_second > chosen.samples_per_second]
+    large = [(summary(loser), f"does not fit: {_too_large(loser, request)}") for loser in _shown(faster)]
     return (*large, *slower, *chosen.rejected)
 
 
 def _shown(ranked: Sequence[ParallelPlan]) -> list[ParallelPlan]:
     """The first ones, and the best of each degree of tensor parallelism."""
-    best = {one.tensor: one for one in reversed(ranked)}
-    return [one for i, one in enumerate(ranked) if i < SHOWN or best[one.tensor] is one]
+    best = {candidate.tensor: candidate for candidate in reversed(ranked)}
+    return [candidate for i, candidate in enumerate(ranked) if i < SHOWN or best[candidate.tensor] is candidate]
 
 
 def _best_of_kinds(plans: Sequence[ParallelPlan]) -> list[ParallelPlan]:
     best: dict[tuple[str, int, bool, int], ParallelPlan] = {}
-    for one in plans:
-        kind = (one.scheme, len(one.stages), one.recompute, one.tensor)
-        if kind not in best or _rank(one) > _rank(best[kind]):
-            best[kind] = one
+    for candidate in plans:
+        kind = (candidate.scheme, len(candidate.stages), candidate.recompute, candidate.tensor)
+        if kind not in best or _rank(candidate) > _rank(best[kind]):
+            best[kind] = candidate
     return sorted(best.values(), key=_rank, reverse=True)
 
 
-def _why(one: ParallelPlan, chosen: ParallelPlan) -> str:
-    speed = one.samples_per_second / chosen.samples_per_second
+def _why(loser: ParallelPlan, chosen: ParallelPlan) -> str:
+    speed = loser.samples_per_second / chosen.samples_per_second
     if speed >= 0.999:
-        what = "more devices" if one.devices > chosen.devices else "more memory"
+        what = "more devices" if loser.devices > chosen.devices else "more memory"
         return f"the same speed with {what}"
-    return f"{1 - speed:.1%} slower: limited by {one.bottleneck}"
+    return f"{1 - speed:.1%} slower: limited by {loser.bottleneck}"
 
 
 def _check_counts(profile: ModelProfile, request: SplitRequest) -> None:
@@ -139,7 +141,7 @@ def _check_counts(profile: ModelProfile, request: SplitRequest) -> None:
         )
 
 
-def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> Iterator[ParallelPlan]:
+def _partitioned(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:
     """The split with unequal replicas, for schemes that update after every input."""
     named = request.scheme in schemes.STASHING
     wanted = named or (request.scheme == "auto" and request.allow_delay > 0)
@@ -147,12 +149,12 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> 
         return
     profile = updated_always(profile, request.rules.optimizer)
     try:
-        found = partition(profile, request.topology, request.rules)
+        choice = partition(profile, request.topology, request.rules)
     except BadProfile:
         if named:
             raise
         return
-    split, tables = found.chosen, SpanTables.of(profile)
+    split, tables = choice.chosen, SpanTables.of(profile)
     if not named and noam(split) - 1 > request.allow_delay:
         return
     held = split_bytes(split, tables, request.rules)
@@ -167,14 +169,14 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: Basis) -> 
         microbatches=1,
         recompute=False,
         samples_per_second=speed,
-        interval=around(speed, basis),
+        interval=speed_interval(speed, basis),
         idle=1 - profile.seconds / (split.seconds * split.workers),
         bubble=0.0,
         memory_bytes=max(held),
-        bottleneck=found.reason.removeprefix("limited by "),
+        bottleneck=choice.reason.removeprefix("limited by "),
         basis=basis,
         unpipelined_samples_per_second=profile.microbatch / profile.seconds,
-        rejected=found.rejected,
+        rejected=choice.rejected,
     )
 
 
@@ -184,14 +186,14 @@ def _partitioned_stages(
     """The stages with their links. Devices are counted from the end of the pipeline, as the flat search does."""
     left = split.workers
     following = [*[stage.replicas for stage in split.stages[1:]], 0]
-    for one, bytes_, after in zip(split.stages, held, following, strict=True):
-        stage = planned_stage(profile, (one.first, one.last), one.replicas, request.rules.optimizer)
-        across = request.topology.slowest(left - one.replicas - after, left - 1)
-        within = request.topology.slowest(left - one.replicas, left - 1)
+    for stage, bytes_, after in zip(split.stages, held, following, strict=True):
+        planned = planned_stage(profile, (stage.first, stage.last), stage.replicas, request.rules.optimizer)
+        across = request.topology.slowest(left - stage.replicas - after, left - 1)
+        within = request.topology.slowest(left - stage.replicas, left - 1)
         yield replace(
-            stage,
+            planned,
             memory_bytes=bytes_,
-            send_seconds=stage.output_bytes / across if after else 0.0,
-            sync_seconds=sync_factor(one.replicas, request.rules.sync) * stage.weight_bytes / within,
+            send_seconds=planned.output_bytes / across if after else 0.0,
+            sync_seconds=sync_factor(stage.replicas, request.rules.sync) * planned.weight_bytes / within,
         )
-        left -= one.replicas
+        left -= stage.replicas

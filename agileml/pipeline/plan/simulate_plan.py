@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.schedule.schedules import Order, ScheduleShape, orders, replicated_orders
+from agileml.pipeline.schedule.schedules import ScheduleShape, StepOrder, orders, replicated_orders
 from agileml.pipeline.schedule.schemes import STASHING
 from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
 from agileml.pipeline.schedule.weight_versions import peak_in_flight, peak_versions, versions_used
@@ -61,7 +61,7 @@ def _best_extra(plan: ParallelPlan, times: list[StageTimes], batches: int) -> Pl
 
 
 def _played(
-    plan: ParallelPlan, run: PipelineRun, lines: Sequence[Sequence[Order]], samples: int, extra: int
+    plan: ParallelPlan, run: PipelineRun, lines: Sequence[Sequence[StepOrder]], samples: int, extra: int
 ) -> PlayedPlan:
     period = run.period()
     ideal = _ideal_period(plan)
@@ -81,5 +81,5 @@ def _ideal_period(plan: ParallelPlan) -> float:
     work = [stage.forward_seconds * (1 + plan.recompute) + stage.backward_seconds for stage in plan.stages]
     if plan.scheme in STASHING:
         first = plan.stages[0].replicas
-        return max(one / stage.replicas for one, stage in zip(work, plan.stages, strict=True)) * first
+        return max(seconds / stage.replicas for seconds, stage in zip(work, plan.stages, strict=True)) * first
     return max(sum(work[s :: plan.depth]) for s in range(plan.depth)) * plan.microbatches

@@ -20,7 +20,7 @@ class Topology:
             raise BadProfile(
                 f"{len(self.counts)} levels of devices but {len(self.bandwidths)} bandwidths: give one per level"
             )
-        if min(self.counts) < 1 or not all(0 < one < float("inf") for one in self.bandwidths):
+        if min(self.counts) < 1 or not all(0 < bandwidth < float("inf") for bandwidth in self.bandwidths):
             raise BadProfile("every level needs at least one component and a bandwidth above 0")
 
     @property

@@ -16,6 +16,7 @@ from agileml.pipeline.profile.model_profile import ModelProfile
 
 Sync = Literal["ring", "shared"]
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
 
 OPTIMIZER_STATE = {"sgd": 0, "momentum": 1, "adam": 2}
 """Extra copies of the weights that an optimizer keeps."""
@@ -72,17 +73,17 @@ class SpanTables:
     seconds: Matrix
     weights: Matrix
     stash: Matrix
-    outputs: NDArray[np.float64]
+    outputs: Vector
 
     @classmethod
     def of(cls, profile: ModelProfile) -> SpanTables:
         """The tables of a profile."""
         layers = profile.layers
         return cls(
-            _spans([one.seconds for one in layers]),
-            _spans([one.weight_bytes for one in layers]),
-            _spans([one.stash_bytes for one in layers]),
-            np.array([one.output_bytes for one in layers]),
+            _spans([layer.seconds for layer in layers]),
+            _spans([layer.weight_bytes for layer in layers]),
+            _spans([layer.stash_bytes for layer in layers]),
+            np.array([layer.output_bytes for layer in layers]),
         )
 
 

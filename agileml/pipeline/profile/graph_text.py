@@ -51,12 +51,12 @@ def _nodes(text: str) -> dict[str, GraphNode]:
     nodes: dict[str, GraphNode] = {}
     edges: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if found := _NODE.fullmatch(line.strip()):
-            node = _node(found["name"], found["what"], found["figures"], number)
+        if matched := _NODE.fullmatch(line.strip()):
+            node = _node(matched["name"], matched["what"], matched["figures"], number)
             if nodes.setdefault(node.name, node) is not node:
                 raise BadProfile(f"line {number}: {node.name} is defined twice: keep one of the lines")
-        elif found := _EDGE.fullmatch(line.strip()):
-            edges.append((number, found[1], found[2]))
+        elif matched := _EDGE.fullmatch(line.strip()):
+            edges.append((number, matched[1], matched[2]))
         elif line.strip():
             raise BadProfile(f"line {number}: {line.strip()[:60]!r} is neither a node nor an edge of a profile graph")
     if not nodes:
@@ -103,8 +103,10 @@ def _order(nodes: Mapping[str, GraphNode]) -> list[str]:
         elif name not in state:
             state[name] = 1
             stack.append((name, True))
-            waiting = sorted((one for one in nodes[name].inputs if state.get(one) != 2), key=_natural, reverse=True)
-            stack += [(one, False) for one in waiting]
+            waiting = sorted(
+                (source for source in nodes[name].inputs if state.get(source) != 2), key=_natural, reverse=True
+            )
+            stack += [(source, False) for source in waiting]
     if len(order) < len(nodes):
         raise BadProfile("every node leads into a cycle: a model graph has an output and no cycles")
     return order
@@ -125,12 +127,12 @@ def _layers(order: Sequence[str], nodes: Mapping[str, GraphNode], crossing: int)
     live: list[GraphNode] = []
     for i, name in enumerate(order):
         piece.append(nodes[name])
-        live = [one for one in [*live, nodes[name]] if last_use[one.name] > i]
+        live = [node for node in [*live, nodes[name]] if last_use[node.name] > i]
         # An input of the model or an empty tensor needs no link.
-        sent = [one for one in live if not one.is_input and one.output_bytes > 0]
+        sent = [node for node in live if not node.is_input and node.output_bytes > 0]
         end = i == len(order) - 1
         if end or (1 <= len(sent) <= crossing and any(node.costs for node in piece)):
-            layers.append(_layer(piece, nodes[name].output_bytes if end else sum(one.output_bytes for one in sent)))
+            layers.append(_layer(piece, nodes[name].output_bytes if end else sum(node.output_bytes for node in sent)))
             piece = []
     return tuple(layers)
 

@@ -1,4 +1,4 @@
-"""What one microbatch costs, layer by layer; the input of every plan."""
+"""The cost of one microbatch, layer by layer; the input of every plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LayerCost:
     output_bytes: float
     """Size of the tensors that cross the cut after the layer."""
     stash_bytes: float
-    """What the forward pass keeps for the backward pass."""
+    """Memory that the forward pass keeps for the backward pass."""
     weight_bytes: float
     """Size of the weights."""
     parts: int = 1
@@ -43,7 +43,7 @@ class LayerCost:
     def __post_init__(self) -> None:
         check_whole(f"layer {self.name!r}: parts", self.parts, 1)
         figures = {key: getattr(self, key) for key in (*_FIGURES, "output_seconds")}
-        figures |= {f"update_seconds.{kind}": one for kind, one in self.update_seconds.items()}
+        figures |= {f"update_seconds.{kind}": seconds for kind, seconds in self.update_seconds.items()}
         for key, value in figures.items():
             if not isfinite(value) or value < 0:
                 raise BadProfile(f"layer {self.name!r}: {key} is {value!r}; profile it again: 0 or more is needed")
@@ -75,7 +75,7 @@ class ModelProfile:
 
     @property
     def seconds(self) -> float:
-        """Of one microbatch on one device."""
+        """Time of one microbatch on one device."""
         return sum(layer.seconds for layer in self.layers)
 
     @property
@@ -86,15 +86,17 @@ class ModelProfile:
 def updated_always(profile: ModelProfile, optimizer: str) -> ModelProfile:
     """The profile for schemes that update after every microbatch, whose backward pass then includes the update."""
     layers = [
-        replace(one, backward_seconds=one.backward_seconds + one.update_seconds.get(optimizer, 0.0), update_seconds={})
-        for one in profile.layers
+        replace(
+            layer, backward_seconds=layer.backward_seconds + layer.update_seconds.get(optimizer, 0.0), update_seconds={}
+        )
+        for layer in profile.layers
     ]
     return replace(profile, layers=tuple(layers))
 
 
 def tensor_degrees(parts: int) -> list[int]:
     """The numbers of devices, above 1, that can share the parts of a layer equally; ascending."""
-    return [one for one in range(2, parts + 1) if parts % one == 0]
+    return [degree for degree in range(2, parts + 1) if parts % degree == 0]
 
 
 def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfile:
@@ -108,23 +110,23 @@ def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfi
             f"tensor is {tensor}, and no layer of {profile.model} has parts: profile a model with split layers"
         )
     inputs = [profile.input_bytes, *(layer.output_bytes for layer in profile.layers)]
-    found = []
+    layers = []
     for layer, entering in zip(profile.layers, inputs, strict=False):
         sent = (tensor - 1) * layer.parts / tensor / bandwidth
         if layer.parts > 1 and layer.parts % tensor:
             raise BadProfile(
                 f"layer {layer.name!r} has {layer.parts} parts, and tensor is {tensor}: use a divisor of {layer.parts}"
             )
-        one_of = replace(
+        share = replace(
             layer,
             forward_seconds=layer.forward_seconds / tensor + layer.output_bytes * sent,
             backward_seconds=layer.backward_seconds / tensor + entering * sent,
             stash_bytes=layer.stash_bytes / tensor,
             weight_bytes=layer.weight_bytes / tensor,
-            update_seconds={key: one / tensor for key, one in layer.update_seconds.items()},
+            update_seconds={key: seconds / tensor for key, seconds in layer.update_seconds.items()},
         )
-        found.append(one_of if layer.parts > 1 else layer)
-    return replace(profile, layers=tuple(found))
+        layers.append(share if layer.parts > 1 else layer)
+    return replace(profile, layers=tuple(layers))
 
 
 def profiles_from_json(content: object) -> tuple[ModelProfile, ...]:
@@ -146,28 +148,28 @@ def _profile(model: str, run: object, where: str) -> ModelProfile:
     microbatch = run.get("microbatch")
     if not isinstance(microbatch, int) or isinstance(microbatch, bool):
         raise BadProfile(f"{where}.microbatch is {microbatch!r}; it must be a whole number of samples")
-    layers = tuple(_layer(one, f"{where}.layers.{i}") for i, one in enumerate(run["layers"]))
+    layers = tuple(_layer(layer, f"{where}.layers.{i}") for i, layer in enumerate(run["layers"]))
     return ModelProfile(model, microbatch, layers, _figure(run, "input_bytes", where))
 
 
-def _layer(one: object, where: str) -> LayerCost:
-    if not isinstance(one, Mapping):
+def _layer(entry: object, where: str) -> LayerCost:
+    if not isinstance(entry, Mapping):
         raise BadProfile(f"{where}: expected an object with {', '.join(_FIGURES)}")
-    figures = {key: _figure(one, key, where) for key in _FIGURES}
-    updates = one.get("update_seconds", {})
+    figures = {key: _figure(entry, key, where) for key in _FIGURES}
+    updates = entry.get("update_seconds", {})
     if not isinstance(updates, Mapping):
         raise BadProfile(f"{where}.update_seconds is {updates!r}; it must have the seconds of each optimizer")
     return LayerCost(
-        name=str(one.get("name", where)),
+        name=str(entry.get("name", where)),
         **figures,
-        parts=one.get("parts", 1),
-        output_seconds=_figure(one, "output_seconds", where) if "output_seconds" in one else 0.0,
+        parts=entry.get("parts", 1),
+        output_seconds=_figure(entry, "output_seconds", where) if "output_seconds" in entry else 0.0,
         update_seconds={str(key): _figure(updates, key, f"{where}.update_seconds") for key in updates},
     )
 
 
-def _figure(one: Mapping[Any, Any], key: str, where: str) -> float:
-    value = one.get(key)
+def _figure(entry: Mapping[Any, Any], key: str, where: str) -> float:
+    value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadProfile(f"{where}.{key} is {value!r}; it must be a number: profile the model again")
     return float(value)

@@ -11,10 +11,10 @@ from statistics import median
 
 def gradient_seconds(measured: Iterable[tuple[float, float, int]]) -> float:
     """x of a family, from seconds per step on one worker and on d workers; not below 0."""
-    found = [(several - one) * d / (2 * (d - 1)) for one, several, d in measured]
-    return max(median(found), 0.0)
+    gradients = [(several - alone) * d / (2 * (d - 1)) for alone, several, d in measured]
+    return max(median(gradients), 0.0)
 
 
-def step_seconds_on(workers: int, one: float, gradients: float) -> float:
+def step_seconds_on(workers: int, alone: float, gradients: float) -> float:
     """Seconds per step when each of the workers processes a microbatch of its own."""
-    return one + 2 * (workers - 1) / workers * gradients
+    return alone + 2 * (workers - 1) / workers * gradients

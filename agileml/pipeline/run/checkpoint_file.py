@@ -26,7 +26,7 @@ def save_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
         "losses": {str(k): loss for k, loss in controller.losses.items()},
         "versions": {str(layer): frame.versions for layer, frame in copies[batch].items()},
     }
-    arrays = {f"{layer}/{i}": one for layer, frame in copies[batch].items() for i, one in enumerate(frame.arrays)}
+    arrays = {f"{layer}/{i}": array for layer, frame in copies[batch].items() for i, array in enumerate(frame.arrays)}
     new = path.with_suffix(".new")
     with new.open("wb") as file:
         np.savez(file, **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def save_checkpoint(path: Path, controller: ElasticController, copies: Copies) -
 
 
 def _terms(controller: ElasticController) -> str:
-    """What the result depends on; flushing schemes have the same."""
+    """The settings on which the result depends; flushing schemes count as one."""
     settings = controller.settings
     scheme = "flush" if settings.scheme in FLUSHING else settings.scheme
     return f"{scheme} with {settings.batch} microbatches"

@@ -16,7 +16,7 @@ def store_copy(copies: Copies, frame: PipelineFrame, backup: int) -> None:
     """Keeps a copy. Those from before the newest complete backup are dropped."""
     _, layer, batch = frame.key
     copies.setdefault(batch, {})[layer] = frame
-    for old in [one for one in copies if one < backup]:
+    for old in [number for number in copies if number < backup]:
         del copies[old]
 
 

@@ -30,10 +30,10 @@ class FaultScript:
 
 def parse_faults(text: str) -> FaultScript:
     """`kill 5, warn 9, join 12`."""
-    found = []
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    faults = []
+    for part in filter(None, (word.strip() for word in text.split(","))):
         matched = _FAULT.fullmatch(part)
         if not matched:
             raise BadArgument(f"fault {part!r}: write kill, warn or join and the number of an update, such as 'kill 5'")
-        found.append((int(matched[2]), matched[1]))
-    return FaultScript(sorted(found))
+        faults.append((int(matched[2]), matched[1]))
+    return FaultScript(sorted(faults))

@@ -32,7 +32,7 @@ from agileml.pipeline.run.checkpoint_file import load_checkpoint, save_checkpoin
 from agileml.pipeline.run.copies import Copies, copies_for, final_weights, store_copy
 from agileml.pipeline.run.hung_nodes import HungNodes, processor_seconds
 from agileml.pipeline.run.node import PipelineFrame, PipelineTask
-from agileml.pipeline.run.wire import opened, post
+from agileml.pipeline.run.wire import message_in, post
 from agileml.pipeline.run.worker import WorkerBoot, socket_of
 from agileml.runtime.own_folder import short_folder
 from agileml.transport import Connected, Endpoint, Identity, Lost, Received
@@ -167,7 +167,7 @@ class LocalPipeline:
 
     def _take(self, event: Received) -> None:
         self._watch.heard(event.peer)
-        message = opened(event)
+        message = message_in(event)
         if isinstance(message, PipelineFrame):
             store_copy(self.copies, message, self.controller.backup)
         elif isinstance(message, NodeReport):

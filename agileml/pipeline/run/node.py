@@ -10,8 +10,8 @@ from agileml.pipeline.elastic.messages import (
     CONTROLLER,
     INITIAL,
     BatchesDone,
-    Instruction,
     NodeFailed,
+    NodeInstruction,
     NodeReady,
     NodeReport,
     RunBatches,
@@ -19,8 +19,8 @@ from agileml.pipeline.elastic.messages import (
 )
 from agileml.pipeline.model.base import Array, PipelineModel
 from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import FrameKey, Lanes
-from agileml.pipeline.run.stage_program import Program, StageProgram
+from agileml.pipeline.model.tensor_parts import Awaiting, FrameKey, Lanes
+from agileml.pipeline.run.stage_program import StageProgram
 from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
 
 STATE = "state"
@@ -29,7 +29,7 @@ STATE = "state"
 
 @dataclass(frozen=True)
 class PipelineTask:
-    """What all nodes of a job have in common."""
+    """The model and settings that all nodes of a job share."""
 
     model: PipelineModel
     optimizer: Optimizer
@@ -45,7 +45,7 @@ class PipelineFrame:
     key: FrameKey
     arrays: tuple[Array, ...]
     versions: tuple[int, ...] = ()
-    """Of a layer's state: the numbers of its weight versions."""
+    """Numbers of the weight versions, in a frame with the state of a layer."""
 
 
 @dataclass
@@ -63,9 +63,9 @@ class PipelineNode:
         """The state before a batch: that in which the current work began, and that in which the last one ended."""
         self._frames: dict[tuple[int, FrameKey], PipelineFrame] = {}
         self._seat: TakeSeat | None = None
-        self._run: _Running | None = None
+        self._run: _OrderInProgress | None = None
 
-    def instruct(self, instruction: Instruction) -> None:
+    def instruct(self, instruction: NodeInstruction) -> None:
         """Follows the controller."""
         if isinstance(instruction, TakeSeat):
             self._take(instruction)
@@ -121,10 +121,10 @@ class PipelineNode:
         summed = {layer for layer, chain in order.work.chains.items() if chain[0] == self.name}
         state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes, summed)
         program = StageProgram(self.name, order.work, state, send, 1 if self.task.scheme == "2bw" else 0)
-        self._run = _Running(order, program, program.run())
+        self._run = _OrderInProgress(order, program, program.run())
         self._advance(self._run)
 
-    def _advance(self, run: _Running) -> None:
+    def _advance(self, run: _OrderInProgress) -> None:
         """Goes on until a frame is missing or the work is done."""
         try:
             while True:
@@ -141,7 +141,7 @@ class PipelineNode:
             self._run = None
             self.report(NodeFailed(self.name, str(error)))
 
-    def _finish(self, run: _Running) -> None:
+    def _finish(self, run: _OrderInProgress) -> None:
         self._run = None
         state = run.program.state.layers
         self._snapshots[run.order.last] = state
@@ -151,10 +151,10 @@ class PipelineNode:
 
 
 @dataclass
-class _Running:
+class _OrderInProgress:
     order: RunBatches
     program: StageProgram
-    steps: Program
+    steps: Awaiting[None]
     needs: FrameKey | None = field(default=None)
 
 

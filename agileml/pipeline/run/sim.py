@@ -11,9 +11,9 @@ from agileml.pipeline.elastic.controller import ElasticController
 from agileml.pipeline.elastic.messages import (
     CONTROLLER,
     FramesLost,
-    Instruction,
     LeavePipeline,
     NodeGone,
+    NodeInstruction,
     NodeJoined,
     NodeReport,
     NodeWarned,
@@ -25,7 +25,7 @@ from agileml.pipeline.model.base import Weights
 from agileml.pipeline.run.copies import Copies, copies_for, final_weights, store_copy
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 
-Parcel = Instruction | PipelineFrame | NodeReport
+SimulatedMessage = NodeInstruction | PipelineFrame | NodeReport
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class SimulatedPipeline:
     ) -> None:
         self.controller = controller
         self._task, self._draw = task, random.Random(seed)  # noqa: S311 - chooses an order, not a secret
-        self._faults = sorted(faults, key=lambda one: one.at, reverse=True)
+        self._faults = sorted(faults, key=lambda fault: fault.at, reverse=True)
         self._nodes: dict[str, PipelineNode] = {}
-        self._links: dict[tuple[str, str], list[Parcel]] = {}
+        self._links: dict[tuple[str, str], list[SimulatedMessage]] = {}
         self.copies: Copies = {}
         self.delivered = 0
         for node in nodes:
@@ -89,7 +89,7 @@ class SimulatedPipeline:
         self._act(NodeJoined(name))
 
     def _kill(self, name: str) -> None:
-        """What it had sent may still arrive; what was for it does not."""
+        """Frames that the node has sent may still arrive; frames for the node do not."""
         del self._nodes[name]
         self._links = {link: queue for link, queue in self._links.items() if link[1] != name}
         self._act(NodeGone(name))
@@ -98,7 +98,7 @@ class SimulatedPipeline:
         """Frames on the way from and to the node are lost, and both ends of each link notice."""
         cut = {link for link in self._links if name in link and CONTROLLER not in link}
         self._links = {link: queue for link, queue in self._links.items() if link not in cut}
-        # A node that is gone notices nothing, though what it had sent was still on its way.
+        # A node that is gone notices nothing, though its frames may still have been on their way.
         for node in sorted({node for link in cut for node in link} & self._nodes.keys()):
             self._put(node, CONTROLLER, FramesLost(node, self._nodes[node].epoch))
 
@@ -109,28 +109,28 @@ class SimulatedPipeline:
                 for frame in copies_for(instruction, self.copies):
                     self._put(CONTROLLER, node, frame)
 
-    def _put(self, source: str, target: str, parcel: Parcel) -> None:
+    def _put(self, source: str, target: str, message: SimulatedMessage) -> None:
         if target == CONTROLLER or target in self._nodes:
-            self._links.setdefault((source, target), []).append(parcel)
+            self._links.setdefault((source, target), []).append(message)
 
     def _deliver(self) -> None:
         link = self._draw.choice(list(self._links))
-        parcel = self._links[link].pop(0)
+        message = self._links[link].pop(0)
         if not self._links[link]:
             del self._links[link]
         self.delivered += 1
         if link[1] == CONTROLLER:
-            self._at_controller(parcel)
-        elif isinstance(parcel, PipelineFrame):
-            self._nodes[link[1]].receive(parcel)
-        elif isinstance(parcel, LeavePipeline):
+            self._at_controller(message)
+        elif isinstance(message, PipelineFrame):
+            self._nodes[link[1]].receive(message)
+        elif isinstance(message, LeavePipeline):
             del self._nodes[link[1]]
-            self._links = {one: queue for one, queue in self._links.items() if one[1] != link[1]}
-        elif isinstance(parcel, TakeSeat | RunBatches):
-            self._nodes[link[1]].instruct(parcel)
+            self._links = {other: queue for other, queue in self._links.items() if other[1] != link[1]}
+        elif isinstance(message, TakeSeat | RunBatches):
+            self._nodes[link[1]].instruct(message)
 
-    def _at_controller(self, parcel: Parcel) -> None:
-        if isinstance(parcel, PipelineFrame):
-            store_copy(self.copies, parcel, self.controller.backup)
-        elif isinstance(parcel, NodeReport):
-            self._act(parcel)
+    def _at_controller(self, message: SimulatedMessage) -> None:
+        if isinstance(message, PipelineFrame):
+            store_copy(self.copies, message, self.controller.backup)
+        elif isinstance(message, NodeReport):
+            self._act(message)

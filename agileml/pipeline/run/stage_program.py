@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from agileml.errors import NotFinite
 from agileml.pipeline.elastic.seats import WorkOrder, oldest_needed
 from agileml.pipeline.model.base import Array, Weights, users_code
-from agileml.pipeline.model.tensor_parts import Awaiting, Send
+from agileml.pipeline.model.tensor_parts import Awaiting, SendFrame
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import Pass, PipelineStep
-
-Program = Awaiting[None]
 
 ACTIVATION, GRADIENT, SUM, MEAN = "activation", "gradient", "sum", "mean"
 
@@ -23,7 +21,7 @@ class StageProgram:
     name: str
     work: WorkOrder
     state: StageState
-    send: Send
+    send: SendFrame
     keep: int
     """Versions before the newest that the scheme needs after the last operation."""
 
@@ -32,7 +30,7 @@ class StageProgram:
         self._turned: dict[int, Array] = {}
         self._virtual = len(self.work.spans) * self.work.depth
 
-    def run(self) -> Program:
+    def run(self) -> Awaiting[None]:
         """Yields the key of each frame that it needs, and is resumed with the frame's arrays."""
         oldest = oldest_needed(self.work.order, self.work.versions)
         for i, step in enumerate(self.work.order):
@@ -43,7 +41,7 @@ class StageProgram:
             else:
                 yield from self._update(step, oldest[i])
 
-    def _forward(self, step: PipelineStep) -> Program:
+    def _forward(self, step: PipelineStep) -> Awaiting[None]:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
         if virtual:
             (inputs,) = yield (ACTIVATION, virtual, k)
@@ -61,7 +59,7 @@ class StageProgram:
             raise NotFinite(f"microbatch {k}: the loss is {loss}: use a smaller rate or check the data")
         self.losses[k] = loss
 
-    def _backward(self, step: PipelineStep) -> Program:
+    def _backward(self, step: PipelineStep) -> Awaiting[None]:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
         if virtual < self._virtual - 1:
             (gradient,) = yield (GRADIENT, virtual, k)
@@ -71,7 +69,7 @@ class StageProgram:
         if virtual:
             self.send(self.work.before[k % len(self.work.before)], (GRADIENT, virtual - 1, k), (gradient,))
 
-    def _update(self, step: PipelineStep, oldest: int) -> Program:
+    def _update(self, step: PipelineStep, oldest: int) -> Awaiting[None]:
         """Adds gradients in the order of microbatches, from node to node, so that the sum is that of one process."""
         del step
         layers = [layer for span in self.work.spans for layer in span]
@@ -80,13 +78,13 @@ class StageProgram:
             chain, number = self.work.chains[layer], self.state.layers[layer].updates
             at = chain.index(self.name)
             total: Weights | None = (yield (SUM, layer, number)) if at else None
-            for _, part in sorted(self.state.parts(layer), key=lambda one: one[0]):
+            for _, part in sorted(self.state.parts(layer), key=lambda numbered: numbered[0]):
                 total = part if total is None else tuple(a + b for a, b in zip(total, part, strict=True))
             assert total is not None
             if at < len(chain) - 1:
                 self.send(chain[at + 1], (SUM, layer, number), total)
             else:
-                means[layer] = tuple(one / self.work.divisor for one in total)
+                means[layer] = tuple(array / self.work.divisor for array in total)
                 for other in chain[:-1]:
                     self.send(other, (MEAN, layer, number), means[layer])
         for layer in layers:

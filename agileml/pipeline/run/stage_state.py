@@ -75,9 +75,9 @@ class StageState:
                 if layer in stashes:
                     weights = self.weights(layer, version)
                     with users_code(f"layer {layer}, backward pass of microbatch {microbatch}"):
-                        own[layer], found = self.model.layers[layer].backward(weights, stashes[layer], gradient)
-                        _check_gradients(weights, found)
-                    self._add(layer, microbatch, found)
+                        own[layer], gradients = self.model.layers[layer].backward(weights, stashes[layer], gradient)
+                        _check_gradients(weights, gradients)
+                    self._add(layer, microbatch, gradients)
             gradient = yield from self._joined(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
 
@@ -90,26 +90,26 @@ class StageState:
         self._own.discard(layer)
         return self._gradients.pop(layer, [])
 
-    def _add(self, layer: int, microbatch: int, found: Weights) -> None:
+    def _add(self, layer: int, microbatch: int, gradients: Weights) -> None:
         """Schedules have the backward passes of a layer in the order of microbatches, as the sum must be."""
         held = self._gradients.setdefault(layer, [])
         if held and layer in self.summed:
             before, total = held.pop()
             assert before < microbatch
             if layer in self._own:
-                for a, b in zip(total, found, strict=True):
+                for a, b in zip(total, gradients, strict=True):
                     np.add(a, b, out=a)
-                found = total
+                gradients = total
             else:
-                found = tuple(np.asarray(a + b) for a, b in zip(total, found, strict=True))
+                gradients = tuple(np.asarray(a + b) for a, b in zip(total, gradients, strict=True))
                 self._own.add(layer)
-        held.append((microbatch, found))
+        held.append((microbatch, gradients))
 
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
         """Adds a version, and drops those before `oldest` that no later pass needs."""
         state = self.layers[layer]
         weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
-        kept = {version: one for version, one in state.versions.items() if version >= oldest}
+        kept = {version: arrays for version, arrays in state.versions.items() if version >= oldest}
         self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments)
 
     def _pass(
@@ -131,7 +131,7 @@ class StageState:
         return list(dict.fromkeys(self._piece[layer] for layer in span))
 
     def _joined(self, kind: str, piece: range, microbatch: int, own: dict[int, Array], whole: Array) -> Awaiting[Array]:
-        """What all parts of a layer give together; `whole` went into each."""
+        """The joint output of all parts of a layer; `whole` went into each."""
         first = self.model.layers[piece[0]]
         if not isinstance(first, TensorPart):
             return own[piece[0]]
@@ -141,6 +141,6 @@ class StageState:
 
 def _check_gradients(weights: Weights, gradients: Weights) -> None:
     """Other shapes might be added to the weights all the same."""
-    expected, found = ([one.shape for one in arrays] for arrays in (weights, gradients))
-    if expected != found:
-        raise ValueError(f"the gradients have shapes {found}; they must be those of the weights, {expected}")
+    expected, returned = ([array.shape for array in arrays] for arrays in (weights, gradients))
+    if expected != returned:
+        raise ValueError(f"the gradients have shapes {returned}; they must be those of the weights, {expected}")

@@ -64,32 +64,32 @@ def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticControlle
             f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(cuts)} layers"
         )
     rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages)
-    found = plan.layouts or _layouts_by_weight(model, cuts, rules, plan.most_nodes, plan.tensor)
-    if not found:
+    layouts = plan.layouts or _layouts_by_weight(model, cuts, rules, plan.most_nodes, plan.tensor)
+    if not layouts:
         raise BadArgument(
             f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes can process it;"
             " use more microbatches or fewer stages"
         )
-    for layout in found.values():
+    for layout in layouts.values():
         check_cuts(layout, cuts)
-    return ElasticController(ElasticSettings(plan.scheme, plan.batches, found, _weight_bytes(model), plan.every))
+    return ElasticController(ElasticSettings(plan.scheme, plan.batches, layouts, _weight_bytes(model), plan.every))
 
 
 def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
     """The pieces of a model. Raises BadArgument if `tensor` nodes cannot compute its split layers together."""
-    found = pieces(model.layers)
-    split = {len(piece) for piece in found} - {1}
+    cuts = pieces(model.layers)
+    split = {len(piece) for piece in cuts} - {1}
     if tensor > 1 and (not split or any(parts % tensor for parts in split)):
         has = f"its split layers have {', '.join(map(str, sorted(split)))}" if split else "it has no split layers"
         raise BadArgument(
             f"tensor is {tensor}: the model needs layers of {tensor} parts or a multiple, and {has}; use"
             " split-transformer, or make them with agileml.pipeline.model.tensor_parts.split_layer"
         )
-    return found
+    return cuts
 
 
 def _weight_bytes(model: PipelineModel) -> list[float]:
-    return [float(sum(one.nbytes for one in model.initial(layer))) for layer in range(len(model.layers))]
+    return [float(sum(array.nbytes for array in model.initial(layer))) for layer in range(len(model.layers))]
 
 
 def _layouts_by_weight(
@@ -177,7 +177,7 @@ def train_simulated(
 
 def save_weights(path: Path, weights: dict[int, Weights]) -> None:
     """Writes the weights of layer i as arrays `i/0`, `i/1` and so on."""
-    named = {f"{layer}/{i}": one for layer, arrays in weights.items() for i, one in enumerate(arrays)}
+    named = {f"{layer}/{i}": array for layer, arrays in weights.items() for i, array in enumerate(arrays)}
     with path.open("wb") as file:
         np.savez(file, **named)  # type: ignore[arg-type]
 

@@ -8,30 +8,31 @@ from typing import Any, get_args
 import msgspec
 
 from agileml.errors import BrokenConnection
-from agileml.pipeline.elastic.messages import AreYouThere, Instruction, NodeReport, StillThere
+from agileml.pipeline.elastic.messages import AreYouThere, NodeInstruction, NodeReport, StillThere
 from agileml.pipeline.run.node import PipelineFrame
 from agileml.transport import Endpoint, Received
 
-Control = Instruction | NodeReport | AreYouThere | StillThere
+Control = NodeInstruction | NodeReport | AreYouThere | StillThere
+WireMessage = Control | PipelineFrame
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Control)}
 _FRAME = "frame"
-_Head = tuple[int, tuple[str, int, int], tuple[int, ...]]
+_FrameHead = tuple[int, tuple[str, int, int], tuple[int, ...]]
 
 
-def post(endpoint: Endpoint, peer: str, message: Control | PipelineFrame) -> None:
+def post(endpoint: Endpoint, peer: str, message: WireMessage) -> None:
     """Queues a message for a peer with an open link."""
     if isinstance(message, PipelineFrame):
-        head: _Head = (message.epoch, message.key, message.versions)
+        head: _FrameHead = (message.epoch, message.key, message.versions)
         endpoint.send(peer, _FRAME, msgspec.msgpack.encode(head), message.arrays)
     else:
         endpoint.send(peer, type(message).__name__, msgspec.msgpack.encode(message))
 
 
-def opened(received: Received) -> Control | PipelineFrame:
-    """The message in a received frame. Raises BrokenConnection for anything else."""
+def message_in(received: Received) -> WireMessage:
+    """The message in a received frame. Raises BrokenConnection if there is none."""
     try:
         if received.kind == _FRAME:
-            epoch, key, versions = msgspec.msgpack.decode(received.header, type=_Head)
+            epoch, key, versions = msgspec.msgpack.decode(received.header, type=_FrameHead)
             return PipelineFrame(epoch, key, tuple(received.arrays), versions)
         decode: Callable[..., Control] = msgspec.msgpack.decode
         return decode(received.header, type=_KINDS[received.kind])

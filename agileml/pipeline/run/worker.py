@@ -25,12 +25,11 @@ from agileml.pipeline.elastic.messages import (
     TakeSeat,
 )
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
-from agileml.pipeline.run.wire import Control, opened, post
+from agileml.pipeline.run.wire import WireMessage, message_in, post
 from agileml.transport import Connected, Endpoint, Identity, Lost, Received, Rejected, UnixAddress
 from agileml.transport.settings import PATIENT
 from agileml.user_code import described
 
-Parcel = Control | PipelineFrame
 _LOOKS, _LOOK_SECONDS = 20, 0.1
 _RELINK_SECONDS = 0.2
 """From the end of a link, or a failed attempt, to the next attempt."""
@@ -38,7 +37,7 @@ _RELINK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class WorkerBoot:
-    """What a new process is given."""
+    """The input of a new process."""
 
     name: str
     folder: Path
@@ -74,7 +73,7 @@ class PipelineWorker:
         """Works until the controller lets it go or is gone."""
         self._link()
         try:
-            while self._handled_all():
+            while self._handle_events():
                 pass
             self._endpoint.flush(5.0)
         except Exception as error:
@@ -95,14 +94,14 @@ class PipelineWorker:
                 return
             time.sleep(_LOOK_SECONDS)
 
-    def _handled_all(self) -> bool:
+    def _handle_events(self) -> bool:
         wait = None if self._relink_at is None else max(self._relink_at - time.monotonic(), 0.0)
         for event in self._endpoint.poll(wait):
             match event:
                 case Connected(peer, _):
                     self._open(peer)
                 case Received():
-                    if not self._take(opened(event)):
+                    if not self._take(message_in(event)):
                         return False
                 case Rejected(peer, permanent=True) if peer == CONTROLLER:
                     return False
@@ -129,7 +128,7 @@ class PipelineWorker:
             if peer != CONTROLLER:
                 self._report(FramesLost(self._boot.name, self._node.epoch))
 
-    def _take(self, message: Parcel) -> bool:
+    def _take(self, message: WireMessage) -> bool:
         match message:
             case LeavePipeline():
                 return False

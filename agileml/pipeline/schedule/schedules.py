@@ -11,7 +11,7 @@ from agileml.pipeline.schedule.schemes import FLUSHING, STASHING, check_scheme
 
 
 class Pass(Enum):
-    """What an operation does with its microbatch."""
+    """Kinds of operations on a microbatch."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -27,7 +27,7 @@ class PipelineStep:
     chunk: int = 0
 
 
-Order = tuple[PipelineStep, ...]
+StepOrder = tuple[PipelineStep, ...]
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class ScheduleShape:
         return self.microbatches * self.batches
 
 
-def orders(shape: ScheduleShape) -> tuple[Order, ...]:
+def orders(shape: ScheduleShape) -> tuple[StepOrder, ...]:
     """The operations of every device of a pipeline."""
     return tuple(_order(shape, s) for s in range(1, shape.stages + 1))
 
 
-def _order(shape: ScheduleShape, s: int) -> Order:
+def _order(shape: ScheduleShape, s: int) -> StepOrder:
     if shape.scheme in FLUSHING:
         steps: list[PipelineStep] = []
         for batch in range(shape.batches):
@@ -103,20 +103,20 @@ def _interleaved(shape: ScheduleShape, s: int, first: int) -> list[PipelineStep]
     return steps
 
 
-def _with_updates(steps: Sequence[PipelineStep], every: int) -> Order:
+def _with_updates(steps: Sequence[PipelineStep], every: int) -> StepOrder:
     """An update after every `every`-th backward pass."""
-    found: list[PipelineStep] = []
+    updated: list[PipelineStep] = []
     done = 0
     for step in steps:
-        found.append(step)
+        updated.append(step)
         if step.kind is Pass.BACKWARD:
             done += 1
             if done % every == 0:
-                found.append(PipelineStep(Pass.UPDATE, step.microbatch))
-    return tuple(found)
+                updated.append(PipelineStep(Pass.UPDATE, step.microbatch))
+    return tuple(updated)
 
 
-def replicated_orders(replicas: Sequence[int], rounds: int, extra: int = 0) -> tuple[tuple[Order, ...], ...]:
+def replicated_orders(replicas: Sequence[int], rounds: int, extra: int = 0) -> tuple[tuple[StepOrder, ...], ...]:
     """Operations of every replica of every stage under PipeDream: input k goes to replica k mod r of each stage.
 
     `extra` inputs more than the pipeline holds by its depth are admitted: unequal stages may need them.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agileml.errors import BadArgument
-from agileml.pipeline.schedule.schedules import Order, Pass, PipelineStep
+from agileml.pipeline.schedule.schedules import Pass, PipelineStep, StepOrder
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class StageTimes:
     backward: float
     """With the second forward pass, if the stage recomputes."""
     send: float = 0.0
-    """Of the output over the link to the next stage, and of its gradient back."""
+    """Time of the output over the link to the next stage; its gradient takes as long."""
     sync: float = 0.0
-    """Of one all-reduce and the update that follows it."""
+    """Time of one all-reduce and the update that follows."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PipelineRun:
         return (ends[last] - ends[begun]) / (last - begun)
 
 
-def play(orders: Sequence[Sequence[Order]], times: Sequence[StageTimes]) -> PipelineRun:
+def play(orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> PipelineRun:
     """Runs the orders of all stages, each with its replicas. `times` has an entry for every chunk of every stage."""
     return _Play(orders, times).run()
 
@@ -72,7 +72,7 @@ def play(orders: Sequence[Sequence[Order]], times: Sequence[StageTimes]) -> Pipe
 class _Device:
     stage: int
     replica: int
-    order: Order
+    order: StepOrder
     at: int = 0
     free: float = 0.0
     updates: int = 0
@@ -81,11 +81,11 @@ class _Device:
 class _Play:
     """Every device has a fixed order, so the result does not depend on which device is looked at first."""
 
-    def __init__(self, orders: Sequence[Sequence[Order]], times: Sequence[StageTimes]) -> None:
+    def __init__(self, orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> None:
         self._times, self._depth = times, len(orders)
         self._replicas = [len(stage) for stage in orders]
         self._devices = [_Device(s, r, order) for s, stage in enumerate(orders) for r, order in enumerate(stage)]
-        self._update_counts = [[sum(step.kind is Pass.UPDATE for step in one) for one in stage] for stage in orders]
+        self._update_counts = [[sum(step.kind is Pass.UPDATE for step in order) for order in stage] for stage in orders]
         self._arrived: dict[tuple[Pass, int, int], float] = {}
         """When the input of a pass is there, by virtual stage and microbatch."""
         self._links: dict[tuple[int, int, int, int], float] = {}

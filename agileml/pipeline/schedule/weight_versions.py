@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agileml.pipeline.schedule.schedules import Order, Pass
+from agileml.pipeline.schedule.schedules import Pass, StepOrder
 
 
-def versions_used(scheme: str, order: Order, stages: int, microbatches: int, start: int = 0) -> dict[int, int]:
+def versions_used(scheme: str, order: StepOrder, stages: int, microbatches: int, start: int = 0) -> dict[int, int]:
     """The version of each microbatch of a device, for both of its passes. Version t is there after t updates.
 
     The order begins with an empty pipeline after `start` updates.
@@ -30,12 +30,12 @@ def versions_used(scheme: str, order: Order, stages: int, microbatches: int, sta
     return used
 
 
-def last_uses(order: Order, used: Mapping[int, int]) -> dict[int, int]:
+def last_uses(order: StepOrder, used: Mapping[int, int]) -> dict[int, int]:
     """For each version the position in the order of the last pass that needs it."""
     return {used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE}
 
 
-def peak_versions(order: Order, used: Mapping[int, int]) -> int:
+def peak_versions(order: StepOrder, used: Mapping[int, int]) -> int:
     """The most versions that a device holds: the newest, and older ones that a pass will still need."""
     last = last_uses(order, used)
     held, newest, peak = {0}, 0, 1
@@ -48,7 +48,7 @@ def peak_versions(order: Order, used: Mapping[int, int]) -> int:
     return peak
 
 
-def peak_in_flight(order: Order) -> int:
+def peak_in_flight(order: StepOrder) -> int:
     """The most forward passes whose backward pass has not run yet."""
     flying = peak = 0
     for step in order:

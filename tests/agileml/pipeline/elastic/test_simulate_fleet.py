@@ -36,11 +36,11 @@ def test_a_steady_fleet_is_as_fast_as_the_plan(scheme: str) -> None:
     stages = None if scheme == "pipedream" else 2
     # A pipeline without a flush drains for a copy.
     given = replace(planned(scheme, stages), every=400 if scheme == "pipedream" else 16)
-    found = simulate_fleet(given, STEADY, 0)
-    assert found.samples_per_second == pytest.approx(simulate(given, 6).samples_per_second, rel=0.06)
-    assert found.samples <= found.bound_samples * 1.001
-    assert (found.redone_samples, found.layouts) == (0, 2)
-    assert found.machine_seconds == 2400
+    result = simulate_fleet(given, STEADY, 0)
+    assert result.samples_per_second == pytest.approx(simulate(given, 6).samples_per_second, rel=0.06)
+    assert result.samples <= result.bound_samples * 1.001
+    assert (result.redone_samples, result.layouts) == (0, 2)
+    assert result.machine_seconds == 2400
 
 
 def test_machines_that_are_warned_lose_no_work() -> None:
@@ -55,8 +55,8 @@ def test_machines_that_are_warned_lose_no_work() -> None:
 
 
 def test_too_few_machines_train_nothing() -> None:
-    found = simulate_fleet(planned(stages=4), [FleetChange(0, FOUR[:3], ()), FleetChange(60, (), ())], 0)
-    assert (found.batches, found.layouts, found.bound_samples, found.idle) == (0, 0, 0, 1)
+    result = simulate_fleet(planned(stages=4), [FleetChange(0, FOUR[:3], ()), FleetChange(60, (), ())], 0)
+    assert (result.batches, result.layouts, result.bound_samples, result.idle) == (0, 0, 0, 1)
 
 
 def test_rare_copies_cost_the_work_since_the_last_one() -> None:
@@ -81,10 +81,10 @@ class OneByOne(FleetReplay):
 
 @pytest.mark.parametrize(("scheme", "every"), [("flush", 1), ("flush", 7), ("2bw", 5)])
 def test_work_that_nothing_disturbs_is_played_as_one(scheme: str, every: int) -> None:
-    found = layouts([0.1] * 6, LayoutRules(scheme, 8), 4)
+    options = layouts([0.1] * 6, LayoutRules(scheme, 8), 4)
 
     def played(kind: type[FleetReplay]) -> tuple[PlayedFleet, list[int]]:
-        controller = ElasticController(ElasticSettings(scheme, 10**9, found, [1e6] * 6, every))
+        controller = ElasticController(ElasticSettings(scheme, 10**9, options, [1e6] * 6, every))
         costs = FleetCosts(lambda layout, batches: 0.7391 * batches / len(layout.seats()), [1e6] * 6, 1e9)
         replay = kind(controller, costs)
         for node in FOUR:

@@ -9,13 +9,13 @@ import pytest
 
 from agileml.errors import JobFailed
 from agileml.pipeline.measure import whole_model
-from agileml.pipeline.measure.whole_model import as_a_whole
+from agileml.pipeline.measure.whole_model import scale_to_whole_model
 from agileml.pipeline.model.base import Array, DrawKey, MicrobatchLoss, PipelineModel, Stash, Weights
 from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 from agileml.pipeline.profile.model_profile import LayerCost
 
 
-class Watch:
+class WorkClock:
     """A clock that only work moves on."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Watch:
 class Timed:
     """A layer that changes nothing and takes time."""
 
-    watch: Watch
+    watch: WorkClock
     forward_takes: float
     backward_takes: float
 
@@ -50,12 +50,12 @@ class Timed:
         return gradient, weights
 
 
-def timed(watch: Watch, loss: MicrobatchLoss) -> PipelineModel:
+def timed(watch: WorkClock, loss: MicrobatchLoss) -> PipelineModel:
     layers = [Timed(watch, 3.0, 6.0), Timed(watch, 1.0, 2.0)]
     return PipelineModel(layers, loss, lambda number: (np.full((2, 2), float(number)), np.zeros((2, 2))))
 
 
-def slow_loss(watch: Watch, outputs: Array, targets: Array) -> tuple[float, Array]:
+def slow_loss(watch: WorkClock, outputs: Array, targets: Array) -> tuple[float, Array]:
     watch.now += 12.0
     return 1.0, outputs - targets
 
@@ -72,25 +72,25 @@ ALONE = [cost(3.0, 6.0), cost(1.0, 2.0)]
 
 
 def test_layers_share_what_a_node_takes_for_all_of_them() -> None:
-    watch = Watch()
-    found = as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds)
+    watch = WorkClock()
+    scaled = scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds)
     # A microbatch takes 12 in its layers, and as long in the loss.
-    assert [(one.forward_seconds, one.backward_seconds) for one in found] == [(6.0, 12.0), (2.0, 4.0)]
+    assert [(cost.forward_seconds, cost.backward_seconds) for cost in scaled] == [(6.0, 12.0), (2.0, 4.0)]
     # By this clock an update takes no time: the figure of the single layers stays.
-    assert [one.update_seconds for one in found] == [one.update_seconds for one in ALONE]
+    assert [cost.update_seconds for cost in scaled] == [cost.update_seconds for cost in ALONE]
 
 
 def test_a_model_that_memory_does_not_hold_keeps_the_times_of_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch()
+    watch = WorkClock()
     monkeypatch.setattr(whole_model, "_free_memory", lambda: 2 * (5 * 16.0 + 32.0) - 1)
-    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) == ALONE
+    assert scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) == ALONE
     monkeypatch.setattr(whole_model, "_free_memory", lambda: 3 * (5 * 16.0 + 32.0))
-    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) != ALONE
+    assert scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds) != ALONE
     # Two processes need it twice.
-    assert as_a_whole(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds, 2) == ALONE
+    assert scale_to_whole_model(timed(watch, partial(slow_loss, watch)), ALONE, watch.seconds, 2) == ALONE
 
 
 def test_a_model_that_cannot_be_trained_is_refused_with_its_reason() -> None:
-    watch = Watch()
+    watch = WorkClock()
     with pytest.raises(JobFailed, match="microbatch 0: the loss is nan: use a smaller rate or check the data"):
-        as_a_whole(timed(watch, no_loss), ALONE, watch.seconds)
+        scale_to_whole_model(timed(watch, no_loss), ALONE, watch.seconds)

@@ -36,10 +36,10 @@ def one_thread() -> Iterator[None]:
 def test_a_transformer_in_two_stages_equals_one_process() -> None:
     model = model_factory("transformer")(2)
     plan = PipelinePlan(2, 2, recompute=True, layouts={2: PipelineLayout((((0, 2), (3, 5)),), (2,))})
-    found = train_simulated(model, Optimizer("adam", 0.003), plan, 2)
+    result = train_simulated(model, Optimizer("adam", 0.003), plan, 2)
     expected, losses = trained(model, Optimizer("adam", 0.003), 2, 2, lambda _, t: t)
-    assert same(found.weights, expected)
-    assert found.losses == losses
+    assert same(result.weights, expected)
+    assert result.losses == losses
 
 
 def test_dropout_draws_the_same_again() -> None:
@@ -47,11 +47,11 @@ def test_dropout_draws_the_same_again() -> None:
     from agileml.pipeline.model.torch_layers import TorchLayer
 
     layer = TorchLayer(lambda: torch.nn.Dropout(0.5))
-    ones = np.ones((4, 8), dtype=np.float32)
-    first, again, other = (layer.forward((), ones, key)[0] for key in [(0, 1, 2), (0, 1, 2), (0, 2, 2)])
+    inputs = np.ones((4, 8), dtype=np.float32)
+    first, again, other = (layer.forward((), inputs, key)[0] for key in [(0, 1, 2), (0, 1, 2), (0, 2, 2)])
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert pickle.loads(cloudpickle.dumps(layer)).forward((), ones, (0, 1, 2))[0].tolist() == first.tolist()
+    assert pickle.loads(cloudpickle.dumps(layer)).forward((), inputs, (0, 1, 2))[0].tolist() == first.tolist()
 
 
 def test_tied_weights_and_buffers_are_refused() -> None:
@@ -76,13 +76,14 @@ def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_profile_is_what_the_planner_reads() -> None:
-    found = profiled("mlp", model_factory("mlp"), [2, 4], repeats=1)
-    assert profiles_from_json(profiles_to_json("mlp", found)) == found
-    small, large = found
+    profiles = profiled("mlp", model_factory("mlp"), [2, 4], repeats=1)
+    assert profiles_from_json(profiles_to_json("mlp", profiles)) == profiles
+    small, large = profiles
     assert [layer.weight_bytes for layer in small.layers] == [layer.weight_bytes for layer in large.layers]
     assert [layer.output_bytes * 2 for layer in small.layers] == [layer.output_bytes for layer in large.layers]
     assert large.layers[1].stash_bytes == 2 * 4 * 128 * 8
-    assert all(one.output_seconds > 0 and one.update_seconds.keys() == OPTIMIZER_STATE.keys() for one in small.layers)
+    assert all(layer.output_seconds > 0 for layer in small.layers)
+    assert all(layer.update_seconds.keys() == OPTIMIZER_STATE.keys() for layer in small.layers)
 
 
 MODEL = """
@@ -110,9 +111,9 @@ def test_a_model_of_the_user_travels_to_the_workers(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(MODEL.replace("SAMPLES", "4"))
     plan = PipelinePlan(2, 2, layouts={2: PipelineLayout((((0, 0), (1, 1)),), (2,))})
-    found = train_local(model_factory(f"{file}:build")(4), Optimizer("sgd", 0.1), plan, 2)
+    result = train_local(model_factory(f"{file}:build")(4), Optimizer("sgd", 0.1), plan, 2)
     expected, _ = trained(model_factory(f"{file}:build")(4), Optimizer("sgd", 0.1), 2, 2, lambda _, t: t)
-    assert same(found.weights, expected)
+    assert same(result.weights, expected)
 
 
 @pytest.mark.parametrize(

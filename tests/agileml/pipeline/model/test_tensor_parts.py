@@ -37,31 +37,31 @@ MODEL, ADAM = split_model(), Optimizer("adam", 0.01)
 def test_two_nodes_for_each_stage_equal_one_process(scheme: str, recompute: bool) -> None:
     batch = 1 if scheme == "vertical-sync" else 4
     plan = PipelinePlan(3, batch, scheme, 2 if scheme == "interleaved" else 1, recompute, 3, 2, tensor=2)
-    found = train_simulated(MODEL, ADAM, plan, 4)
+    result = train_simulated(MODEL, ADAM, plan, 4)
     late = {"2bw": 1, "vertical-sync": 1}.get(scheme, 0)
     expected, losses = trained(MODEL, ADAM, 3, batch, lambda _, t: max(t - late, 0))
-    assert found.history[-1].layout.tensor == 2
-    assert len(found.history[-1].nodes) == 4
-    assert same(found.weights, expected)
-    assert found.losses == losses
+    assert result.history[-1].layout.tensor == 2
+    assert len(result.history[-1].nodes) == 4
+    assert same(result.weights, expected)
+    assert result.losses == losses
 
 
 @pytest.mark.parametrize("tensor", [2, 4])
 def test_fewer_nodes_than_parts_share_a_layer_equally(tensor: int) -> None:
     model = split_model(4)
-    found = train_simulated(model, ADAM, PipelinePlan(3, 4, tensor=tensor), tensor)
-    assert found.history[-1].layout.tensor == tensor
-    assert [found.history[-1].layout.lanes.count(lane) for lane in range(tensor)] == [8 // tensor] * tensor
-    assert same(found.weights, trained(model, ADAM, 3, 4, lambda _, t: t)[0])
+    result = train_simulated(model, ADAM, PipelinePlan(3, 4, tensor=tensor), tensor)
+    assert result.history[-1].layout.tensor == tensor
+    assert [result.history[-1].layout.lanes.count(lane) for lane in range(tensor)] == [8 // tensor] * tensor
+    assert same(result.weights, trained(model, ADAM, 3, 4, lambda _, t: t)[0])
 
 
 def test_nodes_that_are_left_share_a_layer_by_a_divisor() -> None:
     layouts = layouts_of_pieces([1.0] * 5, pieces(split_model(4).layers), LayoutRules("flush", 4), 6, 4)
-    assert {nodes: one.tensor for nodes, one in layouts.items()} == {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4}
+    assert {nodes: layout.tensor for nodes, layout in layouts.items()} == {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4}
 
 
 @dataclass(frozen=True)
-class Given:
+class LayerWithWeights:
     """A layer that begins with these weights."""
 
     layer: PipelineLayer
@@ -76,8 +76,8 @@ class Given:
         return inputs + outputs, stash
 
     def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
-        inner, found = self.layer.backward(weights, stash, gradient)
-        return inner + gradient, found
+        inner, gradients = self.layer.backward(weights, stash, gradient)
+        return inner + gradient, gradients
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class Noise:
 
 def attention(parts: Sequence[Weights]) -> Weights:
     """The unsplit layer: query, key and value of all heads, and their outputs next to each other."""
-    mixed = [np.concatenate([one[i].reshape(3, 2, 2, -1) for one in parts], axis=1) for i in (0, 1)]
-    joined = np.concatenate([one[2] for one in parts], axis=1)
+    mixed = [np.concatenate([part[i].reshape(3, 2, 2, -1) for part in parts], axis=1) for i in (0, 1)]
+    joined = np.concatenate([part[2] for part in parts], axis=1)
     return mixed[0].reshape(24, 8), mixed[1].reshape(24), joined, parts[0][3]
 
 
 def feed_forward(parts: Sequence[Weights]) -> Weights:
-    wide, bias = (np.concatenate([one[i] for one in parts]) for i in (0, 1))
-    return wide, bias, np.concatenate([one[2] for one in parts], axis=1), parts[0][3]
+    wide, bias = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return wide, bias, np.concatenate([part[2] for part in parts], axis=1), parts[0][3]
 
 
 @pytest.mark.parametrize(("kind", "error"), [("float64", 1e-12), ("float32", 1e-6)])
@@ -112,20 +112,20 @@ def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(kind: str, e
         return TorchLayer(lambda: build(part, parts).to(getattr(torch, kind)))
 
     builds: list[Callable[[int, int], Any]] = [partial(AttentionPart, 8, 4), partial(FeedForwardPart, 8, 12)]
-    split = [one for build in builds for one in split_layer([layer(build, i, 2) for i in (0, 1)], residual=True)]
+    split = [part for build in builds for part in split_layer([layer(build, i, 2) for i in (0, 1)], residual=True)]
     model, rule = PipelineModel(split, squared_error, Noise(kind)), Optimizer("sgd", 0.5)
     begin = [model.initial(i) for i in range(4)]
     joins = [attention, feed_forward]
     firsts = [join(begin[2 * i : 2 * i + 2]) for i, join in enumerate(joins)]
-    whole = [Given(layer(build, 0, 1), first) for build, first in zip(builds, firsts, strict=True)]
+    whole = [LayerWithWeights(layer(build, 0, 1), first) for build, first in zip(builds, firsts, strict=True)]
     expected, losses = trained(replace(model, layers=whole), rule, 3, 2, lambda _, t: t)
-    found = train_simulated(model, rule, PipelinePlan(3, 2, tensor=2), 2)
+    result = train_simulated(model, rule, PipelinePlan(3, 2, tensor=2), 2)
     for i, join in enumerate(joins):
-        joined = join([found.weights[2 * i], found.weights[2 * i + 1]])
-        for one, other, first in zip(joined, expected[i], firsts[i], strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=error)
-            assert np.abs(one - first).max() > 1e-4
-    assert list(found.losses.values()) == pytest.approx(list(losses.values()), abs=error)
+        joined = join([result.weights[2 * i], result.weights[2 * i + 1]])
+        for weight, other, first in zip(joined, expected[i], firsts[i], strict=True):
+            np.testing.assert_allclose(weight, other, rtol=0, atol=error)
+            assert np.abs(weight - first).max() > 1e-4
+    assert list(result.losses.values()) == pytest.approx(list(losses.values()), abs=error)
 
 
 COSTS = [LayerCost(str(i), 1.0, 2.0, 1e6, 1e6, 8e6, parts) for i, parts in enumerate([1, 2, 1, 2, 1])]
@@ -136,15 +136,15 @@ def test_a_plan_with_two_devices_per_stage_is_trained_as_it_says() -> None:
     chosen = best_plan([PROFILE], SplitRequest(Topology((4,), (1e6,)), 8, stages=2, tensor=2))
     assert (chosen.tensor, chosen.devices, len(chosen.stages)) == (2, 4, 2)
     # Halves of the split layers, and a second to exchange 1 MB in each direction.
-    assert sum(one.forward_seconds + one.backward_seconds for one in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 2.0)
+    assert sum(stage.forward_seconds + stage.backward_seconds for stage in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 2.0)
     planned = planned_training(chosen, MODEL, 3)
-    found = train_simulated(MODEL, ADAM, planned, 4)
-    assert found.history[-1].layout.tensor == 2
-    assert same(found.weights, trained(MODEL, ADAM, 3, 4, lambda _, t: t)[0])
+    result = train_simulated(MODEL, ADAM, planned, 4)
+    assert result.history[-1].layout.tensor == 2
+    assert same(result.weights, trained(MODEL, ADAM, 3, 4, lambda _, t: t)[0])
 
 
 def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -> None:
-    profile = replace(PROFILE, layers=tuple(replace(one, weight_bytes=1e6 * one.parts**4) for one in COSTS))
+    profile = replace(PROFILE, layers=tuple(replace(cost, weight_bytes=1e6 * cost.parts**4) for cost in COSTS))
     rules = CostRules(memory_bytes=60e6, optimizer="adam")
     request = SplitRequest(Topology((4,), (1e8,)), 8, rules)
     chosen = best_plan([profile], request)
@@ -158,9 +158,9 @@ def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -
 
 def test_the_planner_compares_every_number_of_devices_that_can_share_the_parts() -> None:
     """Two of four devices exchange two parts each: twice as many bytes as with two parts of the same size."""
-    profile = replace(PROFILE, layers=tuple(replace(one, parts=4 if one.parts > 1 else 1) for one in COSTS))
+    profile = replace(PROFILE, layers=tuple(replace(cost, parts=4 if cost.parts > 1 else 1) for cost in COSTS))
     chosen = best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8, stages=2, tensor=2))
-    assert sum(one.forward_seconds + one.backward_seconds for one in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 4.0)
+    assert sum(stage.forward_seconds + stage.backward_seconds for stage in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 4.0)
     listed = {name for name, _ in best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8)).rejected}
     assert {f"tensor {degree}" in " ".join(listed) for degree in (2, 4)} == {True}
     with pytest.raises(BadProfile, match="layer '1' has 4 parts, and tensor is 3: use a divisor of 4"):
@@ -169,7 +169,7 @@ def test_the_planner_compares_every_number_of_devices_that_can_share_the_parts()
 
 def test_the_planner_chooses_tensor_parallelism_where_a_batch_cannot_be_shared() -> None:
     """One microbatch: neither a pipeline nor replicas keep two devices busy."""
-    layers = tuple(replace(one, parts=2) for one in COSTS)
+    layers = tuple(replace(cost, parts=2) for cost in COSTS)
     fast, slow = (
         best_plan([replace(PROFILE, layers=layers)], SplitRequest(Topology((2,), (rate,)), 2)) for rate in (1e9, 1e5)
     )
@@ -189,10 +189,10 @@ def test_tensor_parallelism_that_devices_cannot_share_is_listed() -> None:
 
 
 def test_parts_are_profiled_as_one_layer() -> None:
-    (found,) = profiled("split", lambda _: MODEL, [3], repeats=1)
-    assert [one.parts for one in found.layers] == [1, 2, 1, 2, 1]
-    assert found.layers[1].weight_bytes == 2 * found.layers[0].weight_bytes
-    assert found.layers[1].output_bytes == found.layers[0].output_bytes
+    (profile,) = profiled("split", lambda _: MODEL, [3], repeats=1)
+    assert [layer.parts for layer in profile.layers] == [1, 2, 1, 2, 1]
+    assert profile.layers[1].weight_bytes == 2 * profile.layers[0].weight_bytes
+    assert profile.layers[1].output_bytes == profile.layers[0].output_bytes
 
 
 def test_what_cannot_be_split() -> None:
@@ -233,10 +233,10 @@ def test_processes_share_layers_through_a_kill() -> None:
 
     layout = over_layers(PipelineLayout((((0, 1), (2, 4)),), (4,)), pieces(MODEL.layers), 2)
     plan = PipelinePlan(6, 4, every=2, layouts={4: layout}, tensor=2)
-    found = train_local(MODEL, ADAM, plan, 5, after_batch=disturb)
+    result = train_local(MODEL, ADAM, plan, 5, after_batch=disturb)
     assert len(killed) == 1
-    assert killed[0] not in found.history[-1].nodes
-    assert same(found.weights, trained(MODEL, ADAM, 6, 4, lambda _, t: t)[0])
+    assert killed[0] not in result.history[-1].nodes
+    assert same(result.weights, trained(MODEL, ADAM, 6, 4, lambda _, t: t)[0])
 
 
 FILE = """

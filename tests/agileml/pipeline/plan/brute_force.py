@@ -17,11 +17,11 @@ from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules, SpanTables
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 
-Chain = list[tuple[int, int, int]]
+StageChain = list[tuple[int, int, int]]
 """Stages: first layer, last layer, workers."""
 
 
-def chains(first: int, last: int, workers: int) -> Iterator[Chain]:
+def chains(first: int, last: int, workers: int) -> Iterator[StageChain]:
     yield [(first, last, workers)]
     for cut in range(first, last):
         for own in range(1, workers):
@@ -49,15 +49,15 @@ def best_levels(profile: ModelProfile, topology: Topology, rules: CostRules) -> 
             return sum(layer.seconds for layer in profile.layers[first : last + 1]) if fits else inf
         bandwidth = topology.bandwidths[level]
         inner = topology.counts[level - 1] if level else 1
-        found = inf
+        least = inf
         for chain in chains(first, last, workers):
             times = [
                 joined(best(level - 1, i, j, inner), sync_seconds(profile, (i, j, m), bandwidth, rules), rules) / m
                 for i, j, m in chain
             ]
             times += [2 * profile.layers[j].output_bytes / bandwidth for _, j, _ in chain[:-1]]
-            found = min(found, max(times))
-        return found
+            least = min(least, max(times))
+        return least
 
     return best(len(topology.counts) - 1, 0, len(profile.layers) - 1, topology.counts[-1])
 
@@ -75,7 +75,7 @@ def best_flat(profile: ModelProfile, topology: Topology, rules: CostRules) -> fl
         ]
         return min(used)
 
-    found = inf
+    least = inf
     for chain in chains(0, len(profile.layers) - 1, topology.devices):
         times, left = [], topology.devices
         for s, (i, j, m) in enumerate(chain):
@@ -92,8 +92,8 @@ def best_flat(profile: ModelProfile, topology: Topology, rules: CostRules) -> fl
             if s + 1 < len(chain):
                 following = range(left - chain[s + 1][2], left)
                 times.append(2 * profile.layers[j].output_bytes / between([*own, *following]))
-        found = min(found, max(times))
-    return found
+        least = min(least, max(times))
+    return least
 
 
 def random_case(seed: int) -> tuple[ModelProfile, Topology, CostRules]:
@@ -112,14 +112,14 @@ def random_case(seed: int) -> tuple[ModelProfile, Topology, CostRules]:
 def mismatches(seed: int) -> list[str]:
     profile, topology, rules = random_case(seed)
     tables = SpanTables.of(profile)
-    found = []
+    wrong = []
     for name, search, brute in (("levels", level_splits, best_levels), ("flat", flat_splits, best_flat)):
         expected = brute(profile, topology, rules)
-        splits = [one for one in search(tables, topology, rules) if one.workers == topology.devices]
+        splits = [split for split in search(tables, topology, rules) if split.workers == topology.devices]
         got = splits[0].seconds if splits else inf
         if got != expected and abs(got - expected) > 1e-12 * expected:
-            found.append(f"seed {seed}: {name} found {got}, all splits {expected}")
-    return found
+            wrong.append(f"seed {seed}: {name} found {got}, all splits {expected}")
+    return wrong
 
 
 if __name__ == "__main__":

@@ -90,19 +90,19 @@ def test_levels_synchronize_once_per_round_of_servers() -> None:
 
 def test_the_flat_search_spans_servers() -> None:
     profile = vgg16()
-    found = partition(profile, SERVERS, CostRules())
-    assert str(found.chosen) == "15-1"
-    assert profile.seconds / found.chosen.seconds == pytest.approx(15.1, abs=0.05)
-    assert any(name.startswith("levels 12") for name, _ in found.rejected)
-    assert noam(found.chosen) == 2
+    result = partition(profile, SERVERS, CostRules())
+    assert str(result.chosen) == "15-1"
+    assert profile.seconds / result.chosen.seconds == pytest.approx(15.1, abs=0.05)
+    assert any(name.startswith("levels 12") for name, _ in result.rejected)
+    assert noam(result.chosen) == 2
 
 
 def test_without_overlap_synchronization_is_added() -> None:
-    one = ModelProfile("one", 1, (LayerCost("a", 1.0, 1.0, 0, 0, 10.0),))
+    profile = ModelProfile("model", 1, (LayerCost("a", 1.0, 1.0, 0, 0, 10.0),))
     two = Topology((2,), (10.0,))
-    assert flat(one, two).seconds == 1.0  # max(2, 10/10) / 2
-    assert flat(one, two, CostRules(overlap=0.0)).seconds == 1.5
-    assert flat(one, two, CostRules(overlap=0.5)).seconds == 1.25
+    assert flat(profile, two).seconds == 1.0  # max(2, 10/10) / 2
+    assert flat(profile, two, CostRules(overlap=0.0)).seconds == 1.5
+    assert flat(profile, two, CostRules(overlap=0.5)).seconds == 1.25
 
 
 def test_no_stage_exceeds_the_memory() -> None:

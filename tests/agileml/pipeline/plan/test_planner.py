@@ -66,7 +66,9 @@ def test_pipelines_where_weights_are_large() -> None:
 
 def test_messages_and_updates_take_time() -> None:
     """Each side of a cut handles two messages per microbatch, and every update is one of the optimizer asked for."""
-    layers = tuple(replace(one, output_seconds=0.25, update_seconds={"sgd": 0.5, "adam": 9.0}) for one in BLOCKS.layers)
+    layers = tuple(
+        replace(layer, output_seconds=0.25, update_seconds={"sgd": 0.5, "adam": 9.0}) for layer in BLOCKS.layers
+    )
     profile, far = replace(BLOCKS, layers=layers), 1e12
     for how, seconds in (
         ({"stages": 1}, 16 * 24 + 8 * 0.5),
@@ -74,9 +76,9 @@ def test_messages_and_updates_take_time() -> None:
         ({"stages": 4, "scheme": "flush"}, 19 * (6 + 2 * 0.25) + 2 * 0.5),
         ({"stages": 4, "scheme": "2bw"}, 16 * (6 + 2 * 0.25) + 2 * 0.5),
     ):
-        found = planned(profile, rate=far, batch=16, pipelines=1, chunks=1, recompute=False, **how)
-        assert 16 / found.samples_per_second == pytest.approx(seconds)
-        assert simulate(found, 6).samples_per_second == pytest.approx(found.samples_per_second, rel=0.05)
+        chosen = planned(profile, rate=far, batch=16, pipelines=1, chunks=1, recompute=False, **how)
+        assert 16 / chosen.samples_per_second == pytest.approx(seconds)
+        assert simulate(chosen, 6).samples_per_second == pytest.approx(chosen.samples_per_second, rel=0.05)
     # Every microbatch has its update, in the slowest of the stages.
     late = planned(profile, rate=far, batch=16, scheme="pipedream", allow_delay=3)
     assert late.samples_per_second == pytest.approx(4 / (24 + 8 * 0.5), rel=0.01)
@@ -104,7 +106,7 @@ def test_the_microbatch_size_is_chosen() -> None:
     small, large = blocks(weight_bytes=1e9), blocks(microbatch=2, weight_bytes=1e9)
     request = SplitRequest(Topology((4,), (1e6,)), 8, scheme="flush")
     assert plan([small, large], request).microbatch == 1
-    faster = ModelProfile("blocks", 2, tuple(LayerCost(one.name, 1.0, 2.0, 1.0, 10.0, 1e9) for one in small.layers))
+    faster = ModelProfile("blocks", 2, tuple(LayerCost(layer.name, 1.0, 2.0, 1.0, 10.0, 1e9) for layer in small.layers))
     assert plan([small, faster], request).microbatch == 2
 
 
@@ -152,8 +154,8 @@ def profile_file(**changes: object) -> dict[str, object]:
 
 
 def test_a_profile_is_read() -> None:
-    (found,) = profiles_from_json(profile_file())
-    assert (found.model, found.microbatch, found.seconds) == ("m", 2, 3.0)
+    (profile,) = profiles_from_json(profile_file())
+    assert (profile.model, profile.microbatch, profile.seconds) == ("m", 2, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_branch_is_one_layer() -> None:
 
 def test_inputs_cost_no_time_and_several_outputs_are_added() -> None:
     profile = read(node(1, "Input"), node(2, "LSTM", "[4.0; 2.0]"), "node1 -- node2")
-    assert [one.seconds for one in profile.layers] == pytest.approx([0.003])
+    assert [layer.seconds for layer in profile.layers] == pytest.approx([0.003])
     assert profile.layers[0].output_bytes == 6.0
 
 

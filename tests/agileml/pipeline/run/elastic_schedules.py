@@ -56,13 +56,13 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
     return plan, optimizer, nodes, faults
 
 
-def version_in(found: TrainedPipeline, plan: PipelinePlan, layer: int, t: int) -> int:
+def version_in(result: TrainedPipeline, plan: PipelinePlan, layer: int, t: int) -> int:
     """The version of a layer for update t: every plan and every segment began with an empty pipeline."""
     if plan.scheme == "2bw":
         return max(t - 1, 0)
     if plan.scheme != "pipedream":
         return t
-    epoch = [one for one in found.history if one.batch <= t][-1]
+    epoch = [record for record in result.history if record.batch <= t][-1]
     (spans,) = epoch.layout.pipelines
     stage = next(s for s, (a, b) in enumerate(spans, 1) if a <= layer <= b)
     return max(t - len(spans) + stage, epoch.batch, t // plan.every * plan.every)
@@ -71,17 +71,16 @@ def version_in(found: TrainedPipeline, plan: PipelinePlan, layer: int, t: int) -
 def problem(seed: int, met: Counter[str] | None = None) -> str | None:
     plan, optimizer, nodes, faults = drawn(seed)
     model = MODELS[plan.tensor]
-    found = train_simulated(model, optimizer, plan, nodes, faults=faults, seed=seed)
-    weights, losses = trained(model, optimizer, plan.batches, plan.batch, lambda i, t: version_in(found, plan, i, t))
+    result = train_simulated(model, optimizer, plan, nodes, faults=faults, seed=seed)
+    weights, losses = trained(model, optimizer, plan.batches, plan.batch, lambda i, t: version_in(result, plan, i, t))
     if met is not None:
-        plans = f"{len(found.history)} plans" if len(found.history) < 4 else "4 or more plans"
+        plans = f"{len(result.history)} plans" if len(result.history) < 4 else "4 or more plans"
         met.update([plan.scheme, f"tensor {plan.tensor}", plans])
-        met.update(["rolled back to a backup"] * (found.redone > 0))
-    if found.losses != losses:
-        return (
-            f"seed {seed}: {plan.scheme}: microbatches {sorted(set(losses) ^ set(found.losses))} or their losses differ"
-        )
-    return None if same(found.weights, weights) else f"seed {seed}: {plan.scheme}: the weights differ"
+        met.update(["rolled back to a backup"] * (result.redone > 0))
+    if result.losses != losses:
+        unmatched = sorted(losses.keys() ^ result.losses.keys())
+        return f"seed {seed}: {plan.scheme}: microbatches {unmatched} or their losses differ"
+    return None if same(result.weights, weights) else f"seed {seed}: {plan.scheme}: the weights differ"
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from agileml.pipeline.run.hung_nodes import HungNodes
 from agileml.pipeline.run.local import LocalPipeline
 from agileml.pipeline.run.node import PipelineFrame, PipelineTask
 from agileml.pipeline.run.training import PipelinePlan, controller_for
-from agileml.pipeline.run.wire import Control, opened, post
+from agileml.pipeline.run.wire import Control, message_in, post
 from agileml.pipeline.run.worker import PipelineWorker, WorkerBoot, socket_of
 from agileml.runtime.own_folder import short_folder
 from agileml.transport import Connected, Endpoint, Event, Identity, Received, TransportSettings
@@ -57,7 +57,7 @@ class Faulty(Dense):
             Path(self.once).touch()
             if self.hangs:
                 threading.Event().wait()
-            (endpoint,) = [one for one in gc.get_objects() if isinstance(one, Endpoint)]
+            (endpoint,) = [value for value in gc.get_objects() if isinstance(value, Endpoint)]
             for peer in endpoint.peers - {"controller"}:
                 endpoint.drop(peer, "the handshake took too long")
         return super().forward(weights, inputs, key)
@@ -143,7 +143,7 @@ def test_a_node_outlives_links_that_break_as_they_open(monkeypatch: pytest.Monke
                 for event in endpoint.poll(0.1):
                     if isinstance(event, Connected) and greeting is not None and event.peer in endpoint.peers:
                         post(endpoint, event.peer, greeting)
-                    if isinstance(event, Received) and isinstance(message := opened(event), wanted):
+                    if isinstance(event, Received) and isinstance(message := message_in(event), wanted):
                         return message
             ended.result()
             raise AssertionError("the node ended")

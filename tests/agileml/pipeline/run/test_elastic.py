@@ -61,11 +61,11 @@ def test_evictions_with_and_without_warning_and_joins() -> None:
         pipeline.join(f"late{batch}")
 
     plan = PipelinePlan(10, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
-    found = train_local(MODEL, MOMENTUM, plan, 4, after_batch=disturb)
-    assert same(found.weights, undisturbed(10))
-    assert found.losses.keys() == set(range(40))
+    result = train_local(MODEL, MOMENTUM, plan, 4, after_batch=disturb)
+    assert same(result.weights, undisturbed(10))
+    assert result.losses.keys() == set(range(40))
     assert done == {2, 4, 7}
-    assert len(found.history) >= 4
+    assert len(result.history) >= 4
 
 
 def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
@@ -78,10 +78,10 @@ def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
             pipeline.kill(killed[0])
 
     plan = PipelinePlan(10, 4, "2bw", every=2, layouts={2: STRAIGHT[2]})
-    found = train_local(MODEL, MOMENTUM, plan, 3, after_batch=disturb)
-    assert same(found.weights, undisturbed(10, late=1))
+    result = train_local(MODEL, MOMENTUM, plan, 3, after_batch=disturb)
+    assert same(result.weights, undisturbed(10, late=1))
     assert len(killed) == 1
-    assert killed[0] not in found.history[-1].nodes
+    assert killed[0] not in result.history[-1].nodes
 
 
 def test_too_few_nodes_end_the_run_with_their_exit_status() -> None:
@@ -103,8 +103,8 @@ def test_a_plan_is_trained_as_it_says() -> None:
     planned = planned_training(chosen, MODEL, batches=3)
     assert planned.layouts is not None
     assert [len(spans) for spans in planned.layouts[4].pipelines] == [4, 4]
-    found = train_simulated(MODEL, MOMENTUM, planned, 4)
-    assert same(found.weights, undisturbed(3))
+    result = train_simulated(MODEL, MOMENTUM, planned, 4)
+    assert same(result.weights, undisturbed(3))
     with pytest.raises(BadArgument, match="for 5 layers, and the model has 6"):
         planned_training(best_plan([ModelProfile("small", 2, layers[:5])], request), MODEL, 3)
 
@@ -155,11 +155,11 @@ def test_a_killed_controller_is_replaced(tmp_path: Path) -> None:
     with np.load(file) as saved:
         at = int(saved["about"].tobytes().split(b'"batch": ')[1].split(b",")[0])
     plan = PipelinePlan(at + 2, 4, layouts={2: STRAIGHT[2]})
-    found = train_local(
-        MODEL, MOMENTUM, plan, 2, after_batch=lambda one: begun.append(one.controller.batch), checkpoint=file
+    result = train_local(
+        MODEL, MOMENTUM, plan, 2, after_batch=lambda pipeline: begun.append(pipeline.controller.batch), checkpoint=file
     )
     assert begun == [at + 1]
-    assert same(found.weights, undisturbed(at + 2))
+    assert same(result.weights, undisturbed(at + 2))
 
 
 def test_two_one_one_equals_one_process_with_its_rounds() -> None:
@@ -167,12 +167,12 @@ def test_two_one_one_equals_one_process_with_its_rounds() -> None:
     spans, counts, inputs = ((0, 2), (3, 3), (4, 5)), (2, 1, 1), 12
     layout = PipelineLayout((spans,), (1,), replicas=counts, extra=1)
     plan = PipelinePlan(inputs, 1, "pipedream", every=inputs, layouts={4: layout})
-    found = train_simulated(MODEL, MOMENTUM, plan, 4)
+    result = train_simulated(MODEL, MOMENTUM, plan, 4)
     warm = (2, 2, 0)
     count = len(MODEL.layers)
     stage = [next(s for s, (a, b) in enumerate(spans) if a <= i <= b) for i in range(count)]
     history = [[MODEL.initial(i)] for i in range(count)]
-    states = [MOMENTUM.initial(one[0]) for one in history]
+    states = [MOMENTUM.initial(versions[0]) for versions in history]
     rounds: list[list[Weights]] = [[] for _ in range(count)]
     for k in range(inputs):
         used = [history[i][max(k // counts[stage[i]] - warm[stage[i]], 0)] for i in range(count)]
@@ -191,8 +191,8 @@ def test_two_one_one_equals_one_process_with_its_rounds() -> None:
                 history[i].append(weights)
                 rounds[i] = []
     for i in range(count):
-        for one, other in zip(found.weights[i], history[i][-1], strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+        for weight, other in zip(result.weights[i], history[i][-1], strict=True):
+            np.testing.assert_allclose(weight, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

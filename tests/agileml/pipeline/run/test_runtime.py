@@ -56,7 +56,7 @@ def stage_version(layout: PipelineLayout, scheme: str) -> Callable[[int, int], i
     return lambda _, t: max(t - p + 1, 0)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_flushing_schemes_equal_one_process(optimizer: Optimizer, recompute: bool) -> None:
     """Some cuts of each depth, chunks and pipelines."""
@@ -65,24 +65,24 @@ def test_flushing_schemes_equal_one_process(optimizer: Optimizer, recompute: boo
     for p, v in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3)]:
         for spans in cuts(6, p * v)[:: 1 + len(cuts(6, p * v)) // 3]:
             for scheme in ["interleaved"] if v > 1 else ["gpipe", "flush"]:
-                found = piped(model, optimizer, scheme, PipelineLayout((spans,), (6,), v), 2, recompute=recompute)
-                assert same(found[0], expected)
-                assert found[1] == losses
+                result = piped(model, optimizer, scheme, PipelineLayout((spans,), (6,), v), 2, recompute=recompute)
+                assert same(result[0], expected)
+                assert result[1] == losses
 
 
 @pytest.mark.parametrize("scheme", ["gpipe", "flush", "2bw"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.kind)
 def test_unequal_pipelines_equal_one_process(scheme: str, optimizer: Optimizer) -> None:
     model = small_model()
     layout = PipelineLayout((((0, 2), (3, 5)), ((0, 1), (2, 3), (4, 5)), ((0, 5),)), (3, 4, 2))
     late = 1 if scheme == "2bw" else 0
     expected = trained(model, optimizer, 3, 9, lambda _, t: max(t - late, 0))
-    found = piped(model, optimizer, scheme, layout, 3)
-    assert same(found[0], expected[0])
-    assert found[1] == expected[1]
+    result = piped(model, optimizer, scheme, layout, 3)
+    assert same(result[0], expected[0])
+    assert result[1] == expected[1]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("p", [1, 2, 4])
 def test_double_buffering_equals_one_process_with_a_delay_of_one(optimizer: Optimizer, p: int) -> None:
     model = small_model()
@@ -93,7 +93,7 @@ def test_double_buffering_equals_one_process_with_a_delay_of_one(optimizer: Opti
     assert same(piped(model, optimizer, "2bw", layout, 4, every=2)[0], expected)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("scheme", ["pipedream", "vertical-sync"])
 def test_stashing_equals_one_process_with_a_version_history(scheme: str, optimizer: Optimizer) -> None:
     model = small_model()
@@ -115,9 +115,12 @@ def test_without_stashing_the_result_differs(scheme: str, recompute: bool, monke
     assert same(stashed, expected)
     right, real = StageState.weights, StageState.backward
 
+    def newest(state: StageState, layer: int, _: int) -> Weights:
+        return right(state, layer, state.layers[layer].updates)
+
     def with_the_newest(self: StageState, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Array]:
         with monkeypatch.context() as patch:
-            patch.setattr(StageState, "weights", lambda one, layer, _: right(one, layer, one.layers[layer].updates))
+            patch.setattr(StageState, "weights", newest)
             return (yield from real(self, span, microbatch, gradient))
 
     monkeypatch.setattr(StageState, "backward", with_the_newest)
@@ -130,16 +133,16 @@ def test_gradients_of_a_layer_are_summed_as_they_come() -> None:
     span = range(len(model.layers))
     states = {layer: initial_state(model, optimizer, layer) for layer in span}
     apart, summed = StageState(model, optimizer, states), StageState(model, optimizer, states, summed={0})
-    for one in (apart, summed):
+    for state in (apart, summed):
         for microbatch in range(3):
             inputs, targets = model.data(microbatch)
-            outputs = finished(one.forward(span, microbatch, 0, inputs))
-            finished(one.backward(span, microbatch, model.loss(outputs, targets)[1]))
+            outputs = finished(state.forward(span, microbatch, 0, inputs))
+            finished(state.backward(span, microbatch, model.loss(outputs, targets)[1]))
     parts = [part for _, part in apart.parts(0)]
     total = tuple(a + b + c for a, b, c in zip(*parts, strict=True))
-    ((last, found),) = summed.parts(0)
+    ((last, gradients),) = summed.parts(0)
     assert last == 2
-    assert same({0: found}, {0: total})
+    assert same({0: gradients}, {0: total})
     assert len(summed.parts(1)) == 3
 
 
@@ -157,10 +160,10 @@ def finished(work: Awaiting[Array]) -> Array:
 def test_layouts_use_all_nodes_where_that_is_faster(scheme: str) -> None:
     chunks = 2 if scheme == "interleaved" else 1
     batch = 1 if scheme == "pipedream" else 12
-    found = layouts([1.0] * 8, LayoutRules(scheme, batch, chunks), 6)
-    assert found.keys() == set(range(1, 7))
-    for nodes, layout in found.items():
+    options = layouts([1.0] * 8, LayoutRules(scheme, batch, chunks), 6)
+    assert options.keys() == set(range(1, 7))
+    for nodes, layout in options.items():
         assert len(layout.seats()) <= nodes
         assert layout.batch == batch
     if scheme == "flush":
-        assert len(found[6].seats()) == 6
+        assert len(options[6].seats()) == 6

@@ -1,4 +1,4 @@
-"""What a node holds of its layers."""
+"""The state that a node holds of its layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Keeping:
     """A layer that returns the same array as its gradient each time."""
 
     def __init__(self) -> None:
-        self.found = np.array([1.0, 2.0])
+        self.gradient = np.array([1.0, 2.0])
 
     def initial(self, key: DrawKey) -> Weights:
         del key
@@ -26,7 +26,7 @@ class Keeping:
 
     def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
         del weights, stash
-        return gradient, (self.found,)
+        return gradient, (self.gradient,)
 
 
 def test_gradients_are_added_up_in_memory_that_no_layer_uses() -> None:
@@ -39,4 +39,4 @@ def test_gradients_are_added_up_in_memory_that_no_layer_uses() -> None:
             assert not list(state.backward([0], microbatch, np.ones(2)))
         ((_, (total,)),) = state.parts(0)
         assert total.tolist() == [4.0, 8.0]
-        assert layer.found.tolist() == [1.0, 2.0]
+        assert layer.gradient.tolist() == [1.0, 2.0]

@@ -8,7 +8,7 @@ import pytest
 
 from agileml.errors import BadArgument
 from agileml.pipeline.schedule import schemes
-from agileml.pipeline.schedule.schedules import Order, Pass, PipelineStep, ScheduleShape, orders, replicated_orders
+from agileml.pipeline.schedule.schedules import Pass, PipelineStep, ScheduleShape, StepOrder, orders, replicated_orders
 from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
 from agileml.pipeline.schedule.timeline import timeline_page, trace_json
 from agileml.pipeline.schedule.weight_versions import last_uses, peak_in_flight, peak_versions, versions_used
@@ -28,7 +28,7 @@ def played(shape: ScheduleShape, forward: float = 3.0, backward: float = 6.0) ->
     return play([[order] for order in orders(shape)], times)
 
 
-def written(order: Order) -> str:
+def written(order: StepOrder) -> str:
     return " ".join(f"{step.kind.value}{step.microbatch}" for step in order if step.kind is not Pass.UPDATE)
 
 
