@@ -46,7 +46,7 @@ class SchemeCourse:
         return next((i for i, loss in enumerate(self.losses, 1) if loss <= TARGET), None)
 
 
-def played(scheme: str) -> tuple[PipelineRun, float]:
+def play_scheme(scheme: str) -> tuple[PipelineRun, float]:
     """Operations of some batches, and the time of eight microbatches once the pipeline is full."""
     chunks = 2 if scheme == "interleaved" else 1
     times = [StageTimes(1 / chunks, 2 / chunks, 0.0, 0.0)] * (STAGES * chunks)
@@ -59,7 +59,7 @@ def played(scheme: str) -> tuple[PipelineRun, float]:
     return run, run.period() * (MICROBATCHES if scheme in STASHING else 1)
 
 
-def trained(scheme: str, updates: int) -> tuple[float, ...]:
+def train_scheme(scheme: str, updates: int) -> tuple[float, ...]:
     """The mean losses of eight microbatches each."""
     chunks, alone = 2 if scheme == "interleaved" else 1, scheme in STASHING
     spans = tuple((i, i) for i in range(8)) if chunks == 2 else tuple((2 * i, 2 * i + 1) for i in range(STAGES))
@@ -81,8 +81,8 @@ def courses(updates: int) -> dict[str, SchemeCourse]:
     """All schemes."""
     by_scheme = {}
     for scheme in SCHEMES:
-        run, period = played(scheme)
-        by_scheme[scheme] = SchemeCourse(trained(scheme, updates), period, run)
+        run, period = play_scheme(scheme)
+        by_scheme[scheme] = SchemeCourse(train_scheme(scheme, updates), period, run)
     return by_scheme
 
 

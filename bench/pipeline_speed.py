@@ -86,7 +86,7 @@ class Updates:
     processors: float
 
 
-def measured(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
+def measure_updates(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
     """A run on processes of this computer; all nodes take part from the beginning."""
     assert steps.layouts is not None
     ends: list[tuple[int, float, float]] = []
@@ -145,7 +145,7 @@ def plans(updates: int) -> Iterator[str]:
         every = 4 if chosen.scheme == "2bw" else 10 * updates
         length = 4 * updates if chosen.scheme == "2bw" else updates
         steps = planned_training(chosen, dense(SAMPLES), length, every)
-        update = measured(dense(SAMPLES), steps, chosen.devices)
+        update = measure_updates(dense(SAMPLES), steps, chosen.devices)
         pairs = (request.batch / chosen.samples_per_second, update.seconds), (predicted_work(chosen), update.processors)
         errors.append([abs(a / b - 1) for a, b in pairs])
         slowest, fastest = chosen.interval
@@ -218,10 +218,10 @@ def speed(updates: int) -> Iterator[str]:
     once = PipelinePlan(updates, MICROBATCHES, every=10 * updates, layouts=layout(1))
     twice = replace(once, batches=4 * updates, scheme="2bw", every=4, layouts=layout(2))
     rows: dict[str, Callable[[], float]] = {
-        "one process": lambda: measured(blocks(), once, 1).seconds,
+        "one process": lambda: measure_updates(blocks(), once, 1).seconds,
         "two processes, each with a model of its own, for two updates": lambda: _side_by_side(once) / 2,
-        "two stages, flush": lambda: measured(blocks(), replace(once, layouts=layout(2)), 2).seconds,
-        "two stages, 2bw": lambda: measured(blocks(), twice, 2).seconds,
+        "two stages, flush": lambda: measure_updates(blocks(), replace(once, layouts=layout(2)), 2).seconds,
+        "two stages, 2bw": lambda: measure_updates(blocks(), twice, 2).seconds,
         "torch.distributed.pipelining, 1F1B": lambda: torch_seconds(updates),
     }
     yield f"## {BLOCKS} blocks of width {HIDDEN}, {MICROBATCHES} microbatches of {SENTENCES} x {SEQUENCE} tokens"
@@ -238,7 +238,7 @@ def speed(updates: int) -> Iterator[str]:
 def _side_by_side(steps: PipelinePlan) -> float:
     """Seconds of an update while another process trains as well; they wait for nothing of each other."""
     with ThreadPoolExecutor(2) as threads:
-        runs = [run.result() for run in [threads.submit(measured, blocks(), steps, 1) for _ in range(2)]]
+        runs = [run.result() for run in [threads.submit(measure_updates, blocks(), steps, 1) for _ in range(2)]]
     return sum(run.seconds for run in runs) / 2
 
 

@@ -1,8 +1,8 @@
 """The controller of an elastic pipeline: events in, instructions out.
 
-Work proceeds in segments of whole batches. A segment counts once every node has reported it; until then each node keeps
-the state from before it. So whatever is lost in a segment, all nodes can start it again, or from an older backup if the
-only copy of a layer is gone.
+Work proceeds in segments of whole batches. A segment counts once every node has reported its end; until then each node
+keeps the state from before the segment. So all nodes can repeat a segment, whatever is lost in it; if the only copy of
+a layer is gone, all nodes start from an older backup.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ElasticSettings:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One plan of the run: it began at a time, with a batch, on nodes; training went on at `running`."""
+    """One plan of the run: when, with which batch and on which nodes it began; training went on at `running`."""
 
     epoch: int
     batch: int
@@ -124,7 +124,7 @@ class ElasticController:
             case BatchesDone(node, _, losses):
                 return self._done(node, losses, now)
             case FramesLost():
-                # What is lost is not known, so all start again from the state before this work.
+                # Nobody knows which frames are lost, so all nodes start again from the state before this work.
                 return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
 
     def resume(self, batch: int, losses: Mapping[int, float]) -> None:
@@ -139,7 +139,7 @@ class ElasticController:
         return self.phase is ElasticPhase.FINISHED
 
     def _change(self, now: float) -> list[tuple[str, NodeInstruction]]:
-        """Nodes have come, or will go: what is running is finished first."""
+        """Nodes have come, or will go: batches that are running are finished first."""
         self._changed = True
         return self._plan(now) if self.phase is ElasticPhase.WAITING else []
 

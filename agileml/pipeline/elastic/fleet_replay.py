@@ -68,7 +68,7 @@ class _RunningBatches:
 
 @dataclass
 class FleetReplay:
-    """Give it the events with `put`, then `run` it."""
+    """Plays events that were added with `put`."""
 
     controller: ElasticController
     costs: FleetCosts
@@ -81,7 +81,7 @@ class FleetReplay:
         self._running: _RunningBatches | None = None
 
     def put(self, at: float, event: PipelineEvent) -> None:
-        """An event at a moment."""
+        """Adds an event at a moment."""
         heapq.heappush(self.queue, (at, next(self._order), event))
 
     def run(self, until: float) -> PlayedFleet:
@@ -126,7 +126,7 @@ class FleetReplay:
         next_event = min(self.queue[0][0], until) if self.queue else until
         every = self.controller.settings.every
         undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (order.last - order.first)
-        # They end with a backup, where a controller can resume.
+        # Work orders that are played as one end with a backup, where a controller can resume.
         last = max(undisturbed - undisturbed % every, order.last)
         end = now + length * (last - order.first) / (order.last - order.first)
         self._running = _RunningBatches(order.epoch, order.first, last, now, end, last > order.last)
@@ -134,14 +134,14 @@ class FleetReplay:
             self.put(end, BatchesDone(node, order.epoch, {}))
 
     def _catch_up(self, epoch: int) -> None:
-        """Tells the controller what was done in work orders that were played as one."""
+        """Tells the controller which batches were done in work orders that were played as one."""
         batches = self._running
         if batches is not None and batches.several and batches.epoch == epoch and batches.last > self.controller.batch:
             self.controller.resume(batches.last, {})
 
 
 def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:
-    """The fleet's changes as events; machines are warned this many seconds before they go, or not if it is 0."""
+    """Adds a fleet's changes as events; with a `warning`, machines are warned that many seconds before they go."""
     for change in fleet:
         for node in change.removed:
             if warning:

@@ -30,7 +30,7 @@ class LayoutRules:
 
 
 def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int, PipelineLayout]:
-    """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers may have none."""
+    """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers may be left out."""
     profile = ModelProfile("model", 1, tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds)))
     tables = SpanTables.of(profile)
     spans = balanced_spans(tables, most * rules.chunks)

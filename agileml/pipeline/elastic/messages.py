@@ -8,7 +8,7 @@ from agileml.pipeline.elastic.seats import WorkOrder
 
 CONTROLLER = "controller"
 INITIAL = "initial"
-"""The source of a layer that nothing has trained yet: every node can compute it."""
+"""The source of a layer before its first update: every node can compute such a layer."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RunBatches:
 
 @dataclass(frozen=True)
 class LeavePipeline:
-    """Nothing of this node is needed any more."""
+    """The node is no longer needed."""
 
     epoch: int
 
@@ -62,7 +62,7 @@ class BatchesDone:
 
 @dataclass(frozen=True)
 class FramesLost:
-    """The node's link to another one broke, and there is a new one: frames of this epoch may be lost."""
+    """The node's link to another node broke and was replaced: frames of this epoch may be lost."""
 
     node: str
     epoch: int
@@ -75,7 +75,7 @@ class AreYouThere:
 
 @dataclass(frozen=True)
 class StillThere:
-    """The answer; like every message, it shows that the node does not hang."""
+    """The answer to `AreYouThere`; like every message, a sign that the node does not hang."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class NodeFailed:
 
 @dataclass(frozen=True)
 class NodeJoined:
-    """A node is there."""
+    """A node has joined."""
 
     node: str
 

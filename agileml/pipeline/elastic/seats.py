@@ -1,4 +1,4 @@
-"""Who does what in a pipeline: which layers a node holds, in which order it works, and whom it talks to."""
+"""Layouts and work orders: which layers a node holds, the order of its work, and the nodes with which it works."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PipelineLayout:
     extra: int = 0
     """With replicas: inputs in flight beyond the depth."""
     lanes: tuple[int, ...] = ()
-    """With tensor parallelism the lane of each layer: one that computes it, or `ALL_LANES`."""
+    """With tensor parallelism, for each layer the lane that computes the layer, or `ALL_LANES`."""
 
     def __post_init__(self) -> None:
         if self.replicas and (len(self.pipelines) > 1 or len(self.replicas) != len(self.pipelines[0])):
@@ -105,7 +105,7 @@ def work_orders(
     holders: dict[tuple[int, int], list[str]] = {}
     for seat, node in seats.items():
         for layer in layout.held(seat):
-            # Every lane adds up gradients on its own: of layers that all lanes have, they are the same.
+            # Every lane adds up its own gradients: those of a layer that all lanes have are the same in each.
             holders.setdefault((layer, seat[2]), []).append(node)
     starts = [0, *accumulate(layout.shares)]
     work = {}
@@ -164,7 +164,7 @@ def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, l
 
 
 def oldest_needed(order: StepOrder, versions: dict[int, int]) -> list[int]:
-    """For each operation the oldest version that it or a later one uses."""
+    """For each operation the oldest version that this or a later operation uses."""
     oldest, needed = 1 << 62, []
     for step in reversed(order):
         if step.kind is not Pass.UPDATE:

@@ -1,6 +1,6 @@
-"""A plan on a recorded fleet: how far it gets, what is done twice, and how much a fleet without pauses would do.
+"""Plays a plan on a recorded fleet: batches that count, batches that are repeated, and a bound without any pauses.
 
-Only what a plan says is known: the layers of a stage count as equal, and links are as fast as its slowest one.
+A plan has the costs of stages, not of layers: the layers of a stage count as equal, and links as fast as the slowest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agileml.pipeline.schedule.simulator import StageTimes, play
 
 _BANDWIDTH = 1.25e9
 """Bytes per second where a plan has no links: 10 Gbit/s."""
-_PLAYED = 3
+_PLAYED_BATCHES = 3
 """Batches that are played one operation at a time; later ones take as long as the last."""
 _NO_END = 10**12
 
@@ -53,7 +53,7 @@ class FleetResult:
 
 
 def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: float) -> FleetResult:
-    """Plays a plan on a fleet, whose machines are warned this many seconds before they go; 0: not at all."""
+    """Plays a plan on a fleet whose machines are warned `warning` seconds before they go; 0 for no warning."""
     if plan.tensor > 1:
         raise BadArgument(
             f"tensor is {plan.tensor}: fleets are played without tensor parallelism; plan with --tensor 1"
@@ -71,7 +71,9 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     put_fleet(replay, fleet, warning)
     played = replay.run(until)
     spans = fleet_sizes(fleet, until)
-    steps = {option: seconds(option, _PLAYED) - seconds(option, _PLAYED - 1) for option in options.values()}
+    steps = {
+        option: seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1) for option in options.values()
+    }
     bound = sum((end - began) * samples / steps[best] for began, end, best in _best(spans, options))
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
     work = sum(layers.compute) * (played.batches + played.redone) * samples / plan.microbatch
@@ -138,9 +140,9 @@ class _Layers:
 
     def seconds(self, layout: PipelineLayout, batches: int, scheme: str) -> float:
         """Seconds of batches in a row, with filling and draining."""
-        if batches > _PLAYED:
-            step = self.seconds(layout, _PLAYED, scheme) - self.seconds(layout, _PLAYED - 1, scheme)
-            return self.seconds(layout, _PLAYED, scheme) + (batches - _PLAYED) * step
+        if batches > _PLAYED_BATCHES:
+            step = self.seconds(layout, _PLAYED_BATCHES, scheme) - self.seconds(layout, _PLAYED_BATCHES - 1, scheme)
+            return self.seconds(layout, _PLAYED_BATCHES, scheme) + (batches - _PLAYED_BATCHES) * step
         if scheme in STASHING:
             (spans,), replicas = layout.pipelines, layout.replicas or (1,) * len(layout.pipelines[0])
             stages = [times.forward + times.backward + times.sync for times in self._times(spans, max(replicas) > 1)]

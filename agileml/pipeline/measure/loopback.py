@@ -1,4 +1,4 @@
-"""A link from this process to itself: what a message costs its two ends, without waiting for another process."""
+"""A link from this process to itself, to measure what a message costs at both ends without another process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Loopback:
             self._receiver.poll(0.0)
 
     def carry(self, array: Array) -> PipelineFrame:
-        """Sends a frame with the array, and receives it."""
+        """Sends a frame with the array, and receives the frame."""
         post(self._sender, _TO, PipelineFrame(0, ("activation", 0, 0), (array,)))
         while True:
             self._sender.poll(0.0)
@@ -40,7 +40,7 @@ class Loopback:
 
 @contextmanager
 def loopback() -> Iterator[Loopback]:
-    """Both ends are closed at the end."""
+    """A link whose two ends are closed at the end of the block."""
     secret = secrets.token_bytes(32)
     with own_folder() as folder:
         sender, receiver = (Endpoint(Identity(name), secret, PATIENT) for name in (_FROM, _TO))

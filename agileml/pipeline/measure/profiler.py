@@ -22,7 +22,7 @@ from agileml.pipeline.measure.loopback import Loopback, loopback
 from agileml.pipeline.measure.whole_model import scale_to_whole_model
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel, Weights, users_code
 from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import TensorPart, added, pieces
+from agileml.pipeline.model.tensor_parts import TensorPart, pieces, sum_of_parts
 from agileml.pipeline.model.torch_layers import TorchLayer
 from agileml.pipeline.model.user_model import ModelFactory
 from agileml.pipeline.profile.costs import OPTIMIZER_STATE
@@ -45,9 +45,9 @@ def profiled(
 ) -> tuple[ModelProfile, ...]:
     """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
 
-    They are measured in a process of its own in the environment of nodes, with one thread: how many threads numpy and
-    PyTorch use is decided when they are imported. Nodes that share a computer share its memory, and slow each other
-    down: then as many processes measure `together`, and the slowest one counts.
+    A process of its own measures, in the environment of nodes and with one thread: numpy and PyTorch decide on their
+    threads when they are imported. Nodes on one computer share its memory and slow each other down: `together`
+    processes then measure at the same time, and the slowest one counts.
     """
     check_whole("repeats", repeats, 1)
     check_whole("together", together, 1)
@@ -58,7 +58,7 @@ def profiled(
     os.environ.update(NODE_ENVIRONMENT)
     try:
         with ProcessPoolExecutor(together, get_context("spawn")) as processes:
-            runs = [run.result() for run in [processes.submit(_measured, work) for _ in range(together)]]
+            runs = [run.result() for run in [processes.submit(_measure, work) for _ in range(together)]]
             return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True))
     except BrokenProcessPool as error:
         raise JobFailed(
@@ -69,7 +69,7 @@ def profiled(
             os.environ.pop(key) if value is None else os.environ.update({key: value})
 
 
-def _measured(work: bytes) -> tuple[ModelProfile, ...]:
+def _measure(work: bytes) -> tuple[ModelProfile, ...]:
     name, make, sizes, repeats, clock, together = cloudpickle.loads(work)
     with loopback() as ends:
         measuring = _Measuring(repeats, clock, ends, together)
@@ -157,7 +157,7 @@ def _output(model: PipelineModel, i: int, weights: Weights, values: Array) -> Ar
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Array], whole: Array) -> Array:
     first = model.layers[piece[0]]
-    return added(parts, whole, residual=isinstance(first, TensorPart) and first.residual)
+    return sum_of_parts(parts, whole, residual=isinstance(first, TensorPart) and first.residual)
 
 
 def _cost(

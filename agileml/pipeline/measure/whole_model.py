@@ -25,7 +25,7 @@ FEW, MANY = 2, 6
 """Microbatches of the two kinds of batches that tell the passes from the update."""
 
 _RULE = Optimizer("sgd", 1e-12)
-_COPIES = 5
+_WEIGHT_COPIES = 5
 """Arrays as large as the weights, at most: two versions, gradients, their sum and their mean."""
 
 
@@ -36,7 +36,7 @@ def scale_to_whole_model(
 
     `seconds` measures a piece of work. As many processes measure `together`, and share the memory.
     """
-    needed = sum(_COPIES * layer.weight_bytes + layer.stash_bytes for layer in costs)
+    needed = sum(_WEIGHT_COPIES * layer.weight_bytes + layer.stash_bytes for layer in costs)
     if needed * together > _free_memory():
         return costs
     few, many = (seconds(_training(model, number)) for number in (FEW, MANY))
@@ -50,7 +50,7 @@ def scale_to_whole_model(
 
 
 def _ratio(whole: float, alone: float) -> float:
-    """1 where one of them is too short to be measured."""
+    """1 if either time is too short to be measured."""
     return whole / alone if min(whole, alone) > 0 else 1.0
 
 
@@ -91,7 +91,7 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
 
 
 def _free_memory() -> float:
-    """Bytes that processes may still use; on systems that do not tell, those of the whole computer."""
+    """Bytes of memory that are available; on systems without /proc/meminfo, all memory."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))

@@ -55,7 +55,7 @@ class Microbatches(Protocol):
 
 @dataclass(frozen=True)
 class PipelineModel:
-    """All that every worker needs to know of the task. It must be picklable."""
+    """Layers, loss and data of a training. Must be picklable: every node gets a copy."""
 
     layers: Sequence[PipelineLayer]
     loss: MicrobatchLoss
@@ -69,7 +69,7 @@ class PipelineModel:
 
 @contextmanager
 def users_code(what: str) -> Iterator[None]:
-    """Calls code of the user. Raises TrainerFailed if it fails: the message says at what, and in which line."""
+    """Runs the user's code. If that fails, raises TrainerFailed with the place and the line."""
     try:
         yield
     except AgileMLError:

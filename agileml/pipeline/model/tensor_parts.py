@@ -16,12 +16,12 @@ FrameKey = tuple[str, int, int]
 SendFrame = Callable[[str, FrameKey, tuple[Array, ...]], None]
 _T = TypeVar("_T")
 Awaiting = Generator[FrameKey, tuple[Array, ...], _T]
-"""Yields the key of each frame that it needs, and is resumed with the frame's arrays."""
+"""A generator that yields the key of each frame that is needed, and is resumed with the frame's arrays."""
 
 
 @dataclass(frozen=True)
 class TensorPart:
-    """One of `parts` consecutive layers that together are one: each gets the same input, and the outputs are added up.
+    """One of the `parts` consecutive layers of a split layer: each gets the same input, and the outputs are added up.
 
     The heads of an attention layer can be split this way, or the hidden units of a feed-forward layer. With `residual`
     the input is added too. A node computes all parts, or with tensor parallelism one of them. The sum is taken in the
@@ -49,7 +49,7 @@ def split_layer(parts: Sequence[PipelineLayer], *, residual: bool = False) -> li
 
 
 def pieces(layers: Sequence[PipelineLayer]) -> list[range]:
-    """The layers between two cuts: single ones, and all parts of one that is split."""
+    """The layers between two cuts: a single layer, or all parts of a split layer."""
     ranges: list[range] = []
     at = 0
     while at < len(layers):
@@ -73,8 +73,8 @@ def _check_parts(given: Sequence[PipelineLayer], at: int, first: TensorPart) -> 
             )
 
 
-def added(parts: Sequence[Array], whole: Array, *, residual: bool) -> Array:
-    """The sum of the parts, in their order, and of what goes around them."""
+def sum_of_parts(parts: Sequence[Array], whole: Array, *, residual: bool) -> Array:
+    """The sum of the parts in their order, and with `residual` of the input too."""
     total = reduce(add, parts)
     return total + whole if residual else total
 

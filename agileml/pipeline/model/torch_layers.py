@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TorchLayer:
-    """A module with one input and one output tensor. `build` makes the module, in every process again."""
+    """A module with one input and one output tensor. Every process makes its own with `build`."""
 
     def __init__(self, build: Callable[[], torch.nn.Module]) -> None:
         self._build = build
@@ -92,6 +92,6 @@ class _Child:
 
 
 def _seed(key: DrawKey) -> None:
-    # Not `torch.manual_seed`: without a graphics card it formats the stack, and queues a call for when there is one.
+    # `torch.manual_seed` would format the stack and queue a call for a graphics card, even where there is none.
     seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
     torch_module().default_generator.manual_seed(seed)

@@ -90,7 +90,7 @@ class ParallelPlan:
     tensor: int = 1
     """Devices of each replica of a stage, which share its split layers."""
     every: int = 1
-    """Updates between copies of all layers, to which a training returns that loses the only node with a layer."""
+    """Updates between copies of all layers; training returns to a copy if the only node with a layer is lost."""
 
     @property
     def devices(self) -> int:

@@ -16,7 +16,7 @@ from agileml.pipeline.profile.costs import SpanTables, sync_factor
 from agileml.pipeline.profile.model_profile import BadProfile, ModelProfile, on_lanes, tensor_degrees, updated_always
 from agileml.pipeline.schedule import schemes
 
-SHOWN = 8
+SHOWN_PLANS = 8
 """Alternatives of each kind that a plan lists."""
 
 
@@ -103,7 +103,7 @@ def _rank(candidate: ParallelPlan) -> tuple[float, float, float]:
 def _rejected(
     chosen: ParallelPlan, fitting: Sequence[ParallelPlan], refused: Sequence[ParallelPlan], request: SplitRequest
 ) -> tuple[tuple[str, str], ...]:
-    """The best of every scheme and depth that lost, and faster ones that do not fit."""
+    """The best losing plan of every scheme and depth, and faster plans that do not fit."""
     losers = [loser for loser in _best_of_kinds(fitting) if summary(loser) != summary(chosen)]
     slower = [(summary(loser), _why(loser, chosen)) for loser in _shown(losers)]
     faster = [loser for loser in _best_of_kinds(refused) if loser.samples_per_second > chosen.samples_per_second]
@@ -112,9 +112,9 @@ def _rejected(
 
 
 def _shown(ranked: Sequence[ParallelPlan]) -> list[ParallelPlan]:
-    """The first ones, and the best of each degree of tensor parallelism."""
+    """The first plans, and the best of each degree of tensor parallelism."""
     best = {candidate.tensor: candidate for candidate in reversed(ranked)}
-    return [candidate for i, candidate in enumerate(ranked) if i < SHOWN or best[candidate.tensor] is candidate]
+    return [candidate for i, candidate in enumerate(ranked) if i < SHOWN_PLANS or best[candidate.tensor] is candidate]
 
 
 def _best_of_kinds(plans: Sequence[ParallelPlan]) -> list[ParallelPlan]:

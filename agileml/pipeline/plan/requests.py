@@ -1,4 +1,4 @@
-"""`SplitRequest`: what is asked of the planner."""
+"""`SplitRequest`: the input of the planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan, played: its orders and seconds, and how the result compares with what the plan expected."""
+"""Plays a plan: operations and seconds, the speed that follows, and the peaks of each stage."""
 
 from __future__ import annotations
 

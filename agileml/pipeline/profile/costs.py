@@ -28,13 +28,13 @@ class CostRules:
 
     sync: Sync = "ring"
     overlap: float = 1.0
-    """The part of the shorter of compute and synchronization that the longer one hides."""
+    """Share of the shorter of compute and synchronization that is hidden behind the longer."""
     memory_bytes: float = float("inf")
     optimizer: str = "sgd"
 
 
 def cost_rules(sync: str, overlap: float, memory_bytes: float, optimizer: str) -> CostRules:
-    """The rules of a user's settings; raises BadArgument for one that is unknown."""
+    """The rules of a user's settings; raises BadArgument for an unknown value."""
     check_number("overlap", overlap, 0, 1)
     for kind in get_args(Sync):
         if sync == kind:

@@ -102,8 +102,8 @@ def tensor_degrees(parts: int) -> list[int]:
 def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfile:
     """The profile for one of `tensor` devices that share all split layers, with the time to exchange their parts.
 
-    A device sends what each of its parts gives to all others: of an output, and of an input's gradient. Raises
-    BadProfile if the devices cannot share the parts equally.
+    A device sends the output of each of its parts to all others, and in the backward pass the gradient of the input.
+    Raises BadProfile if the devices cannot share the parts equally.
     """
     if all(layer.parts == 1 for layer in profile.layers):
         raise BadProfile(

@@ -1,4 +1,4 @@
-"""The controller's copies of layers: where they come from, and who gets them."""
+"""The controller's copies of layers: kept, sent to nodes, and read at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Copies = dict[int, dict[int, PipelineFrame]]
 
 
 def store_copy(copies: Copies, frame: PipelineFrame, backup: int) -> None:
-    """Keeps a copy. Those from before the newest complete backup are dropped."""
+    """Keeps a copy, and drops copies from before the newest complete backup."""
     _, layer, batch = frame.key
     copies.setdefault(batch, {})[layer] = frame
     for old in [number for number in copies if number < backup]:

@@ -29,7 +29,7 @@ class FaultScript:
 
 
 def parse_faults(text: str) -> FaultScript:
-    """`kill 5, warn 9, join 12`."""
+    """The script of a text such as `kill 5, warn 9, join 12`."""
     faults = []
     for part in filter(None, (word.strip() for word in text.split(","))):
         matched = _FAULT.fullmatch(part)

@@ -1,4 +1,4 @@
-"""Which nodes hang: they neither answer nor compute, because they are stopped or wait for what never comes."""
+"""Finds nodes that hang: nodes that neither answer nor compute, because they are stopped or wait forever."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from agileml.checks import check_number
 
-_ANSWERS = 4
-"""How often a node is asked within the time after which it counts as hung."""
+_QUESTIONS = 4
+"""Questions to a node within the time after which the node counts as hung."""
 
-_BUSY = 20.0
-"""A node that computes may be silent for this many times as long: it answers only between two pieces of work."""
+_BUSY_FACTOR = 20.0
+"""A computing node may be silent for this many times as long: nodes answer only between two pieces of work."""
 
 _LONGEST_STEP = 1.0
-"""Longer pauses between two looks count as this: the process that looks was stopped, and no node could be heard."""
+"""Longer pauses between two looks count as this long: the process that looks was stopped and heard no node."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class HungNodes:
 
     def asks(self, now: float) -> bool:
         """Whether it is time to ask all nodes for an answer."""
-        if now < self._asked + self.seconds / _ANSWERS:
+        if now < self._asked + self.seconds / _QUESTIONS:
             return False
         self._asked = now
         return True
@@ -59,7 +59,7 @@ class HungNodes:
         return [node for node, signs in self._signs.items() if self._hangs(signs)]
 
     def _hangs(self, signs: _Signs) -> bool:
-        return min(signs.silent, signs.idle) > self.seconds or signs.silent > _BUSY * self.seconds
+        return min(signs.silent, signs.idle) > self.seconds or signs.silent > _BUSY_FACTOR * self.seconds
 
 
 def processor_seconds(process: int) -> float | None:

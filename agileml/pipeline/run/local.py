@@ -45,9 +45,9 @@ from agileml.pipeline.run.worker import main
 main()
 """
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""More threads would share the processors with the other stages, and add in another order."""
+"""More threads would compete with the other stages for processors, and add in another order."""
 _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""For glibc: arrays are as large as those before, and memory that goes back to the system must be cleared again."""
+"""For glibc: the next arrays are as large as the last ones, and the system clears memory that was given back."""
 NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
 _POLL_SECONDS = 0.5
 HANG_SECONDS = 30.0
@@ -59,7 +59,7 @@ AfterBatch = Callable[["LocalPipeline"], None]
 
 
 class LocalPipeline:
-    """Use it in a `with` block: at its end no process and no socket is left."""
+    """For a `with` block, at the end of which no process and no socket is left."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class LocalPipeline:
         checkpoint: Path | None = None,
         hang_timeout: float = HANG_SECONDS,
     ) -> None:
-        """With a checkpoint file the run survives its own process: it goes on from the file, if it exists."""
+        """With a checkpoint file the run survives its own process: a new process goes on from the file."""
         self.controller = controller
         self.copies: Copies = {}
         self._checkpoint = checkpoint
@@ -108,7 +108,7 @@ class LocalPipeline:
         return {name: self._processes[name].pid for name in self.nodes}
 
     def join(self, name: str) -> None:
-        """Starts a node; it takes part as soon as a batch is finished."""
+        """Starts a node, which takes part as soon as a batch is finished."""
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT],
             stdin=subprocess.PIPE,
@@ -121,16 +121,16 @@ class LocalPipeline:
             pickle.dump(WorkerBoot(name, self._folder, self._secret, self._task, os.getpid()), pipe)
 
     def warn(self, name: str) -> None:
-        """A node will be taken away: it finishes its batch and hands its layers on."""
+        """Warns a node, which finishes its batch and hands its layers on."""
         self._warned.add(name)
         self._handle(NodeWarned(name))
 
     def kill(self, name: str) -> None:
-        """SIGKILL, as an eviction without warning."""
+        """Kills a node with SIGKILL, as an eviction without warning."""
         self._processes[name].kill()
 
     def run(self, after_batch: AfterBatch | None = None) -> dict[int, Weights]:
-        """Trains to the end; the weights of all layers."""
+        """Trains to the end; returns the weights of all layers."""
         seen = self.controller.batch
         while not self.controller.finished:
             for event in self._endpoint.poll(_POLL_SECONDS):

@@ -60,20 +60,20 @@ class PipelineNode:
 
     def __post_init__(self) -> None:
         self._snapshots: dict[int, dict[int, LayerState]] = {}
-        """The state before a batch: that in which the current work began, and that in which the last one ended."""
+        """States by the batch that comes next: the state before the current work, and the state after the last work."""
         self._frames: dict[tuple[int, FrameKey], PipelineFrame] = {}
         self._seat: TakeSeat | None = None
         self._run: _OrderInProgress | None = None
 
     def instruct(self, instruction: NodeInstruction) -> None:
-        """Follows the controller."""
+        """Follows an instruction of the controller."""
         if isinstance(instruction, TakeSeat):
             self._take(instruction)
         elif isinstance(instruction, RunBatches) and instruction.epoch == self.epoch:
             self._start(instruction)
 
     def receive(self, frame: PipelineFrame) -> None:
-        """Takes a frame of this epoch or of one that it has not heard of yet."""
+        """Takes a frame of this epoch or a later one."""
         if frame.epoch >= self.epoch:
             self._frames[frame.epoch, frame.key] = frame
             self._continue()

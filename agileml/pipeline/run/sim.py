@@ -59,7 +59,7 @@ class SimulatedPipeline:
             self._join(node)
 
     def run(self) -> dict[int, Weights]:
-        """Trains to the end; the weights of all layers."""
+        """Trains to the end; returns the weights of all layers."""
         while not self.controller.finished or self._links:
             while self._faults and (self._faults[-1].at <= self.delivered or not self._links):
                 self._inject(self._faults.pop())

@@ -1,4 +1,4 @@
-"""A node's work order as a program: it sends, and asks for what it must wait for. It knows no sockets and no clock."""
+"""Executes a work order as a generator: frames are sent, and awaited by their key. No sockets, no clock."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from agileml.pipeline.model.base import Array, PipelineModel, Stash, Weights, users_code
 from agileml.pipeline.model.optimizers import Optimizer
-from agileml.pipeline.model.tensor_parts import Awaiting, Lanes, TensorPart, added, pieces
+from agileml.pipeline.model.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
 
 PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
-"""Frames with what a part of a split layer gives: in the forward pass, when that is repeated, in the backward pass."""
+"""Frames with the result of a part of a split layer: in the forward, the repeated forward and the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class StageState:
                         own[layer], gradients = self.model.layers[layer].backward(weights, stashes[layer], gradient)
                         _check_gradients(weights, gradients)
                     self._add(layer, microbatch, gradients)
-            gradient = yield from self._joined(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
+            gradient = yield from self._join(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
         return gradient
 
     def weights(self, layer: int, version: int) -> Weights:
@@ -124,23 +124,23 @@ class StageState:
                     with users_code(f"layer {layer}, forward pass of microbatch {microbatch}"):
                         given = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
                         own[layer], stashes[layer] = given
-            inputs = yield from self._joined(kind, piece, microbatch, own, inputs)
+            inputs = yield from self._join(kind, piece, microbatch, own, inputs)
         return inputs, stashes
 
     def _pieces(self, span: Sequence[int]) -> list[range]:
         return list(dict.fromkeys(self._piece[layer] for layer in span))
 
-    def _joined(self, kind: str, piece: range, microbatch: int, own: dict[int, Array], whole: Array) -> Awaiting[Array]:
+    def _join(self, kind: str, piece: range, microbatch: int, own: dict[int, Array], whole: Array) -> Awaiting[Array]:
         """The joint output of all parts of a layer; `whole` went into each."""
         first = self.model.layers[piece[0]]
         if not isinstance(first, TensorPart):
             return own[piece[0]]
         parts = yield from self.lanes.all_parts(kind, piece, microbatch, own)
-        return added(parts, whole, residual=first.residual)
+        return sum_of_parts(parts, whole, residual=first.residual)
 
 
 def _check_gradients(weights: Weights, gradients: Weights) -> None:
-    """Other shapes might be added to the weights all the same."""
+    """Refuses other shapes, which numpy might broadcast and add to the weights."""
     expected, returned = ([array.shape for array in arrays] for arrays in (weights, gradients))
     if expected != returned:
         raise ValueError(f"the gradients have shapes {returned}; they must be those of the weights, {expected}")

@@ -1,4 +1,4 @@
-"""`train`: an elastic pipeline in one call."""
+"""`train_local` and `train_simulated`: an elastic pipeline in one call."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class WorkerBoot:
     task: bytes
     """A pickled `PipelineTask`."""
     controller: int
-    """Its process, the parent of this one."""
+    """The controller's process, which is the parent."""
 
 
 def socket_of(folder: Path, name: str) -> UnixAddress:
@@ -70,7 +70,7 @@ class PipelineWorker:
         self._node = PipelineNode(boot.name, task, self._send, self._report)
 
     def run(self) -> None:
-        """Works until the controller lets it go or is gone."""
+        """Works until the controller releases this node or is gone."""
         self._link()
         try:
             while self._handle_events():
@@ -87,7 +87,7 @@ class PipelineWorker:
                 self._clean_up()
 
     def _clean_up(self) -> None:
-        """Removes the folder of a controller that was killed. Its links end a moment before it does."""
+        """Removes the folder of a controller that was killed. Its links end a moment before its process."""
         for _ in range(_LOOKS):
             if os.getppid() != self._boot.controller:
                 shutil.rmtree(self._boot.folder, ignore_errors=True)
@@ -106,7 +106,7 @@ class PipelineWorker:
                 case Rejected(peer, permanent=True) if peer == CONTROLLER:
                     return False
                 case Lost(peer, _) | Rejected(peer) if peer == CONTROLLER or peer in self._peers:
-                    # It may only be busy: on a slow computer handshakes take too long, and one side gives up.
+                    # The peer may only be busy: on a slow computer handshakes take too long, and one side gives up.
                     if isinstance(event, Lost):
                         self._broken.add(peer)
                     self._relink_at = time.monotonic() + _RELINK_SECONDS
@@ -136,7 +136,7 @@ class PipelineWorker:
                 self._node.receive(message)
             case TakeSeat():
                 self._peers = message.peers
-                # What was lost before belongs to an older epoch.
+                # Frames that were lost before belong to an older epoch.
                 self._broken.clear()
                 self._waiting = {peer: frames for peer, frames in self._waiting.items() if peer in message.peers}
                 self._link()
@@ -151,7 +151,7 @@ class PipelineWorker:
         return True
 
     def _link(self) -> None:
-        """Connects to all to which there is no link; of two peers the one whose name sorts first does that."""
+        """Connects to all peers without a link; of two peers, the one whose name sorts first connects."""
         for peer in (CONTROLLER, *self._peers):
             if (peer == CONTROLLER or peer > self._boot.name) and peer not in self._endpoint.peers:
                 self._endpoint.connect(peer, socket_of(self._boot.folder, peer))
@@ -159,13 +159,13 @@ class PipelineWorker:
     def _send(self, node: str, frame: PipelineFrame) -> None:
         if node in self._endpoint.peers:
             post(self._endpoint, node, frame)
-            # At once: the node may go on computing for long, and the other one waits for this.
+            # At once: this node may compute for long, and the other node waits for the frame.
             self._endpoint.flush(0.0)
         elif node != CONTROLLER:
             self._waiting.setdefault(node, deque()).append(frame)
 
     def _report(self, report: NodeReport) -> None:
-        # Without a link the controller counts this node as gone, and as a new one once there is a link again.
+        # Without a link the controller counts this node as gone, and as a new node once there is a link again.
         if CONTROLLER in self._endpoint.peers:
             post(self._endpoint, CONTROLLER, report)
 

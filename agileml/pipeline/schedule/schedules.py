@@ -20,7 +20,7 @@ class Pass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """One operation of a device. For an update, `microbatch` is the last one whose gradient it contains."""
+    """One operation of a device. For an update, `microbatch` is the last one whose gradient is included."""
 
     kind: Pass
     microbatch: int

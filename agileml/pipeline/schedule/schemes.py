@@ -1,4 +1,4 @@
-"""The schemes, and what each holds and loses."""
+"""The schemes: delay, bubble, weight versions and microbatches in flight of each."""
 
 from __future__ import annotations
 

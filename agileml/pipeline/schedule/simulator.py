@@ -109,7 +109,7 @@ class _Play:
         return PipelineRun(tuple(self._spans))
 
     def _advance(self, device: _Device) -> bool:
-        """Runs the operations whose inputs are there; whether there was one."""
+        """Runs the operations whose inputs have arrived; whether there were any."""
         begun = device.at
         while device.at < len(device.order):
             step = device.order[device.at]
