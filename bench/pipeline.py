@@ -11,11 +11,11 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from agileml.pipeline.costs import CostRules
-from agileml.pipeline.graph_text import read_graph
-from agileml.pipeline.partition import partition
-from agileml.pipeline.scaling import gradient_seconds, step_seconds_on
-from agileml.pipeline.topology import Topology
+from agileml.pipeline.plan.partition import partition
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.costs import CostRules
+from agileml.pipeline.profile.graph_text import read_graph
+from agileml.pipeline.profile.scaling import gradient_seconds, step_seconds_on
 
 PUBLISHED = {"vgg16": ("3-1", "15-1"), "alexnet": ("3-1", "15-1"), "resnet50": ("4", "16"), "gnmt": ("straight",) * 2}
 """On 4 devices and on 16."""
@@ -55,21 +55,21 @@ def scaling_errors(path: Path) -> list[str]:
             families[gpu, job.split(" (")[0]].append(measured)
     ratios: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for (gpu, _), members in families.items():
-        gradients = gradient_seconds([(one[1], one[4], 4) for one in members])
-        for one in members:
-            for workers in {2, 8} & one.keys():
-                predicted = step_seconds_on(workers, one[1], gradients)
-                ratios[gpu].append((predicted / one[workers], one[1] / one[workers]))
+        gradients = gradient_seconds([(measured[1], measured[4], 4) for measured in members])
+        for measured in members:
+            for workers in {2, 8} & measured.keys():
+                predicted = step_seconds_on(workers, measured[1], gradients)
+                ratios[gpu].append((predicted / measured[workers], measured[1] / measured[workers]))
     return [
-        f"{gpu:5} {len(found):4} rows: estimate {_errors([one for one, _ in found])};"
-        f" linear speedup {_errors([one for _, one in found])}"
-        for gpu, found in sorted(ratios.items())
+        f"{gpu:5} {len(pairs):4} rows: estimate {_errors([ratio for ratio, _ in pairs])};"
+        f" linear speedup {_errors([speedup for _, speedup in pairs])}"
+        for gpu, pairs in sorted(ratios.items())
     ]
 
 
 def _errors(ratios: list[float]) -> str:
     """Median errors of predicted speed and of predicted step time."""
-    speed, time = median(abs(1 / one - 1) for one in ratios), median(abs(one - 1) for one in ratios)
+    speed, time = median(abs(1 / ratio - 1) for ratio in ratios), median(abs(ratio - 1) for ratio in ratios)
     return f"{speed:.1%} off in speed, {time:.1%} in step time"
 
 

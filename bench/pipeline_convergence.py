@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from agileml.pipeline.builtin import mlp
-from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.schedules import Order, Pass, ScheduleShape, orders, replicated_orders
-from agileml.pipeline.schemes import SCHEMES, STASHING
-from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.simulator import PipelineRun, StageTimes, play
-from agileml.pipeline.training import PipelinePlan, train_simulated
+from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.model.builtin import mlp
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from agileml.pipeline.schedule.schedules import Pass, ScheduleShape, StepOrder, orders, replicated_orders
+from agileml.pipeline.schedule.schemes import SCHEMES, STASHING
+from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play
 
 STAGES, MICROBATCHES, SAMPLES, RATE = 4, 8, 16, 0.05
 TARGET = 0.3
@@ -46,11 +46,11 @@ class SchemeCourse:
         return next((i for i, loss in enumerate(self.losses, 1) if loss <= TARGET), None)
 
 
-def played(scheme: str) -> tuple[PipelineRun, float]:
+def play_scheme(scheme: str) -> tuple[PipelineRun, float]:
     """Operations of some batches, and the time of eight microbatches once the pipeline is full."""
     chunks = 2 if scheme == "interleaved" else 1
     times = [StageTimes(1 / chunks, 2 / chunks, 0.0, 0.0)] * (STAGES * chunks)
-    lines: Sequence[Sequence[Order]]
+    lines: Sequence[Sequence[StepOrder]]
     if scheme in STASHING:
         lines = replicated_orders([1] * STAGES, PLAYED * MICROBATCHES, 0)
     else:
@@ -59,7 +59,7 @@ def played(scheme: str) -> tuple[PipelineRun, float]:
     return run, run.period() * (MICROBATCHES if scheme in STASHING else 1)
 
 
-def trained(scheme: str, updates: int) -> tuple[float, ...]:
+def train_scheme(scheme: str, updates: int) -> tuple[float, ...]:
     """The mean losses of eight microbatches each."""
     chunks, alone = 2 if scheme == "interleaved" else 1, scheme in STASHING
     spans = tuple((i, i) for i in range(8)) if chunks == 2 else tuple((2 * i, 2 * i + 1) for i in range(STAGES))
@@ -79,36 +79,37 @@ def trained(scheme: str, updates: int) -> tuple[float, ...]:
 
 def courses(updates: int) -> dict[str, SchemeCourse]:
     """All schemes."""
-    found = {}
+    by_scheme = {}
     for scheme in SCHEMES:
-        run, period = played(scheme)
-        found[scheme] = SchemeCourse(trained(scheme, updates), period, run)
-    return found
+        run, period = play_scheme(scheme)
+        by_scheme[scheme] = SchemeCourse(train_scheme(scheme, updates), period, run)
+    return by_scheme
 
 
-def table(found: dict[str, SchemeCourse]) -> str:
+def table(by_scheme: dict[str, SchemeCourse]) -> str:
     """A row for each scheme."""
     lines = [
         f"| scheme | time of {MICROBATCHES} microbatches | last loss | microbatches to {TARGET} | time to {TARGET} |"
     ]
     lines.append("| --- |" + " ---: |" * 4)
-    for scheme, one in found.items():
-        reached = "- | -" if one.steps is None else f"{one.steps * MICROBATCHES} | {one.steps * one.period:.0f}"
-        lines.append(f"| `{scheme}` | {one.period:.1f} | {one.losses[-1]:.4f} | {reached} |")
+    for scheme, course in by_scheme.items():
+        steps = course.steps
+        reached = "- | -" if steps is None else f"{steps * MICROBATCHES} | {steps * course.period:.0f}"
+        lines.append(f"| `{scheme}` | {course.period:.1f} | {course.losses[-1]:.4f} | {reached} |")
     return "\n".join(lines)
 
 
-def draw_losses(found: dict[str, SchemeCourse], path: Path) -> None:
+def draw_losses(by_scheme: dict[str, SchemeCourse], path: Path) -> None:
     """The loss against microbatches and against time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 5), layout="constrained")
     steps, seconds = figure.subplots(1, 2, sharey=True)
     # Schemes without delay have the same losses: their lines get thinner, so that all can be seen.
-    for i, (scheme, one) in enumerate(found.items()):
-        groups, style = range(1, len(one.losses) + 1), {"linewidth": 4 - 0.6 * i, "alpha": 0.8}
-        steps.plot([k * MICROBATCHES for k in groups], one.losses, label=scheme, **style)
-        seconds.plot([k * one.period for k in groups], one.losses, label=scheme, **style)
+    for i, (scheme, course) in enumerate(by_scheme.items()):
+        groups, style = range(1, len(course.losses) + 1), {"linewidth": 4 - 0.6 * i, "alpha": 0.8}
+        steps.plot([k * MICROBATCHES for k in groups], course.losses, label=scheme, **style)
+        seconds.plot([k * course.period for k in groups], course.losses, label=scheme, **style)
     steps.set(xlabel="microbatches", ylabel="loss", yscale="log")
     seconds.set(xlabel="time (forward passes of a stage)")
     for axes in (steps, seconds):
@@ -117,16 +118,16 @@ def draw_losses(found: dict[str, SchemeCourse], path: Path) -> None:
     figure.savefig(path)
 
 
-def draw_timelines(found: dict[str, SchemeCourse], path: Path) -> None:
-    """What every stage does in the time of the first two batches of the slowest scheme."""
+def draw_timelines(by_scheme: dict[str, SchemeCourse], path: Path) -> None:
+    """The operations of every stage in the time of the first two batches of the slowest scheme."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    shown = 2 * max(one.period for one in found.values())
-    figure = Figure(figsize=(14, 2 * len(found)), layout="constrained")
-    for row, (scheme, one) in enumerate(found.items()):
-        axes = figure.add_subplot(len(found), 1, row + 1)
-        for span in one.run.spans:
+    shown = 2 * max(course.period for course in by_scheme.values())
+    figure = Figure(figsize=(14, 2 * len(by_scheme)), layout="constrained")
+    for row, (scheme, course) in enumerate(by_scheme.items()):
+        axes = figure.add_subplot(len(by_scheme), 1, row + 1)
+        for span in course.run.spans:
             if span.start < shown and span.end > span.start:
                 axes.barh(
                     STAGES - span.stage,
@@ -159,12 +160,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="folder for the pictures")
     parser.add_argument("--updates", type=int, default=60, help="updates of eight microbatches")
     chosen = parser.parse_args()
-    found = courses(chosen.updates)
-    print(table(found))
+    by_scheme = courses(chosen.updates)
+    print(table(by_scheme))
     if chosen.folder is not None:
         chosen.folder.mkdir(parents=True, exist_ok=True)
-        draw_losses(found, chosen.folder / "convergence.svg")
-        draw_timelines(found, chosen.folder / "timelines.svg")
+        draw_losses(by_scheme, chosen.folder / "convergence.svg")
+        draw_timelines(by_scheme, chosen.folder / "timelines.svg")
 
 
 if __name__ == "__main__":

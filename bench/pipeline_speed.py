@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agileml.extras import torch_module
-from agileml.pipeline.costs import CostRules
-from agileml.pipeline.hung_nodes import processor_seconds
-from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.local import LocalPipeline
-from agileml.pipeline.model import Array, PipelineLayer, PipelineModel
-from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.plan import ParallelPlan
-from agileml.pipeline.planner import plan, summary
-from agileml.pipeline.profiler import profiled
-from agileml.pipeline.requests import SplitRequest
-from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.topology import Topology
-from agileml.pipeline.torch_layers import TorchLayer
-from agileml.pipeline.training import PipelinePlan, planned_training, train_local
+from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.measure.profiler import profiled
+from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
+from agileml.pipeline.model.layers import Dense, squared_error
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.torch_layers import TorchLayer
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.planner import plan, summary
+from agileml.pipeline.plan.requests import SplitRequest
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.costs import CostRules
+from agileml.pipeline.run.hung_nodes import processor_seconds
+from agileml.pipeline.run.local import LocalPipeline
+from agileml.pipeline.run.training import PipelinePlan, planned_training, train_local
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 TABLES = ("plans", "speed", "pauses")
 WIDTH, LAYERS, SAMPLES = 512, 8, 64
 HIDDEN, HEADS, BLOCKS, SEQUENCE, SENTENCES, MICROBATCHES = 384, 6, 8, 32, 2, 8
-"""Of the transformer in `speed`: two stages of four blocks."""
+"""Sizes of the transformer in `speed`: two stages of four blocks."""
 
 BYTES_PER_SECOND = 1e9
 """Between two processes of this computer."""
@@ -80,13 +80,13 @@ def dense(samples: int) -> PipelineModel:
 
 @dataclass(frozen=True)
 class Updates:
-    """What an update takes: seconds of the clock, the median over segments of a run, and of all nodes' processors."""
+    """Time of an update: seconds of the clock, the median over segments of a run, and of all nodes' processors."""
 
     seconds: float
     processors: float
 
 
-def measured(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
+def measure_updates(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
     """A run on processes of this computer; all nodes take part from the beginning."""
     assert steps.layouts is not None
     ends: list[tuple[int, float, float]] = []
@@ -104,27 +104,27 @@ def measured(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Updates:
 
 def predicted_work(chosen: ParallelPlan) -> float:
     """Processor seconds of an update on all devices."""
-    passes = sum((1 + chosen.recompute) * one.forward_seconds + one.backward_seconds for one in chosen.stages)
-    updates = sum(one.update_seconds for one in chosen.stages)
+    passes = sum((1 + chosen.recompute) * stage.forward_seconds + stage.backward_seconds for stage in chosen.stages)
+    updates = sum(stage.update_seconds for stage in chosen.stages)
     return (passes * chosen.microbatches + updates) * chosen.stages[0].replicas
 
 
 def requests() -> list[SplitRequest]:
     """Ten ways to train on up to two devices, all with eight microbatches or four."""
-    two = Topology((2,), (BYTES_PER_SECOND,))
-    one = Topology((1,), (BYTES_PER_SECOND,))
+    pair = Topology((2,), (BYTES_PER_SECOND,))
+    single = Topology((1,), (BYTES_PER_SECOND,))
     make = partial(SplitRequest, rules=CostRules(optimizer="sgd"), recompute=False)
     return [
-        make(one, 8 * SAMPLES, scheme="flush", stages=1),
-        make(one, 4 * SAMPLES, scheme="flush", stages=1),
-        make(two, 8 * SAMPLES, scheme="flush", stages=2),
-        make(two, 4 * SAMPLES, scheme="flush", stages=2),
-        replace(make(two, 8 * SAMPLES, scheme="flush", stages=2), recompute=True),
-        make(two, 8 * SAMPLES, scheme="gpipe", stages=2),
-        make(two, 8 * SAMPLES, scheme="interleaved", stages=2, chunks=2),
-        make(two, 8 * SAMPLES, scheme="interleaved", stages=2, chunks=4),
-        make(two, 8 * SAMPLES, scheme="2bw", stages=2),
-        make(two, 8 * SAMPLES, scheme="flush", stages=1, pipelines=2),
+        make(single, 8 * SAMPLES, scheme="flush", stages=1),
+        make(single, 4 * SAMPLES, scheme="flush", stages=1),
+        make(pair, 8 * SAMPLES, scheme="flush", stages=2),
+        make(pair, 4 * SAMPLES, scheme="flush", stages=2),
+        replace(make(pair, 8 * SAMPLES, scheme="flush", stages=2), recompute=True),
+        make(pair, 8 * SAMPLES, scheme="gpipe", stages=2),
+        make(pair, 8 * SAMPLES, scheme="interleaved", stages=2, chunks=2),
+        make(pair, 8 * SAMPLES, scheme="interleaved", stages=2, chunks=4),
+        make(pair, 8 * SAMPLES, scheme="2bw", stages=2),
+        make(pair, 8 * SAMPLES, scheme="flush", stages=1, pipelines=2),
     ]
 
 
@@ -145,11 +145,11 @@ def plans(updates: int) -> Iterator[str]:
         every = 4 if chosen.scheme == "2bw" else 10 * updates
         length = 4 * updates if chosen.scheme == "2bw" else updates
         steps = planned_training(chosen, dense(SAMPLES), length, every)
-        found = measured(dense(SAMPLES), steps, chosen.devices)
-        pairs = (request.batch / chosen.samples_per_second, found.seconds), (predicted_work(chosen), found.processors)
+        update = measure_updates(dense(SAMPLES), steps, chosen.devices)
+        pairs = (request.batch / chosen.samples_per_second, update.seconds), (predicted_work(chosen), update.processors)
         errors.append([abs(a / b - 1) for a, b in pairs])
         slowest, fastest = chosen.interval
-        inside += slowest <= request.batch / found.seconds <= fastest
+        inside += slowest <= request.batch / update.seconds <= fastest
         cells = [f"{a * 1e3:.1f} / {b * 1e3:.1f} | {a / b - 1:+.1%}" for a, b in pairs]
         yield f"| {summary(chosen)} | {request.batch // SAMPLES} | {' | '.join(cells)} |"
     for name, sizes in zip(("time", "processor time"), zip(*errors, strict=True), strict=True):
@@ -158,7 +158,7 @@ def plans(updates: int) -> Iterator[str]:
 
 
 def _block() -> nn.Module:
-    from agileml.pipeline.torch_blocks import CausalBlock
+    from agileml.pipeline.model.torch_blocks import CausalBlock
 
     return CausalBlock(HIDDEN, HEADS)
 
@@ -218,19 +218,19 @@ def speed(updates: int) -> Iterator[str]:
     once = PipelinePlan(updates, MICROBATCHES, every=10 * updates, layouts=layout(1))
     twice = replace(once, batches=4 * updates, scheme="2bw", every=4, layouts=layout(2))
     rows: dict[str, Callable[[], float]] = {
-        "one process": lambda: measured(blocks(), once, 1).seconds,
+        "one process": lambda: measure_updates(blocks(), once, 1).seconds,
         "two processes, each with a model of its own, for two updates": lambda: _side_by_side(once) / 2,
-        "two stages, flush": lambda: measured(blocks(), replace(once, layouts=layout(2)), 2).seconds,
-        "two stages, 2bw": lambda: measured(blocks(), twice, 2).seconds,
+        "two stages, flush": lambda: measure_updates(blocks(), replace(once, layouts=layout(2)), 2).seconds,
+        "two stages, 2bw": lambda: measure_updates(blocks(), twice, 2).seconds,
         "torch.distributed.pipelining, 1F1B": lambda: torch_seconds(updates),
     }
     yield f"## {BLOCKS} blocks of width {HIDDEN}, {MICROBATCHES} microbatches of {SENTENCES} x {SEQUENCE} tokens"
     yield from ("", "| | ms per update | x one process |", "| --- | ---: | ---: |")
     # In turn, so that what else the computer does meets all of them.
     rounds = [[run() for run in rows.values()] for _ in range(ROUNDS)]
-    found = [median(seconds) for seconds in zip(*rounds, strict=True)]
-    for name, seconds in zip(rows, found, strict=True):
-        yield f"| {name} | {seconds * 1e3:.1f} | {found[0] / seconds:.2f} |"
+    medians = [median(seconds) for seconds in zip(*rounds, strict=True)]
+    for name, seconds in zip(rows, medians, strict=True):
+        yield f"| {name} | {seconds * 1e3:.1f} | {medians[0] / seconds:.2f} |"
     yield f"\nA flush can reach {2 * MICROBATCHES / (MICROBATCHES + 1):.2f} with two processors, 2bw 2: less if two"
     yield "processes slow each other down, as the second row shows.\n"
 
@@ -238,8 +238,8 @@ def speed(updates: int) -> Iterator[str]:
 def _side_by_side(steps: PipelinePlan) -> float:
     """Seconds of an update while another process trains as well; they wait for nothing of each other."""
     with ThreadPoolExecutor(2) as threads:
-        found = [one.result() for one in [threads.submit(measured, blocks(), steps, 1) for _ in range(2)]]
-    return sum(one.seconds for one in found) / 2
+        runs = [run.result() for run in [threads.submit(measure_updates, blocks(), steps, 1) for _ in range(2)]]
+    return sum(run.seconds for run in runs) / 2
 
 
 def _late(pipeline: LocalPipeline, node: str) -> None:
@@ -265,8 +265,8 @@ def pause(fault: Callable[[LocalPipeline, str], None], updates: int) -> tuple[fl
 
     spans = ((0, LAYERS // 2 - 1), (LAYERS // 2, LAYERS - 1))
     steps = PipelinePlan(3 * updates, 8, layouts={2: PipelineLayout((spans,), (8,))})
-    found = train_local(dense(SAMPLES), SGD, steps, 3, after_batch=note)
-    last = found.history[-1]
+    trained = train_local(dense(SAMPLES), SGD, steps, 3, after_batch=note)
+    last = trained.history[-1]
     assert last.running is not None
     return last.running - struck[0], last.running - last.began
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.pipeline.elastic import ElasticController, ElasticSettings
-from agileml.pipeline.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
-from agileml.pipeline.layouts import LayoutRules, layouts
-from agileml.pipeline.seats import PipelineLayout
+from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
+from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetCosts, FleetReplay, fleet_sizes, put_fleet
+from agileml.pipeline.elastic.layouts import LayoutRules, layouts
+from agileml.pipeline.elastic.seats import PipelineLayout
 from spotctl.lab.parallel.fleet_trace import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6
@@ -24,7 +24,7 @@ MICROBATCHES, SAMPLES, LEAST_STAGES, MOST_NODES = 64, 4, 4, 32
 """Microbatches of an update, samples of a microbatch."""
 BATCH = MICROBATCHES * SAMPLES
 LONGEST = 7200.0
-"""Of longer traces, the first two hours are played."""
+"""Seconds of a trace that are played."""
 BANDWIDTH = 1.25e9
 """Bytes per second into a node."""
 WARNING = 120.0
@@ -36,7 +36,7 @@ SAMPLE_SECONDS = LAYERS * LAYER_SECONDS
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TraceOutcome:
     """Samples that count, samples that were processed again, and samples trained after each number of seconds."""
 
     trained: float
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def batch_seconds(layout: PipelineLayout) -> float:
-    """Of one update, forward and backward, filling and draining."""
+    """Seconds of one update, forward and backward, filling and draining."""
     stages = zip(layout.pipelines, layout.shares, strict=True)
     return max(
         (share + len(spans) - 1) * max(last - first + 1 for first, last in spans) * LAYER_SECONDS * SAMPLES
@@ -53,35 +53,37 @@ def batch_seconds(layout: PipelineLayout) -> float:
     )
 
 
-def elastic(fleet: Sequence[FleetChange], found: Mapping[int, PipelineLayout], until: float, warning: float) -> Outcome:
+def elastic(
+    fleet: Sequence[FleetChange], options: Mapping[int, PipelineLayout], until: float, warning: float
+) -> TraceOutcome:
     """The elastic pipeline, with machines that are warned this many seconds before they go, or not."""
     sizes = [LAYER_BYTES] * LAYERS
     costs = FleetCosts(lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH)
-    replay = FleetReplay(ElasticController(ElasticSettings("flush", 10**9, found, sizes)), costs)
+    replay = FleetReplay(ElasticController(ElasticSettings("flush", 10**9, options, sizes)), costs)
     put_fleet(replay, fleet, warning)
     played = replay.run(until)
     curve = tuple((at, float(batches * BATCH)) for at, batches in played.curve)
-    return Outcome(played.batches * BATCH, played.redone * BATCH, curve)
+    return TraceOutcome(played.batches * BATCH, played.redone * BATCH, curve)
 
 
-def speed(found: Mapping[int, PipelineLayout], nodes: int) -> float:
+def speed(options: Mapping[int, PipelineLayout], nodes: int) -> float:
     """Samples per second."""
-    fitting = [size for size in found if size <= nodes]
-    return BATCH / batch_seconds(found[max(fitting)]) if fitting else 0.0
+    fitting = [size for size in options if size <= nodes]
+    return BATCH / batch_seconds(options[max(fitting)]) if fitting else 0.0
 
 
-def clairvoyant(spans: Iterable[tuple[float, float, int, bool]], found: Mapping[int, PipelineLayout]) -> Outcome:
+def clairvoyant(spans: Iterable[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout]) -> TraceOutcome:
     """No pauses, and nothing redone."""
     trained, curve = 0.0, [(0.0, 0.0)]
     for began, end, size, _ in spans:
-        trained += (end - began) * speed(found, size)
+        trained += (end - began) * speed(options, size)
         curve.append((end, trained))
-    return Outcome(trained, 0.0, tuple(curve))
+    return TraceOutcome(trained, 0.0, tuple(curve))
 
 
 def restarting(
-    spans: Iterable[tuple[float, float, int, bool]], found: Mapping[int, PipelineLayout], every: float
-) -> Outcome:
+    spans: Iterable[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout], every: float
+) -> TraceOutcome:
     """Restarts from the last checkpoint after a loss, and from a new one when machines come."""
     trained = kept = redone = 0.0
     since, size_before, ready_at, curve = 0.0, 0, 0.0, [(0.0, 0.0)]
@@ -91,50 +93,50 @@ def restarting(
         if size != size_before or lost:
             load = LAYERS * LAYER_BYTES / max(LEAST_STAGES, min(size, LAYERS)) / BANDWIDTH
             kept, since, size_before, ready_at = trained, 0.0, size, began + RESTART + load
-        worked, rate = max(end - max(began, ready_at), 0.0), speed(found, size)
+        worked, rate = max(end - max(began, ready_at), 0.0), speed(options, size)
         trained, since = trained + worked * rate, since + worked
         kept, since = (trained - since % every * rate, since % every) if since >= every else (kept, since)
         curve.append((end, trained))
-    return Outcome(trained, redone, tuple(curve))
+    return TraceOutcome(trained, redone, tuple(curve))
 
 
-def outcomes(path: Path) -> tuple[dict[str, Outcome], float]:
-    """What each way of training reaches on a trace, and the machine-seconds that were there."""
+def outcomes(path: Path) -> tuple[dict[str, TraceOutcome], float]:
+    """The outcome of each way of training on a trace, and the machine-seconds of the trace."""
     trace = [change for change in read_fleet(path) if change.at < LONGEST]
     until = trace[-1].at + 60.0
     names = [name for change in trace for name in change.added]
     rules = LayoutRules("flush", MICROBATCHES, least_stages=LEAST_STAGES)
-    found = layouts([LAYER_SECONDS] * LAYERS, rules, min(MOST_NODES, len(names)))
+    options = layouts([LAYER_SECONDS] * LAYERS, rules, min(MOST_NODES, len(names)))
     spans = fleet_sizes(trace, until)
-    best = max((restarting(spans, found, every) for every in INTERVALS), key=lambda one: one.trained)
+    best = max((restarting(spans, options, every) for every in INTERVALS), key=lambda outcome: outcome.trained)
     played = {
-        "elastic, warned": elastic(trace, found, until, WARNING),
-        "elastic, unwarned": elastic(trace, found, until, 0.0),
+        "elastic, warned": elastic(trace, options, until, WARNING),
+        "elastic, unwarned": elastic(trace, options, until, 0.0),
         "restart": best,
-        "bound": clairvoyant(spans, found),
+        "bound": clairvoyant(spans, options),
     }
     return played, sum((end - began) * size for began, end, size, _ in spans)
 
 
-def lines_of(path: Path, played: Mapping[str, Outcome], machine_seconds: float) -> list[str]:
+def lines_of(path: Path, played: Mapping[str, TraceOutcome], machine_seconds: float) -> list[str]:
     """A row for each way of training."""
     bound = played["bound"].trained
     return [
-        f"| {path.stem.removeprefix('parcae_')} | {name} | {one.trained:,.0f} | {one.trained / bound:.1%} |"
-        f" {one.redone:,.0f} | {1 - (one.trained + one.redone) * SAMPLE_SECONDS / machine_seconds:.1%} |"
-        for name, one in played.items()
+        f"| {path.stem.removeprefix('parcae_')} | {name} | {outcome.trained:,.0f} | {outcome.trained / bound:.1%} |"
+        f" {outcome.redone:,.0f} | {1 - (outcome.trained + outcome.redone) * SAMPLE_SECONDS / machine_seconds:.1%} |"
+        for name, outcome in played.items()
     ]
 
 
-def plot(file: Path, found: Mapping[str, Mapping[str, Outcome]]) -> None:
+def plot(file: Path, traces: Mapping[str, Mapping[str, TraceOutcome]]) -> None:
     """Samples over time, one panel for each trace."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 * len(found), 3.2), layout="constrained")
-    panels = figure.subplots(1, len(found), squeeze=False)[0]
-    for panel, (name, played) in zip(panels, found.items(), strict=True):
-        for way, one in played.items():
-            panel.plot([at / 60 for at, _ in one.curve], [samples / 1e3 for _, samples in one.curve], label=way)
+    figure = Figure(figsize=(4 * len(traces), 3.2), layout="constrained")
+    panels = figure.subplots(1, len(traces), squeeze=False)[0]
+    for panel, (name, played) in zip(panels, traces.items(), strict=True):
+        for way, outcome in played.items():
+            panel.plot([at / 60 for at, _ in outcome.curve], [samples / 1e3 for _, samples in outcome.curve], label=way)
         panel.set(title=name.removeprefix("parcae_"), xlabel="minutes", ylabel="thousand samples")
     panels[0].legend(fontsize=7)
     figure.savefig(file)

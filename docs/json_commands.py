@@ -65,7 +65,7 @@ JSON_COMMANDS = {
     " --cluster v100=1,k80=2 --policy max-min-fairness": "spotctl.lab.gavel.simulate_tables:answer",
     "gavel analyze --prices gpus.csv --throughputs throughputs.json --days 0.5"
     " --starts 1": "spotctl.lab.gavel.analyze_tables:answer",
-    "parallel profile mlp --microbatch 8,16": "agileml.pipeline.profiler:profiles_to_json",
+    "parallel profile mlp --microbatch 8,16": "agileml.pipeline.measure.profiler:profiles_to_json",
     "parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.lab.parallel.tables:answer",
     "parallel simulate plan.json --batches 2 --trace trace.json": "spotctl.lab.parallel.tables:played_answer",
     "parallel train mlp --engine sim --batches 3": "spotctl.lab.parallel.tables:trained_answer",

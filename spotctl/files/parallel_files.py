@@ -13,8 +13,8 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
-    from agileml.pipeline.plan import ParallelPlan
-    from agileml.pipeline.profile import ModelProfile
+    from agileml.pipeline.plan.parallel_plan import ParallelPlan
+    from agileml.pipeline.profile.model_profile import ModelProfile
 
 
 def check_folder(file: Path | None) -> None:
@@ -25,8 +25,8 @@ def check_folder(file: Path | None) -> None:
 
 def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[ModelProfile, ...]:
     """A profile of `spotctl parallel profile`, or the graph text of a published one."""
-    from agileml.pipeline.graph_text import read_graph
-    from agileml.pipeline.profile import profiles_from_json
+    from agileml.pipeline.profile.graph_text import read_graph
+    from agileml.pipeline.profile.model_profile import profiles_from_json
 
     text = _text(path)
     try:
@@ -54,7 +54,7 @@ def profiles_of(specs: Sequence[JobSpec]) -> dict[str, tuple[ModelProfile, ...]]
 
 def load_plan(place: str) -> ParallelPlan:
     """A plan that `spotctl parallel plan --json` wrote: a file, or the JSON itself."""
-    from agileml.pipeline.plan import plan_from_json
+    from agileml.pipeline.plan.parallel_plan import plan_from_json
 
     inline = place.lstrip().startswith("{")
     name = "the plan" if inline else place

@@ -7,12 +7,12 @@ from dataclasses import replace
 from math import log
 
 from agileml.errors import BadInput
-from agileml.pipeline.costs import CostRules
-from agileml.pipeline.plan import ParallelPlan
-from agileml.pipeline.planner import plan, summary
-from agileml.pipeline.profile import ModelProfile
-from agileml.pipeline.requests import SplitRequest
-from agileml.pipeline.topology import Topology
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.planner import plan, summary
+from agileml.pipeline.plan.requests import SplitRequest
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.costs import CostRules
+from agileml.pipeline.profile.model_profile import ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.programs import Elastic, Parallel

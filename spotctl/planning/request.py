@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from types import MappingProxyType
 
-from agileml.pipeline.profile import ModelProfile
+from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agileml.pipeline.profile import ModelProfile
+from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixed import phases_text
 from bidbrain.decision.mixing import Aim

@@ -15,7 +15,7 @@ from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from agileml.pipeline.plan import ParallelPlan
+    from agileml.pipeline.plan.parallel_plan import ParallelPlan
 
 ALIKE = 0.5
 """How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""

@@ -68,10 +68,10 @@ def plan(
     Example: spotctl parallel plan vgg16.txt --microbatch 128 --devices v100:4x4 --bandwidth 10GB/s,10Gbit/s
     --memory 16GiB --batch 1024
     """
-    from agileml.pipeline.costs import cost_rules
-    from agileml.pipeline.planner import plan as best_plan
-    from agileml.pipeline.requests import SplitRequest
-    from agileml.pipeline.topology import Topology
+    from agileml.pipeline.plan.planner import plan as best_plan
+    from agileml.pipeline.plan.requests import SplitRequest
+    from agileml.pipeline.plan.topology import Topology
+    from agileml.pipeline.profile.costs import cost_rules
     from spotctl.files.parallel_files import load_profiles
     from spotctl.lab.parallel import tables as parallel_tables
 

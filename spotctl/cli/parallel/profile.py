@@ -29,8 +29,8 @@ def profile(
 
     Example: spotctl parallel profile mlp --microbatch 8,16 --out profile.json
     """
-    from agileml.pipeline.profiler import profiled, profiles_to_json
-    from agileml.pipeline.user_model import model_factory
+    from agileml.pipeline.measure.profiler import profiled, profiles_to_json
+    from agileml.pipeline.model.user_model import model_factory
     from spotctl.cli.parallel.device_options import parse_sizes
     from spotctl.files.parallel_files import check_folder
     from spotctl.lab.parallel import tables as parallel_tables

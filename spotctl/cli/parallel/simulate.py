@@ -41,10 +41,10 @@ def simulate(
     Example: spotctl parallel simulate plan.json --trace fleet.csv --warning 30s
     """
     from agileml.checks import check_whole
-    from agileml.pipeline.planner import summary
-    from agileml.pipeline.simulate_fleet import simulate_fleet
-    from agileml.pipeline.simulate_plan import simulate as play
-    from agileml.pipeline.timeline import timeline_page, trace_json
+    from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
+    from agileml.pipeline.plan.planner import summary
+    from agileml.pipeline.plan.simulate_plan import simulate as play
+    from agileml.pipeline.schedule.timeline import timeline_page, trace_json
     from pricing_data.units import SECOND, parse_duration
     from spotctl.files.parallel_files import load_plan
     from spotctl.home.errors import BadRequest

@@ -60,10 +60,10 @@ def train(
     Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
     """
     from agileml.checks import check_whole
-    from agileml.pipeline.fault_script import parse_faults
-    from agileml.pipeline.optimizers import Optimizer
-    from agileml.pipeline.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
-    from agileml.pipeline.user_model import model_factory
+    from agileml.pipeline.model.optimizers import Optimizer
+    from agileml.pipeline.model.user_model import model_factory
+    from agileml.pipeline.run.fault_script import parse_faults
+    from agileml.pipeline.run.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
     from spotctl.files.parallel_files import check_folder, load_plan
     from spotctl.home.errors import BadRequest
     from spotctl.lab.parallel import tables as parallel_tables

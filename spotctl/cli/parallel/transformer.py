@@ -46,10 +46,10 @@ def transformer(
         stages: pipeline stages
         replicas: pipelines that train in parallel
         elements: tensor elements that a device sends
-        elements -> agileml.pipeline.transformer:TransformerTraffic
+        elements -> agileml.pipeline.profile.transformer:TransformerTraffic
     """
     from agileml.checks import check_number, check_whole
-    from agileml.pipeline.transformer import TransformerShape, layout_by_rule, traffic
+    from agileml.pipeline.profile.transformer import TransformerShape, layout_by_rule, traffic
     from spotctl.lab.parallel import tables as parallel_tables
 
     session: Session = context.obj

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agileml.params.wire_names import WIRES
-from agileml.pipeline.schemes import SCHEMES
+from agileml.pipeline.schedule.schemes import SCHEMES
 from pricing_data.market import CLOUDS
 from pricing_data.units import MINUTE, format_time
 from spotctl.files.job import conversions

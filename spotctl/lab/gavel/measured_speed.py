@@ -10,7 +10,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel import problem_file as gavel_problem
 
 if TYPE_CHECKING:
-    from agileml.pipeline.plan import ParallelPlan
+    from agileml.pipeline.plan.parallel_plan import ParallelPlan
 
 
 _BASES = {"profiled": "profile", "scaled": "formula"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 
-from agileml.pipeline.fleet_replay import FleetChange
+from agileml.pipeline.elastic.fleet_replay import FleetChange
 from pricing_data.sources.observations import read_availability
 from spotctl.home.errors import BadRequest
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from agileml.pipeline.plan import ParallelPlan
-    from agileml.pipeline.profile import ModelProfile
-    from agileml.pipeline.simulate_fleet import FleetResult
-    from agileml.pipeline.simulate_plan import PlayedPlan
-    from agileml.pipeline.training import PipelinePlan, TrainedPipeline
+    from agileml.pipeline.elastic.simulate_fleet import FleetResult
+    from agileml.pipeline.plan.parallel_plan import ParallelPlan
+    from agileml.pipeline.plan.simulate_plan import PlayedPlan
+    from agileml.pipeline.profile.model_profile import ModelProfile
+    from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline
 
 _GIB = 2**30
 
@@ -27,8 +27,8 @@ def answer(plan: ParallelPlan, kind: str) -> dict[str, Any]:
     """The JSON of `--json`; `spotctl parallel simulate` reads it.
 
     Fields:
-        -> agileml.pipeline.plan:ParallelPlan
-        stages[] -> agileml.pipeline.plan:PlannedStage
+        -> agileml.pipeline.plan.parallel_plan:ParallelPlan
+        stages[] -> agileml.pipeline.plan.parallel_plan:PlannedStage
         rejected[].plan: the plan
         rejected[].reason: why it lost
         devices: kind and number of devices, as in cpu:4
@@ -96,7 +96,7 @@ def played_answer(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | N
         stages[].peak_in_flight: most inputs in flight at a time
         stages[].peak_versions: most versions of the weights kept at a time
         fleet: with --trace, what the plan reaches on the recorded fleet
-        fleet -> agileml.pipeline.simulate_fleet:FleetResult
+        fleet -> agileml.pipeline.elastic.simulate_fleet:FleetResult
     """
     return {
         "seconds": played.run.seconds,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agileml.pipeline.layers import Dense, Dropout, squared_error
-from agileml.pipeline.model import Array, PipelineModel, Weights
-from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
+from agileml.pipeline.model.base import Array, PipelineModel, Weights
+from agileml.pipeline.model.layers import Dense, Dropout, squared_error
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.tensor_parts import TensorPart, pieces, split_layer
 
 WIDTH, SAMPLES = 5, 3
 
@@ -65,22 +65,24 @@ def trained(
             for piece in reversed(pieces(model.layers)):
                 parts = []
                 for i in piece:
-                    part, found = model.layers[i].backward(history[i][version(i, t)], stashes[i], gradient)
+                    part, gradients = model.layers[i].backward(history[i][version(i, t)], stashes[i], gradient)
                     parts.append(part)
                     before = sums[i]
-                    sums[i] = found if before is None else tuple(a + b for a, b in zip(before, found, strict=True))
+                    if before is not None:
+                        gradients = tuple(a + b for a, b in zip(before, gradients, strict=True))
+                    sums[i] = gradients
                 gradient = added_up(model, piece, parts, gradient)
         for i in range(count):
             total = sums[i]
             assert total is not None
-            mean = tuple(one / batch for one in total)
+            mean = tuple(array / batch for array in total)
             weights, states[i] = optimizer.step(history[i][-1], states[i], mean, t + 1)
             history[i].append(weights)
     return {i: history[i][-1] for i in range(count)}, losses
 
 
 def added_up(model: PipelineModel, piece: range, parts: list[Array], whole: Array) -> Array:
-    """What the parts of a split layer give together."""
+    """The sum of the outputs of a split layer's parts."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -88,8 +90,8 @@ def added_up(model: PipelineModel, piece: range, parts: list[Array], whole: Arra
     return total + whole if isinstance(first, TensorPart) and first.residual else total
 
 
-def same(one: dict[int, Weights], other: dict[int, Weights]) -> bool:
+def same(weights: dict[int, Weights], other: dict[int, Weights]) -> bool:
     """Whether all weights are equal, bit for bit."""
-    return one.keys() == other.keys() and all(
-        all(np.array_equal(a, b) for a, b in zip(one[layer], other[layer], strict=True)) for layer in one
+    return weights.keys() == other.keys() and all(
+        all(np.array_equal(a, b) for a, b in zip(weights[layer], other[layer], strict=True)) for layer in weights
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agileml.pipeline.plan import plan_from_json
-from agileml.pipeline.profile import LayerCost, ModelProfile
-from agileml.pipeline.training import planned_training
-from agileml.pipeline.user_model import model_factory
+from agileml.pipeline.model.user_model import model_factory
+from agileml.pipeline.plan.parallel_plan import plan_from_json
+from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
+from agileml.pipeline.run.training import planned_training
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.pipeline.profile import FORMAT
+from agileml.pipeline.profile.model_profile import FORMAT
 from tests.spotctl.command_line import Ended, spotctl
 
 LAYER = {"forward_seconds": 1.0, "backward_seconds": 2.0, "output_bytes": 10, "stash_bytes": 50, "weight_bytes": 1e9}

@@ -1,0 +1,161 @@
+"""A recorded fleet, played in virtual time: the real controller, and nodes that take as long as their work would."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import floor
+
+from agileml.pipeline.elastic.controller import ElasticController
+from agileml.pipeline.elastic.messages import (
+    BatchesDone,
+    NodeGone,
+    NodeInstruction,
+    NodeJoined,
+    NodeReady,
+    NodeWarned,
+    PipelineEvent,
+    RunBatches,
+    TakeSeat,
+)
+from agileml.pipeline.elastic.seats import PipelineLayout
+
+
+@dataclass(frozen=True)
+class FleetChange:
+    """Machines that come or go."""
+
+    at: float
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FleetCosts:
+    """Seconds of a number of batches in a layout, bytes of a layer that moves, and bytes per second into a node.
+
+    `settle`: seconds that an epoch takes to begin.
+    """
+
+    seconds: Callable[[PipelineLayout, int], float]
+    layer_bytes: Sequence[float]
+    bandwidth: float
+    settle: float = 1.0
+
+
+@dataclass(frozen=True)
+class PlayedFleet:
+    """Batches that count, batches that were processed again, and batches done after each number of seconds."""
+
+    batches: int
+    redone: float
+    curve: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class _RunningBatches:
+    """Batches `first` to `last` - 1 of an epoch, which the nodes are working on; `several` work orders as one."""
+
+    epoch: int
+    first: int
+    last: int
+    began: float
+    end: float
+    several: bool
+
+
+@dataclass
+class FleetReplay:
+    """Plays events that were added with `put`."""
+
+    controller: ElasticController
+    costs: FleetCosts
+    queue: list[tuple[float, int, PipelineEvent]] = field(default_factory=list)
+    aborted: float = 0.0
+    curve: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._order = count()
+        self._running: _RunningBatches | None = None
+
+    def put(self, at: float, event: PipelineEvent) -> None:
+        """Adds an event at a moment."""
+        heapq.heappush(self.queue, (at, next(self._order), event))
+
+    def run(self, until: float) -> PlayedFleet:
+        """Plays all events up to a moment."""
+        controller = self.controller
+        while self.queue and self.queue[0][0] <= until:
+            now, _, event = heapq.heappop(self.queue)
+            if isinstance(event, BatchesDone):
+                self._catch_up(event.epoch)
+            epoch = controller.epoch
+            instructions = controller.handle(event, now)
+            if controller.epoch != epoch:
+                self._abort(now)
+            self._follow(instructions, now, until)
+            if not self.curve or controller.batch != self.curve[-1][1]:
+                self.curve.append((now, controller.batch))
+        return PlayedFleet(controller.batch, controller.redone + self.aborted, tuple(self.curve))
+
+    def _abort(self, now: float) -> None:
+        if self._running is not None and self._running.end > now:
+            batches = self._running
+            self.aborted += (batches.last - batches.first) * (now - batches.began) / (batches.end - batches.began)
+        self._running = None
+
+    def _follow(self, instructions: Sequence[tuple[str, NodeInstruction]], now: float, until: float) -> None:
+        working: list[tuple[str, RunBatches]] = []
+        for node, instruction in instructions:
+            match instruction:
+                case TakeSeat(epoch=epoch, layers=layers, sources=sources) if layers:
+                    sizes = self.costs.layer_bytes
+                    moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
+                    self.put(now + self.costs.settle + moved / self.costs.bandwidth, NodeReady(node, epoch))
+                case RunBatches():
+                    working.append((node, instruction))
+        if working:
+            self._work(working, now, until)
+
+    def _work(self, working: Sequence[tuple[str, RunBatches]], now: float, until: float) -> None:
+        """All nodes take as long as the slowest. Work orders that no event can disturb are played as one."""
+        order = working[0][1]
+        length = self.costs.seconds(self.controller.history[-1].layout, order.last - order.first)
+        next_event = min(self.queue[0][0], until) if self.queue else until
+        every = self.controller.settings.every
+        undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (order.last - order.first)
+        # Work orders that are played as one end with a backup, where a controller can resume.
+        last = max(undisturbed - undisturbed % every, order.last)
+        end = now + length * (last - order.first) / (order.last - order.first)
+        self._running = _RunningBatches(order.epoch, order.first, last, now, end, last > order.last)
+        for node, _ in working:
+            self.put(end, BatchesDone(node, order.epoch, {}))
+
+    def _catch_up(self, epoch: int) -> None:
+        """Tells the controller which batches were done in work orders that were played as one."""
+        batches = self._running
+        if batches is not None and batches.several and batches.epoch == epoch and batches.last > self.controller.batch:
+            self.controller.resume(batches.last, {})
+
+
+def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:
+    """Adds a fleet's changes as events; with a `warning`, machines are warned that many seconds before they go."""
+    for change in fleet:
+        for node in change.removed:
+            if warning:
+                replay.put(max(change.at - warning, 0.0), NodeWarned(node))
+            replay.put(change.at, NodeGone(node))
+        for node in change.added:
+            replay.put(change.at, NodeJoined(node))
+
+
+def fleet_sizes(fleet: Sequence[FleetChange], until: float) -> list[tuple[float, float, int, bool]]:
+    """Spans with a constant number of machines, and whether each began with a loss."""
+    size, spans = 0, []
+    ends = [change.at for change in fleet[1:]] + [until]
+    for change, end in zip(fleet, ends, strict=True):
+        size += len(change.added) - len(change.removed)
+        spans.append((change.at, min(end, until), size, bool(change.removed)))
+    return [span for span in spans if span[1] > span[0]]

@@ -1,0 +1,130 @@
+"""The layout for every number of nodes, computed before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from agileml.errors import BadArgument
+from agileml.pipeline.elastic.seats import ALL_LANES, PipelineLayout
+from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
+from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.profile.costs import SpanTables
+from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile, tensor_degrees
+from agileml.pipeline.schedule.schemes import STASHING
+
+
+@dataclass(frozen=True)
+class LayoutRules:
+    """The rules that all layouts of a job follow, whatever the number of nodes."""
+
+    scheme: str
+    batch: int
+    """Microbatches in a batch."""
+    chunks: int = 1
+    least_stages: int = 1
+    """Fewer devices cannot hold the model."""
+
+
+def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int, PipelineLayout]:
+    """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers may be left out."""
+    profile = ModelProfile("model", 1, tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds)))
+    tables = SpanTables.of(profile)
+    spans = balanced_spans(tables, most * rules.chunks)
+    fastest: dict[int, tuple[float, PipelineLayout]] = {}
+    for nodes in range(rules.least_stages, most + 1):
+        options = [fastest[nodes - 1]] if nodes - 1 in fastest else []
+        options += [option for d in range(1, nodes + 1) if (option := _layout(nodes, d, spans, tables, rules))]
+        if options:
+            fastest[nodes] = min(options, key=lambda option: option[0])
+    return {nodes: layout for nodes, (_, layout) in fastest.items()}
+
+
+def planned_layout(plan: ParallelPlan) -> PipelineLayout:
+    """The layout of a plan on all of its devices."""
+    spans, replicas = tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
+    if plan.scheme in STASHING:
+        return PipelineLayout((spans,), (1,), replicas=replicas if max(replicas) > 1 else ())
+    return PipelineLayout((spans,) * replicas[0], (plan.microbatches,) * replicas[0], plan.chunks)
+
+
+def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) -> PipelineLayout:
+    """A layout of pieces as one of layers; each of `tensor` lanes has consecutive parts of a piece."""
+    pipelines = tuple(tuple((pieces[a][0], pieces[b][-1]) for a, b in spans) for spans in layout.pipelines)
+    lanes = tuple(
+        i * tensor // len(piece) if len(piece) > 1 else ALL_LANES for piece in pieces for i in range(len(piece))
+    )
+    return replace(layout, pipelines=pipelines, lanes=lanes if tensor > 1 else ())
+
+
+def check_cuts(layout: PipelineLayout, pieces: Sequence[range]) -> None:
+    """Raises BadArgument for a stage that begins or ends between the parts of a layer."""
+    firsts, lasts = {piece[0] for piece in pieces}, {piece[-1] for piece in pieces}
+    for span in (span for spans in layout.pipelines for span in spans):
+        if span[0] not in firsts or span[1] not in lasts:
+            raise BadArgument(
+                f"a pipeline stage has layers {span[0]} to {span[1]}, and one of them is a part of a layer whose other"
+                " parts are elsewhere: keep the parts of a layer in one stage"
+            )
+
+
+def layouts_of_pieces(
+    seconds: Sequence[float], pieces: Sequence[range], rules: LayoutRules, most: int, tensor: int
+) -> dict[int, PipelineLayout]:
+    """As `layouts`, with `tensor` nodes for each device; where that is too many, with the next smaller divisor."""
+    laid_out = {nodes: over_layers(layout, pieces, 1) for nodes, layout in layouts(seconds, rules, most).items()}
+    for degree in tensor_degrees(tensor):
+        wide = layouts(seconds, rules, most // degree)
+        usable = {nodes: wide[nodes // degree] for nodes in laid_out if nodes // degree in wide}
+        laid_out |= {nodes: over_layers(layout, pieces, degree) for nodes, layout in usable.items()}
+    return laid_out
+
+
+def _layout(
+    nodes: int, pipelines: int, spans: Mapping[int, LayerSpans], tables: SpanTables, rules: LayoutRules
+) -> tuple[float, PipelineLayout] | None:
+    """Depths as equal as possible, and microbatches dealt one by one to the pipeline that is done first."""
+    depths = [nodes // pipelines + (q < nodes % pipelines) for q in range(pipelines)]
+    if min(depths) < rules.least_stages or max(depths) * rules.chunks not in spans:
+        return None
+    if rules.scheme in STASHING:
+        if pipelines > 1:
+            return None
+        return _slowest(spans[nodes], tables), PipelineLayout((spans[nodes],), (1,))
+    steps = [_slowest(spans[p * rules.chunks], tables) * rules.chunks for p in depths]
+    units = [p if rules.scheme == "interleaved" else 1 for p in depths]
+    shares = [p if rules.scheme in ("interleaved", "2bw") else 1 for p in depths]
+    while sum(shares) < rules.batch:
+        fitting = [q for q in range(pipelines) if sum(shares) + units[q] <= rules.batch]
+        if not fitting:
+            return None
+        q = min(fitting, key=lambda q: (shares[q] + units[q] + depths[q] - 1) * steps[q])
+        shares[q] += units[q]
+    if sum(shares) != rules.batch:
+        return None
+    bubble = 0.0 if rules.scheme == "2bw" else 1 / rules.chunks
+    seconds = max((m + (p - 1) * bubble) * t for m, p, t in zip(shares, depths, steps, strict=True))
+    chosen = tuple(spans[p * rules.chunks] for p in depths)
+    return seconds, PipelineLayout(chosen, tuple(shares), rules.chunks)
+
+
+def _slowest(spans: LayerSpans, tables: SpanTables) -> float:
+    return max(float(tables.seconds[first, last]) for first, last in spans)
+
+
+def assign(
+    layout: PipelineLayout, nodes: Sequence[str], held: Mapping[str, frozenset[int]], sizes: Sequence[float]
+) -> list[str]:
+    """A node for every seat, so that the fewest bytes move."""
+    from scipy.optimize import linear_sum_assignment
+
+    wanted = [layout.held(seat) for seat in layout.seats()]
+    missing = np.array(
+        [[sum(sizes[layer] for layer in layers if layer not in held[node]) for node in nodes] for layers in wanted]
+    )
+    assert missing.max(initial=0.0) < inf
+    _, columns = linear_sum_assignment(missing)
+    return [nodes[int(column)] for column in columns]

@@ -1,0 +1,112 @@
+"""Messages between the controller of a pipeline and its nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agileml.pipeline.elastic.seats import WorkOrder
+
+CONTROLLER = "controller"
+INITIAL = "initial"
+"""The source of a layer before its first update: every node can compute such a layer."""
+
+
+@dataclass(frozen=True)
+class TakeSeat:
+    """Take part in an epoch: hold these layers as they were before `batch`."""
+
+    epoch: int
+    batch: int
+    layers: tuple[int, ...]
+    sources: dict[int, str]
+    """By layer: a node, the controller, or `INITIAL`. Layers that are missing here are at the node."""
+    gives: tuple[tuple[int, str], ...]
+    """Layers to send to other nodes."""
+    peers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunBatches:
+    """Process batches `first` to `last` - 1; then send the layers in `backup` to the controller."""
+
+    epoch: int
+    first: int
+    last: int
+    work: WorkOrder
+    backup: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LeavePipeline:
+    """The node is no longer needed."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class NodeReady:
+    """The node has all layers of its seat."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class BatchesDone:
+    """The node has finished its work order."""
+
+    node: str
+    epoch: int
+    losses: dict[int, float]
+
+
+@dataclass(frozen=True)
+class FramesLost:
+    """The node's link to another node broke and was replaced: frames of this epoch may be lost."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class AreYouThere:
+    """A node that waits for frames, or has finished one, answers this."""
+
+
+@dataclass(frozen=True)
+class StillThere:
+    """The answer to `AreYouThere`; like every message, a sign that the node does not hang."""
+
+
+@dataclass(frozen=True)
+class NodeFailed:
+    """The user's code failed on a node; the message says how."""
+
+    node: str
+    message: str
+
+
+@dataclass(frozen=True)
+class NodeJoined:
+    """A node has joined."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeWarned:
+    """A node will be taken away soon."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeGone:
+    """A node is gone."""
+
+    node: str
+
+
+NodeInstruction = TakeSeat | RunBatches | LeavePipeline
+NodeReport = NodeReady | BatchesDone | FramesLost | NodeFailed
+PipelineEvent = NodeReport | NodeJoined | NodeWarned | NodeGone

@@ -1,0 +1,1 @@
+"""Measures the layers of a model, as a node works on them."""

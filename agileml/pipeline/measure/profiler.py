@@ -1,0 +1,230 @@
+"""Measures the layers of a model, one by one, for several microbatch sizes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from agileml.checks import check_whole
+from agileml.errors import JobFailed
+from agileml.extras import torch_module
+from agileml.pipeline.measure.loopback import Loopback, loopback
+from agileml.pipeline.measure.whole_model import scale_to_whole_model
+from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel, Weights, users_code
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.tensor_parts import TensorPart, pieces, sum_of_parts
+from agileml.pipeline.model.torch_layers import TorchLayer
+from agileml.pipeline.model.user_model import ModelFactory
+from agileml.pipeline.profile.costs import OPTIMIZER_STATE
+from agileml.pipeline.profile.model_profile import FORMAT, LayerCost, ModelProfile
+from agileml.pipeline.run.local import NODE_ENVIRONMENT
+
+SecondsClock = Callable[[], float]
+
+_WHOLE_REPEATS = 5
+"""Batches of the whole model: each has many passes."""
+
+
+def profiled(
+    name: str,
+    make: ModelFactory,
+    sizes: Sequence[int],
+    repeats: int,
+    clock: SecondsClock = time.perf_counter,
+    together: int = 1,
+) -> tuple[ModelProfile, ...]:
+    """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
+
+    A process of its own measures, in the environment of nodes and with one thread: numpy and PyTorch decide on their
+    threads when they are imported. Nodes on one computer share its memory and slow each other down: `together`
+    processes then measure at the same time, and the slowest one counts.
+    """
+    check_whole("repeats", repeats, 1)
+    check_whole("together", together, 1)
+    for size in sizes:
+        check_whole("microbatch", size, 1)
+    work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock, together))
+    before = {key: os.environ.get(key) for key in NODE_ENVIRONMENT}
+    os.environ.update(NODE_ENVIRONMENT)
+    try:
+        with ProcessPoolExecutor(together, get_context("spawn")) as processes:
+            runs = [run.result() for run in [processes.submit(_measure, work) for _ in range(together)]]
+            return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True))
+    except BrokenProcessPool as error:
+        raise JobFailed(
+            f"{name}: the process that measures the layers was killed: use smaller microbatches, or more memory"
+        ) from error
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})
+
+
+def _measure(work: bytes) -> tuple[ModelProfile, ...]:
+    name, make, sizes, repeats, clock, together = cloudpickle.loads(work)
+    with loopback() as ends:
+        measuring = _Measuring(repeats, clock, ends, together)
+        with users_code(name):
+            return tuple(_profile(name, make(size), size, measuring) for size in sizes)
+
+
+def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
+    """The file that `spotctl parallel plan` reads.
+
+    Fields:
+        format: format of the file
+        model: name of the model
+        profiles: measurements, one for each microbatch size
+        profiles[].microbatch: samples in a microbatch
+        profiles[].input_bytes: size of the inputs of a microbatch
+        profiles[].layers: layers in order
+        profiles[].layers[] -> LayerCost
+        profiles[].layers[].update_seconds.*: time with this optimizer
+    """
+    return {
+        "format": FORMAT,
+        "model": model,
+        "profiles": [
+            {
+                "microbatch": profile.microbatch,
+                "input_bytes": profile.input_bytes,
+                "layers": [vars(layer) for layer in profile.layers],
+            }
+            for profile in profiles
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    repeats: int
+    clock: SecondsClock
+    ends: Loopback
+    together: int
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """The median of some runs, after one to warm up."""
+        work()
+        seconds = []
+        for _ in range(self.repeats):
+            begun = self.clock()
+            work()
+            seconds.append(self.clock() - begun)
+        return statistics.median(seconds)
+
+
+def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) -> ModelProfile:
+    weights = [model.initial(i) for i in range(len(model.layers))]
+    values, targets = model.data(0)
+    input_bytes = values.nbytes
+    cuts, inputs = pieces(model.layers), []
+    for piece in cuts:
+        inputs.append(values)
+        outputs = [_output(model, i, weights[i], values) for i in piece]
+        values = _joined(model, piece, outputs, values)
+    costs: list[LayerCost] = []
+    reading = measuring.seconds(lambda: model.data(0))
+    judging = measuring.seconds(lambda: model.loss(values, targets))
+    _, gradient = model.loss(values, targets)
+    for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
+        parts = []
+        for i in piece:
+            with users_code(f"layer {i}"):
+                parts.append(_cost(model.layers[i], i, weights[i], given, gradient, measuring))
+        costs.append(_sum([cost for cost, _ in parts]))
+        gradient = _joined(model, piece, [inner for _, inner in parts], gradient)
+    # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
+    costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
+    costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
+    few = replace(measuring, repeats=min(measuring.repeats, _WHOLE_REPEATS))
+    whole = scale_to_whole_model(model, costs[::-1], few.seconds, measuring.together)
+    return ModelProfile(name, size, tuple(whole), float(input_bytes))
+
+
+def _output(model: PipelineModel, i: int, weights: Weights, values: Array) -> Array:
+    with users_code(f"layer {i}"):
+        return model.layers[i].forward(weights, values, (0, 0, i))[0]
+
+
+def _joined(model: PipelineModel, piece: range, parts: Sequence[Array], whole: Array) -> Array:
+    first = model.layers[piece[0]]
+    return sum_of_parts(parts, whole, residual=isinstance(first, TensorPart) and first.residual)
+
+
+def _cost(
+    layer: PipelineLayer, i: int, weights: Weights, inputs: Array, gradient: Array, measuring: _Measuring
+) -> tuple[LayerCost, Array]:
+    """The cost of a layer, and the gradient of its inputs."""
+    inner = layer.layer if isinstance(layer, TensorPart) else layer
+    forward = measuring.seconds(lambda: inner.forward(weights, inputs, (0, 0, i)))
+    # A stash serves one backward pass only.
+    both = measuring.seconds(lambda: inner.backward(weights, inner.forward(weights, inputs, (0, 0, i))[1], gradient))
+    output, stash = inner.forward(weights, inputs, (0, 0, i))
+    held = _stash_bytes(inner, weights, inputs, stash)
+    size_of = float(sum(weight.nbytes for weight in weights))
+    label = f"{i}:{type(inner).__name__}"
+    before, gradients = inner.backward(weights, stash, gradient)
+    adding = measuring.seconds(lambda: tuple(array + array for array in gradients))
+    cost = LayerCost(
+        label,
+        forward,
+        max(both - forward, 0.0) + adding,
+        float(output.nbytes),
+        held,
+        size_of,
+        output_seconds=measuring.seconds(lambda: measuring.ends.carry(output)),
+        update_seconds={kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE},
+    )
+    return cost, before
+
+
+def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], object]:
+    """The mean of the gradients, and the step."""
+    rule = Optimizer(kind)
+    state = rule.initial(weights)
+    return lambda: rule.step(weights, state, tuple(array / 2 for array in gradients), 1)
+
+
+def _sum(parts: Sequence[LayerCost]) -> LayerCost:
+    """The cost of a layer from those of its parts; each has the whole layer's output."""
+    return replace(
+        parts[0],
+        forward_seconds=sum(part.forward_seconds for part in parts),
+        backward_seconds=sum(part.backward_seconds for part in parts),
+        stash_bytes=sum(part.stash_bytes for part in parts),
+        weight_bytes=sum(part.weight_bytes for part in parts),
+        update_seconds={kind: sum(part.update_seconds[kind] for part in parts) for kind in OPTIMIZER_STATE},
+        parts=len(parts),
+    )
+
+
+def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Array, stash: object) -> float:
+    if not isinstance(layer, TorchLayer):
+        return float(_array_bytes(stash))
+    torch = torch_module()
+    sizes: dict[int, int] = {}
+    own = {weight.ctypes.data for weight in weights}
+
+    def seen(tensor: Any) -> Any:  # noqa: ANN401  # a tensor
+        if tensor.data_ptr() not in own:
+            sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(seen, lambda tensor: tensor):
+        layer.forward(weights, inputs, (0, 0, 0))
+    return float(sum(sizes.values()))
+
+
+def _array_bytes(stash: object) -> int:
+    if isinstance(stash, np.ndarray):
+        return stash.nbytes
+    return sum(map(_array_bytes, stash)) if isinstance(stash, tuple | list) else 0

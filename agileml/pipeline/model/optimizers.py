@@ -1,0 +1,54 @@
+"""Update rules as pure functions: weights, state and gradient in, new weights and state out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from agileml.checks import check_number
+from agileml.errors import BadArgument
+from agileml.pipeline.model.base import Array, Weights
+from agileml.pipeline.profile.costs import OPTIMIZER_STATE
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """`sgd`, `momentum` or `adam`. State is one flat tuple, as long as the rule needs."""
+
+    kind: str = "sgd"
+    rate: float = 0.1
+    momentum: float = 0.9
+    second: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.kind not in OPTIMIZER_STATE:
+            raise BadArgument(f"optimizer is {self.kind!r}; choose from {', '.join(OPTIMIZER_STATE)}")
+        check_number("rate", self.rate, 0, above=True)
+
+    def initial(self, weights: Weights) -> Weights:
+        """Zeros: one array per weight and moment."""
+        return tuple(np.zeros_like(weight) for weight in weights * OPTIMIZER_STATE[self.kind])
+
+    def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
+        """Applies update `number`, counted from 1. Works on new arrays only."""
+        count = len(weights)
+        if self.kind == "sgd":
+            return tuple(w - self.rate * g for w, g in zip(weights, gradients, strict=True)), ()
+        if self.kind == "momentum":
+            speed = tuple(self.momentum * v + g for v, g in zip(state, gradients, strict=True))
+            return tuple(w - self.rate * v for w, v in zip(weights, speed, strict=True)), speed
+        first = tuple(_decayed(m, g, self.momentum) for m, g in zip(state[:count], gradients, strict=True))
+        squares = tuple(_decayed(v, g * g, self.second) for v, g in zip(state[count:], gradients, strict=True))
+        moved = tuple(self._adam(w, m, v, number) for w, m, v in zip(weights, first, squares, strict=True))
+        return moved, first + squares
+
+    def _adam(self, weight: Array, first: Array, square: Array, number: int) -> Array:
+        mean = first / (1 - self.momentum**number)
+        spread = np.sqrt(square / (1 - self.second**number))
+        return np.asarray(weight - self.rate * mean / (spread + self.epsilon))
+
+
+def _decayed(mean: Array, value: Array, keep: float) -> Array:
+    return np.asarray(keep * mean + (1 - keep) * value)

@@ -1,0 +1,1 @@
+"""Plans: where a model is cut, how often each stage is replicated, and what the planner rejected."""

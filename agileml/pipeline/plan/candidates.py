@@ -1,0 +1,176 @@
+"""Straight pipelines of balanced stages, replicated equally: what each would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agileml.pipeline.plan import closed_form
+from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
+from agileml.pipeline.plan.closed_form import StageCost, held_bytes
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
+from agileml.pipeline.plan.requests import SplitRequest
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.costs import SpanTables, sync_factor
+from agileml.pipeline.profile.model_profile import ModelProfile
+from agileml.pipeline.schedule import schemes
+
+CHUNKS = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """`stages` devices in each of `pipelines`; a batch is `microbatches` for each pipeline."""
+
+    profile: ModelProfile
+    stages: int
+    pipelines: int
+    microbatches: int
+    recompute: bool
+
+
+def straight_plans(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:
+    """Every depth, replication, scheme and recomputation that the request allows."""
+    n = request.topology.devices
+    spans = balanced_spans(SpanTables.of(profile), n * max(CHUNKS))
+    for stages in [request.stages] if request.stages else range(1, min(n, len(profile.layers)) + 1):
+        for pipelines in [request.pipelines] if request.pipelines else range(1, n // stages + 1):
+            microbatches, rest = divmod(request.batch, pipelines * profile.microbatch)
+            if rest or not microbatches:
+                continue
+            for recompute in (False, True) if request.recompute is None else (request.recompute,):
+                shape = _Shape(profile, stages, pipelines, microbatches, recompute)
+                for scheme, chunks in _schemes(shape, request):
+                    if stages * chunks in spans:
+                        yield _candidate(shape, spans[stages * chunks], request, (scheme, chunks), basis)
+
+
+def _schemes(shape: _Shape, request: SplitRequest) -> Iterator[tuple[str, int]]:
+    """Schemes and numbers of chunks that this shape can run."""
+    p, m = shape.stages, shape.microbatches
+    for scheme in ("gpipe", "flush", "2bw"):
+        runs = scheme != "2bw" or 1 < p <= m
+        if runs and request.chunks in (None, 1) and request.allows(scheme, p):
+            yield scheme, 1
+    if p > 1 and m % p == 0 and request.allows("interleaved", p):
+        for chunks in CHUNKS if request.chunks is None else (request.chunks,):
+            if chunks > 1:
+                yield "interleaved", chunks
+
+
+def _candidate(
+    shape: _Shape, spans: LayerSpans, request: SplitRequest, how: tuple[str, int], basis: SpeedBasis
+) -> ParallelPlan:
+    scheme, chunks = how
+    p, m = shape.stages, shape.microbatches
+    devices = [_device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)]
+    if scheme == "2bw":
+        seconds = closed_form.double_buffered_seconds(devices, m) * m
+    else:
+        seconds = closed_form.flush_batch_seconds(devices, m, chunks)
+    held = []
+    for s, cost in enumerate(devices, 1):
+        flying = schemes.in_flight(scheme, p, s, m, chunks) / chunks
+        held.append(held_bytes(cost, schemes.versions(scheme, p, s), flying, request.rules.optimizer))
+    worked = sum(cost.forward_seconds + cost.backward_seconds for cost in devices) * m / p
+    speed = request.batch / seconds
+    return ParallelPlan(
+        model=shape.profile.model,
+        scheme=scheme,
+        stages=tuple(
+            replace(
+                planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer),
+                memory_bytes=held[i % p],
+                send_seconds=_send_seconds(shape, span, request.topology, i),
+                sync_seconds=devices[i % p].sync_seconds,
+            )
+            for i, span in enumerate(spans)
+        ),
+        chunks=chunks,
+        noam=p,
+        microbatch=shape.profile.microbatch,
+        microbatches=m,
+        recompute=shape.recompute,
+        samples_per_second=speed,
+        interval=speed_interval(speed, basis),
+        idle=1 - worked / seconds,
+        bubble=schemes.bubble(scheme, p, m, chunks),
+        memory_bytes=max(held),
+        bottleneck=_bottleneck(devices, m),
+        basis=basis,
+        unpipelined_samples_per_second=request.batch / (closed_form.unpipelined_seconds(devices, m) * m),
+    )
+
+
+def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int, optimizer: str) -> PlannedStage:
+    """The sums over the layers of a stage. Memory and links depend on the rest of the plan and are filled in later."""
+    first, last = span
+    layers = profile.layers[first : last + 1]
+    # At each cut a stage has one end of two messages: an output, and its gradient.
+    cuts = [cut for cut in (first - 1, last) if 0 <= cut < len(profile.layers) - 1]
+    passing = sum(profile.layers[cut].output_seconds for cut in cuts)
+    return PlannedStage(
+        layers=span,
+        replicas=replicas,
+        forward_seconds=sum(layer.forward_seconds for layer in layers),
+        backward_seconds=sum(layer.backward_seconds for layer in layers) + passing,
+        output_bytes=profile.layers[last].output_bytes,
+        send_seconds=0.0,
+        sync_seconds=0.0,
+        weight_bytes=sum(layer.weight_bytes for layer in layers),
+        stash_bytes=sum(layer.stash_bytes for layer in layers),
+        input_bytes=profile.layers[first - 1].output_bytes if first else profile.input_bytes,
+        memory_bytes=0.0,
+        update_seconds=sum(layer.update_seconds.get(optimizer, 0.0) for layer in layers),
+    )
+
+
+def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitRequest, s: int) -> StageCost:
+    """All chunks of device `s` of a pipeline. Chunk c of device s is the virtual stage c p + s."""
+    own = [planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer) for span in spans]
+    weights = sum(stage.weight_bytes for stage in own)
+    received = sum(stage.input_bytes for stage in own if stage.layers[0])
+    sync = sync_factor(shape.pipelines, request.rules.sync) * weights / _sync_bandwidth(request.topology, shape, s)
+    return StageCost(
+        sum(stage.forward_seconds for stage in own),
+        sum(stage.backward_seconds for stage in own),
+        2 * received / _bandwidth_before(request.topology, shape, s) if received else 0.0,
+        sync,
+        weights,
+        sum(stage.stash_bytes for stage in own),
+        sum(stage.input_bytes for stage in own),
+        shape.recompute,
+        sum(stage.update_seconds for stage in own),
+    )
+
+
+def _send_seconds(shape: _Shape, span: tuple[int, int], topology: Topology, index: int) -> float:
+    """Seconds of the output of virtual stage `index` on its way to the next one."""
+    last = shape.profile.layers[span[1]]
+    if last is shape.profile.layers[-1]:
+        return 0.0
+    return last.output_bytes / _bandwidth_before(topology, shape, (index + 1) % shape.stages)
+
+
+def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:
+    """The slowest link into a stage in any pipeline. Pipelines follow each other, so few of their links leave a server.
+
+    The input of an interleaved device 0 comes from the last device.
+    """
+    ends = sorted((s, (s - 1) % shape.stages))
+    starts = range(0, shape.stages * shape.pipelines, shape.stages)
+    return min(topology.slowest(start + ends[0], start + ends[1]) for start in starts)
+
+
+def _sync_bandwidth(topology: Topology, shape: _Shape, s: int) -> float:
+    return topology.slowest(s, s + shape.stages * (shape.pipelines - 1))
+
+
+def _bottleneck(devices: Sequence[StageCost], microbatches: int) -> str:
+    slowest = max(range(len(devices)), key=lambda s: devices[s].seconds + devices[s].link_seconds)
+    device = devices[slowest]
+    if max(cost.sync_seconds for cost in devices) > (device.seconds + device.link_seconds) * microbatches:
+        return "the all-reduce of the gradients"
+    if device.link_seconds > device.seconds:
+        return f"the link before pipeline stage {slowest + 1}"
+    return f"compute of pipeline stage {slowest + 1}"

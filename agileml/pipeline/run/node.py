@@ -1,0 +1,171 @@
+"""A node of a pipeline as a state machine: instructions and frames in, frames and reports out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agileml.errors import AgileMLError
+from agileml.pipeline.elastic.messages import (
+    CONTROLLER,
+    INITIAL,
+    BatchesDone,
+    NodeFailed,
+    NodeInstruction,
+    NodeReady,
+    NodeReport,
+    RunBatches,
+    TakeSeat,
+)
+from agileml.pipeline.model.base import Array, PipelineModel
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.tensor_parts import Awaiting, FrameKey, Lanes
+from agileml.pipeline.run.stage_program import StageProgram
+from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
+
+STATE = "state"
+"""A frame with a layer: its versions and its optimizer's state."""
+
+
+@dataclass(frozen=True)
+class PipelineTask:
+    """The model and settings that all nodes of a job share."""
+
+    model: PipelineModel
+    optimizer: Optimizer
+    scheme: str
+    recompute: bool = False
+
+
+@dataclass(frozen=True)
+class PipelineFrame:
+    """Arrays for another node; those of an older epoch are dropped."""
+
+    epoch: int
+    key: FrameKey
+    arrays: tuple[Array, ...]
+    versions: tuple[int, ...] = ()
+    """Numbers of the weight versions, in a frame with the state of a layer."""
+
+
+@dataclass
+class PipelineNode:
+    """Runs work orders. `send` takes a frame for a node, `report` a message for the controller."""
+
+    name: str
+    task: PipelineTask
+    send: Callable[[str, PipelineFrame], None]
+    report: Callable[[NodeReport], None]
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self._snapshots: dict[int, dict[int, LayerState]] = {}
+        """States by the batch that comes next: the state before the current work, and the state after the last work."""
+        self._frames: dict[tuple[int, FrameKey], PipelineFrame] = {}
+        self._seat: TakeSeat | None = None
+        self._run: _OrderInProgress | None = None
+
+    def instruct(self, instruction: NodeInstruction) -> None:
+        """Follows an instruction of the controller."""
+        if isinstance(instruction, TakeSeat):
+            self._take(instruction)
+        elif isinstance(instruction, RunBatches) and instruction.epoch == self.epoch:
+            self._start(instruction)
+
+    def receive(self, frame: PipelineFrame) -> None:
+        """Takes a frame of this epoch or a later one."""
+        if frame.epoch >= self.epoch:
+            self._frames[frame.epoch, frame.key] = frame
+            self._continue()
+
+    def _take(self, seat: TakeSeat) -> None:
+        self.epoch, self._seat, self._run = seat.epoch, seat, None
+        self._frames = {key: frame for key, frame in self._frames.items() if key[0] >= seat.epoch}
+        mine = self._snapshots.get(seat.batch, {})
+        for layer, node in seat.gives:
+            self.send(node, state_frame(seat.epoch, seat.batch, layer, mine[layer]))
+        for layer, source in seat.sources.items():
+            if source == INITIAL:
+                mine = {**mine, layer: initial_state(self.task.model, self.task.optimizer, layer)}
+        # Layers that others take over stay until work begins: the move may be interrupted and planned again.
+        self._snapshots = {seat.batch: dict(mine)}
+        self._continue()
+
+    def _continue(self) -> None:
+        if self._seat is not None:
+            self._gather(self._seat)
+        if self._run is not None:
+            self._advance(self._run)
+
+    def _gather(self, seat: TakeSeat) -> None:
+        """Takes layers that have arrived; reports once all are there."""
+        mine = self._snapshots[seat.batch]
+        for layer in seat.layers:
+            frame = self._frames.pop((self.epoch, (STATE, layer, seat.batch)), None)
+            if frame is not None:
+                mine[layer] = layer_state(frame, len(self.task.model.initial(layer)))
+        if mine.keys() >= set(seat.layers):
+            self._seat = None
+            if seat.layers:
+                self.report(NodeReady(self.name, self.epoch))
+
+    def _start(self, order: RunBatches) -> None:
+        held = self._snapshots[order.first]
+        base = {layer: held[layer] for span in order.work.spans for layer in span}
+        self._snapshots = {order.first: base}
+
+        def send(node: str, key: FrameKey, arrays: tuple[Array, ...]) -> None:
+            self.send(node, PipelineFrame(order.epoch, key, arrays))
+
+        lanes = Lanes(order.work.others, send)
+        summed = {layer for layer, chain in order.work.chains.items() if chain[0] == self.name}
+        state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes, summed)
+        program = StageProgram(self.name, order.work, state, send, 1 if self.task.scheme == "2bw" else 0)
+        self._run = _OrderInProgress(order, program, program.run())
+        self._advance(self._run)
+
+    def _advance(self, run: _OrderInProgress) -> None:
+        """Goes on until a frame is missing or the work is done."""
+        try:
+            while True:
+                if run.needs is None:
+                    run.needs = next(run.steps)
+                frame = self._frames.pop((self.epoch, run.needs), None)
+                if frame is None:
+                    return
+                run.needs = None
+                run.needs = run.steps.send(frame.arrays)
+        except StopIteration:
+            self._finish(run)
+        except AgileMLError as error:
+            self._run = None
+            self.report(NodeFailed(self.name, str(error)))
+
+    def _finish(self, run: _OrderInProgress) -> None:
+        self._run = None
+        state = run.program.state.layers
+        self._snapshots[run.order.last] = state
+        for layer in run.order.backup:
+            self.send(CONTROLLER, state_frame(self.epoch, run.order.last, layer, state[layer]))
+        self.report(BatchesDone(self.name, self.epoch, run.program.losses))
+
+
+@dataclass
+class _OrderInProgress:
+    order: RunBatches
+    program: StageProgram
+    steps: Awaiting[None]
+    needs: FrameKey | None = field(default=None)
+
+
+def state_frame(epoch: int, batch: int, layer: int, state: LayerState) -> PipelineFrame:
+    """A layer as a frame: its versions, the newest last, and its optimizer's state."""
+    versions = tuple(sorted(state.versions))
+    arrays = [array for version in versions for array in state.versions[version]]
+    return PipelineFrame(epoch, (STATE, layer, batch), (*arrays, *state.optimizer), versions)
+
+
+def layer_state(frame: PipelineFrame, weights: int) -> LayerState:
+    """The layer in a frame; each version consists of `weights` arrays."""
+    versions = {version: frame.arrays[i * weights : (i + 1) * weights] for i, version in enumerate(frame.versions)}
+    return LayerState(frame.versions[-1], versions, frame.arrays[len(versions) * weights :])

@@ -1,0 +1,146 @@
+"""The layers that a worker holds: weight versions, optimizer state, stashes and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agileml.pipeline.model.base import Array, PipelineModel, Stash, Weights, users_code
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.model.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
+
+PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
+"""Frames with the result of a part of a split layer: in the forward, the repeated forward and the backward pass."""
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """A layer after `updates` updates: the versions that may still be used, and the optimizer's state."""
+
+    updates: int
+    versions: Mapping[int, Weights]
+    optimizer: Weights
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [array for weights in self.versions.values() for array in weights]
+        return sum(array.nbytes for array in [*arrays, *self.optimizer])
+
+    def newest(self) -> Weights:
+        return self.versions[self.updates]
+
+
+def initial_state(model: PipelineModel, optimizer: Optimizer, layer: int) -> LayerState:
+    """A layer before its first update."""
+    weights = model.initial(layer)
+    return LayerState(0, {0: weights}, optimizer.initial(weights))
+
+
+@dataclass
+class StageState:
+    """Runs passes and updates of its layers. Passes ask for frames where other nodes have parts of a layer."""
+
+    model: PipelineModel
+    optimizer: Optimizer
+    layers: dict[int, LayerState]
+    recompute: bool = False
+    lanes: Lanes = field(default_factory=Lanes)
+    summed: Set[int] = frozenset()
+    """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
+    _stashes: dict[tuple[int, int], tuple[int, Array, dict[int, Stash]]] = field(default_factory=dict)
+    _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
+    _own: set[int] = field(default_factory=set)
+    """Layers whose sum is in arrays that nothing else uses, to which more can be added without new memory."""
+
+    def __post_init__(self) -> None:
+        self._piece = {layer: piece for piece in pieces(self.model.layers) for layer in piece}
+
+    def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Array) -> Awaiting[Array]:
+        """The output of layers `span` with one weight version, which the backward pass will use too."""
+        outputs, stashes = yield from self._pass(PARTIAL, span, microbatch, version, inputs)
+        # Recomputing keeps the inputs only.
+        self._stashes[span[0], microbatch] = (version, inputs, {} if self.recompute else stashes)
+        return outputs
+
+    def backward(self, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Array]:
+        """The gradient of the inputs; gradients of the weights are kept until `update`."""
+        version, inputs, stashes = self._stashes.pop((span[0], microbatch))
+        if self.recompute:
+            _, stashes = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, inputs)
+        for piece in reversed(self._pieces(span)):
+            own: dict[int, Array] = {}
+            for layer in piece:
+                if layer in stashes:
+                    weights = self.weights(layer, version)
+                    with users_code(f"layer {layer}, backward pass of microbatch {microbatch}"):
+                        own[layer], gradients = self.model.layers[layer].backward(weights, stashes[layer], gradient)
+                        _check_gradients(weights, gradients)
+                    self._add(layer, microbatch, gradients)
+            gradient = yield from self._join(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
+        return gradient
+
+    def weights(self, layer: int, version: int) -> Weights:
+        """The stashed version of a layer's weights."""
+        return self.layers[layer].versions[version]
+
+    def parts(self, layer: int) -> list[tuple[int, Weights]]:
+        """Gradients of a layer since its last update, by microbatch; sums of several count as the last."""
+        self._own.discard(layer)
+        return self._gradients.pop(layer, [])
+
+    def _add(self, layer: int, microbatch: int, gradients: Weights) -> None:
+        """Schedules have the backward passes of a layer in the order of microbatches, as the sum must be."""
+        held = self._gradients.setdefault(layer, [])
+        if held and layer in self.summed:
+            before, total = held.pop()
+            assert before < microbatch
+            if layer in self._own:
+                for a, b in zip(total, gradients, strict=True):
+                    np.add(a, b, out=a)
+                gradients = total
+            else:
+                gradients = tuple(np.asarray(a + b) for a, b in zip(total, gradients, strict=True))
+                self._own.add(layer)
+        held.append((microbatch, gradients))
+
+    def update(self, layer: int, gradient: Weights, oldest: int) -> None:
+        """Adds a version, and drops those before `oldest` that no later pass needs."""
+        state = self.layers[layer]
+        weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
+        kept = {version: arrays for version, arrays in state.versions.items() if version >= oldest}
+        self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments)
+
+    def _pass(
+        self, kind: str, span: Sequence[int], microbatch: int, version: int, inputs: Array
+    ) -> Awaiting[tuple[Array, dict[int, Stash]]]:
+        stashes: dict[int, Stash] = {}
+        for piece in self._pieces(span):
+            own: dict[int, Array] = {}
+            for layer in piece:
+                if layer in self.layers:
+                    key = (self.model.seed, microbatch, layer)
+                    with users_code(f"layer {layer}, forward pass of microbatch {microbatch}"):
+                        given = self.model.layers[layer].forward(self.weights(layer, version), inputs, key)
+                        own[layer], stashes[layer] = given
+            inputs = yield from self._join(kind, piece, microbatch, own, inputs)
+        return inputs, stashes
+
+    def _pieces(self, span: Sequence[int]) -> list[range]:
+        return list(dict.fromkeys(self._piece[layer] for layer in span))
+
+    def _join(self, kind: str, piece: range, microbatch: int, own: dict[int, Array], whole: Array) -> Awaiting[Array]:
+        """The joint output of all parts of a layer; `whole` went into each."""
+        first = self.model.layers[piece[0]]
+        if not isinstance(first, TensorPart):
+            return own[piece[0]]
+        parts = yield from self.lanes.all_parts(kind, piece, microbatch, own)
+        return sum_of_parts(parts, whole, residual=first.residual)
+
+
+def _check_gradients(weights: Weights, gradients: Weights) -> None:
+    """Refuses other shapes, which numpy might broadcast and add to the weights."""
+    expected, returned = ([array.shape for array in arrays] for arrays in (weights, gradients))
+    if expected != returned:
+        raise ValueError(f"the gradients have shapes {returned}; they must be those of the weights, {expected}")

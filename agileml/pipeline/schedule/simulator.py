@@ -1,0 +1,159 @@
+"""Plays the operations of a pipeline with the seconds of a profile: which operation waits for what.
+
+A device runs its operations in order. A transfer starts when its operation ends, occupies the link between the two
+devices alone, and never holds up compute. An update waits for all replicas of its stage and their all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agileml.errors import BadArgument
+from agileml.pipeline.schedule.schedules import Pass, PipelineStep, StepOrder
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds of one microbatch in one virtual stage."""
+
+    forward: float
+    backward: float
+    """With the second forward pass, if the stage recomputes."""
+    send: float = 0.0
+    """Time of the output over the link to the next stage; its gradient takes as long."""
+    sync: float = 0.0
+    """Time of one all-reduce and the update that follows."""
+
+
+@dataclass(frozen=True)
+class PipelineSpan:
+    """One operation, as it ran."""
+
+    stage: int
+    replica: int
+    step: PipelineStep
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """All operations of all devices."""
+
+    spans: tuple[PipelineSpan, ...]
+
+    @property
+    def seconds(self) -> float:
+        return max(span.end for span in self.spans)
+
+    @property
+    def idle(self) -> float:
+        """The share of device time without compute."""
+        worked = sum(span.end - span.start for span in self.spans if span.step.kind is not Pass.UPDATE)
+        devices = len({(span.stage, span.replica) for span in self.spans})
+        return 1 - worked / (self.seconds * devices)
+
+    def period(self) -> float:
+        """Seconds between updates of the first stage's first replica, from the first third of them to the last."""
+        ends = [span.end for span in self.spans if span.step.kind is Pass.UPDATE and span.stage == span.replica == 0]
+        begun, last = len(ends) // 3, len(ends) - 1 - len(ends) // 3
+        if last <= begun:
+            return ends[-1] / len(ends)
+        return (ends[last] - ends[begun]) / (last - begun)
+
+
+def play(orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> PipelineRun:
+    """Runs the orders of all stages, each with its replicas. `times` has an entry for every chunk of every stage."""
+    return _Play(orders, times).run()
+
+
+@dataclass
+class _Device:
+    stage: int
+    replica: int
+    order: StepOrder
+    at: int = 0
+    free: float = 0.0
+    updates: int = 0
+
+
+class _Play:
+    """Every device has a fixed order, so the result does not depend on which device is looked at first."""
+
+    def __init__(self, orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> None:
+        self._times, self._depth = times, len(orders)
+        self._replicas = [len(stage) for stage in orders]
+        self._devices = [_Device(s, r, order) for s, stage in enumerate(orders) for r, order in enumerate(stage)]
+        self._update_counts = [[sum(step.kind is Pass.UPDATE for step in order) for order in stage] for stage in orders]
+        self._arrived: dict[tuple[Pass, int, int], float] = {}
+        """When the input of a pass is there, by virtual stage and microbatch."""
+        self._links: dict[tuple[int, int, int, int], float] = {}
+        """When the link from one device to another is free again."""
+        self._gradients: dict[tuple[int, int], dict[int, float]] = {}
+        """When each replica had its gradients, by stage and number of the update."""
+        self._spans: list[PipelineSpan] = []
+
+    def run(self) -> PipelineRun:
+        waiting = self._devices
+        while waiting:
+            advanced = [self._advance(device) for device in waiting]
+            if True not in advanced:
+                first = waiting[0]
+                step = first.order[first.at]
+                raise BadArgument(
+                    f"the schedule cannot run: pipeline stage {first.stage + 1} waits forever for the input of"
+                    f" {step.kind.value}{step.microbatch}"
+                )
+            waiting = [device for device in waiting if device.at < len(device.order)]
+        return PipelineRun(tuple(self._spans))
+
+    def _advance(self, device: _Device) -> bool:
+        """Runs the operations whose inputs have arrived; whether there were any."""
+        begun = device.at
+        while device.at < len(device.order):
+            step = device.order[device.at]
+            start = self._update_start(device) if step.kind is Pass.UPDATE else self._arrival(device, step)
+            if start is None:
+                break
+            self._run(device, step, max(start, device.free))
+            device.at += 1
+        return device.at > begun
+
+    def _run(self, device: _Device, step: PipelineStep, start: float) -> None:
+        virtual = step.chunk * self._depth + device.stage
+        times = self._times[virtual]
+        device.free = (
+            start + {Pass.FORWARD: times.forward, Pass.BACKWARD: times.backward, Pass.UPDATE: times.sync}[step.kind]
+        )
+        self._spans.append(PipelineSpan(device.stage, device.replica, step, start, device.free))
+        if step.kind is Pass.UPDATE:
+            device.updates += 1
+        else:
+            self._send(device, step, virtual)
+
+    def _arrival(self, device: _Device, step: PipelineStep) -> float | None:
+        virtual = step.chunk * self._depth + device.stage
+        if step.kind is Pass.FORWARD and not virtual:
+            return 0.0
+        return self._arrived.get((step.kind, virtual, step.microbatch))
+
+    def _send(self, device: _Device, step: PipelineStep, virtual: int) -> None:
+        """Hands the output to the next stage, or the gradient to the one before."""
+        forward = step.kind is Pass.FORWARD
+        target = virtual + 1 if forward else virtual - 1
+        if target == len(self._times):
+            self._arrived[Pass.BACKWARD, virtual, step.microbatch] = device.free
+        if not 0 <= target < len(self._times):
+            return
+        stage = target % self._depth
+        link = (device.stage, device.replica, stage, step.microbatch % self._replicas[stage])
+        arrived = max(self._links.get(link, 0.0), device.free) + self._times[virtual if forward else target].send
+        self._links[link] = self._arrived[step.kind, target, step.microbatch] = arrived
+
+    def _update_start(self, device: _Device) -> float | None:
+        """When the last replica has its gradients. The last round may have fewer inputs than replicas."""
+        ready = self._gradients.setdefault((device.stage, device.updates), {})
+        ready[device.replica] = device.free
+        expected = sum(count > device.updates for count in self._update_counts[device.stage])
+        return max(ready.values()) if len(ready) >= expected else None

@@ -1,0 +1,229 @@
+"""Elastic pipelines: random schedules in virtual time, and processes that are really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.errors import BadArgument, JobFailed
+from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.model.base import PipelineModel, Weights
+from agileml.pipeline.model.layers import Dense, cross_entropy, squared_error
+from agileml.pipeline.model.optimizers import Optimizer
+from agileml.pipeline.plan.planner import plan as best_plan
+from agileml.pipeline.plan.requests import SplitRequest
+from agileml.pipeline.plan.topology import Topology
+from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
+from agileml.pipeline.run.local import LocalPipeline
+from agileml.pipeline.run.training import PipelinePlan, planned_training, train_local, train_simulated
+from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
+from tests.agileml.pipeline.run.elastic_schedules import problem
+from tests.waiting import eventually
+
+MODEL = small_model()
+MOMENTUM = Optimizer("momentum", 0.05)
+STRAIGHT = {n: PipelineLayout((spans,), (4,)) for n, spans in [(1, ((0, 5),)), (2, ((0, 2), (3, 5)))]}
+STRAIGHT[3] = PipelineLayout((((0, 1), (2, 3), (4, 5)),), (4,))
+TWICE = PipelineLayout((((0, 2), (3, 5)),) * 2, (2, 2))
+
+
+# In 840, the links of a node are cut while frames of one that is gone are still on their way to it.
+@pytest.mark.parametrize("seed", [*range(25), 840])
+def test_random_schedules_change_nothing(seed: int) -> None:
+    assert problem(seed) is None
+
+
+def undisturbed(batches: int, late: int = 0) -> dict[int, Weights]:
+    return trained(MODEL, MOMENTUM, batches, 4, lambda _, t: max(t - late, 0))[0]
+
+
+def test_evictions_with_and_without_warning_and_joins() -> None:
+    """Real processes: kills with and without another replica, a warned node, and new nodes for all of them."""
+    done: set[int] = set()
+
+    def disturb(pipeline: LocalPipeline) -> None:
+        batch = pipeline.controller.batch
+        if batch not in (2, 4, 7) or batch in done:
+            return
+        done.add(batch)
+        seats = pipeline.controller.history[-1].nodes
+        if batch == 4:
+            pipeline.warn(seats[-1])
+        else:
+            pipeline.kill(seats[0])
+        pipeline.join(f"late{batch}")
+
+    plan = PipelinePlan(10, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
+    result = train_local(MODEL, MOMENTUM, plan, 4, after_batch=disturb)
+    assert same(result.weights, undisturbed(10))
+    assert result.losses.keys() == set(range(40))
+    assert done == {2, 4, 7}
+    assert len(result.history) >= 4
+
+
+def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
+    """One of two stages is killed, and a spare node takes its place: both go back to the last backup."""
+    killed: list[str] = []
+
+    def disturb(pipeline: LocalPipeline) -> None:
+        if pipeline.controller.batch == 4 and not killed:
+            killed.append(pipeline.controller.history[-1].nodes[1])
+            pipeline.kill(killed[0])
+
+    plan = PipelinePlan(10, 4, "2bw", every=2, layouts={2: STRAIGHT[2]})
+    result = train_local(MODEL, MOMENTUM, plan, 3, after_batch=disturb)
+    assert same(result.weights, undisturbed(10, late=1))
+    assert len(killed) == 1
+    assert killed[0] not in result.history[-1].nodes
+
+
+def test_too_few_nodes_end_the_run_with_their_exit_status() -> None:
+    def kill(pipeline: LocalPipeline) -> None:
+        pipeline.kill(pipeline.controller.history[-1].nodes[0])
+
+    plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
+    with pytest.raises(JobFailed, match=r"1 nodes are left in update \d+, and the model needs at least 2 .*: -9\)"):
+        train_local(MODEL, MOMENTUM, plan, 2, after_batch=kill)
+    with pytest.raises(BadArgument, match="nodes is 1: flush needs at least 2"):
+        train_local(MODEL, MOMENTUM, plan, 1)
+
+
+def test_a_plan_is_trained_as_it_says() -> None:
+    """Interleaved on two pipelines of two stages, as the planner chooses where links are fast."""
+    layers = tuple(LayerCost(str(i), 1.0, 2.0, 1.0, 1.0, 1.0) for i in range(len(MODEL.layers)))
+    request = SplitRequest(Topology((4,), (1e9,)), 8, scheme="interleaved", stages=2, pipelines=2, chunks=2)
+    chosen = best_plan([ModelProfile("small", 2, layers)], request)
+    planned = planned_training(chosen, MODEL, batches=3)
+    assert planned.layouts is not None
+    assert [len(spans) for spans in planned.layouts[4].pipelines] == [4, 4]
+    result = train_simulated(MODEL, MOMENTUM, planned, 4)
+    assert same(result.weights, undisturbed(3))
+    with pytest.raises(BadArgument, match="for 5 layers, and the model has 6"):
+        planned_training(best_plan([ModelProfile("small", 2, layers[:5])], request), MODEL, 3)
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pids: list[int] = []
+
+    def look(pipeline: LocalPipeline) -> None:
+        pids.extend(process.pid for process in pipeline._processes.values())
+
+    train_local(MODEL, MOMENTUM, PipelinePlan(2, 4, layouts={2: STRAIGHT[2]}), 2, after_batch=look)
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+_SCRIPT = """
+import sys
+from pathlib import Path
+from agileml.pipeline.run.training import PipelinePlan, train_local
+from tests.agileml.pipeline.run.test_elastic import MODEL, MOMENTUM, STRAIGHT
+def show(pipeline):
+    print(pipeline.controller.batch, pipeline._folder, *(p.pid for p in pipeline._processes.values()), flush=True)
+plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
+train_local(MODEL, MOMENTUM, plan, 2, after_batch=show, checkpoint=Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_controller_is_replaced(tmp_path: Path) -> None:
+    """Its nodes end by themselves, and the next controller goes on from the checkpoint."""
+    file = tmp_path / "run.npz"
+    with subprocess.Popen(
+        [sys.executable, "-c", _SCRIPT, str(file)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as first:
+        assert first.stdout is not None
+        lines: Iterator[bytes] = iter(first.stdout)
+        batch, folder, *pids = next(line.split() for line in lines if int(line.split()[0]) >= 3)
+        first.send_signal(signal.SIGKILL)
+    eventually(lambda: not any(Path(f"/proc/{int(pid)}").exists() for pid in pids))
+    assert not Path(folder.decode()).exists()
+    begun: list[int] = []
+    assert int(batch) >= 3
+    with np.load(file) as saved:
+        at = int(saved["about"].tobytes().split(b'"batch": ')[1].split(b",")[0])
+    plan = PipelinePlan(at + 2, 4, layouts={2: STRAIGHT[2]})
+    result = train_local(
+        MODEL, MOMENTUM, plan, 2, after_batch=lambda pipeline: begun.append(pipeline.controller.batch), checkpoint=file
+    )
+    assert begun == [at + 1]
+    assert same(result.weights, undisturbed(at + 2))
+
+
+def test_two_one_one_equals_one_process_with_its_rounds() -> None:
+    """Stage 1 on two nodes: input k on node k mod 2, one update per round of 2."""
+    spans, counts, inputs = ((0, 2), (3, 3), (4, 5)), (2, 1, 1), 12
+    layout = PipelineLayout((spans,), (1,), replicas=counts, extra=1)
+    plan = PipelinePlan(inputs, 1, "pipedream", every=inputs, layouts={4: layout})
+    result = train_simulated(MODEL, MOMENTUM, plan, 4)
+    warm = (2, 2, 0)
+    count = len(MODEL.layers)
+    stage = [next(s for s, (a, b) in enumerate(spans) if a <= i <= b) for i in range(count)]
+    history = [[MODEL.initial(i)] for i in range(count)]
+    states = [MOMENTUM.initial(versions[0]) for versions in history]
+    rounds: list[list[Weights]] = [[] for _ in range(count)]
+    for k in range(inputs):
+        used = [history[i][max(k // counts[stage[i]] - warm[stage[i]], 0)] for i in range(count)]
+        values, targets = MODEL.data(k)
+        stashes = []
+        for i, layer in enumerate(MODEL.layers):
+            values, stash = layer.forward(used[i], values, (MODEL.seed, k, i))
+            stashes.append(stash)
+        _, gradient = MODEL.loss(values, targets)
+        for i in reversed(range(count)):
+            gradient, part = MODEL.layers[i].backward(used[i], stashes[i], gradient)
+            rounds[i].append(part)
+            if len(rounds[i]) == counts[stage[i]]:
+                mean = tuple(np.mean(parts, axis=0) for parts in zip(*rounds[i], strict=True))
+                weights, states[i] = MOMENTUM.step(history[i][-1], states[i], mean, len(history[i]))
+                history[i].append(weights)
+                rounds[i] = []
+    for i in range(count):
+        for weight, other in zip(result.weights[i], history[i][-1], strict=True):
+            np.testing.assert_allclose(weight, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (PipelinePlan(1, 4, "pipedream"), "batch is 4: pipedream updates after every microbatch"),
+        (PipelinePlan(1, 4, least_stages=7), "least_stages is 7 with 1 chunks, and the model has 6 layers"),
+        (PipelinePlan(1, 4, chunks=2), "chunks is 2: only the interleaved scheme"),
+        (PipelinePlan(0, 4), "batches is 0"),
+        (PipelinePlan(1, 2, "2bw", least_stages=3), "batch is 2: no layout of 2bw"),
+    ],
+)
+def test_plans_that_cannot_run(plan: PipelinePlan, message: str) -> None:
+    with pytest.raises(BadArgument, match=message):
+        train_simulated(MODEL, MOMENTUM, plan, 2)
+
+
+def test_a_diverging_run_names_the_node_and_the_microbatch() -> None:
+    model = PipelineModel((Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves())
+    with pytest.raises(JobFailed, match=r"n\d: microbatch \d+: the loss is (inf|nan)"), np.errstate(all="ignore"):
+        train_simulated(model, Optimizer("sgd", 1e80), PipelinePlan(20, 2), 2)
+
+
+def test_cross_entropy_of_known_shares() -> None:
+    loss, gradient = cross_entropy(np.log(np.array([[1.0, 3.0]])), np.array([1]))
+    assert loss == pytest.approx(-np.log(0.75))
+    np.testing.assert_allclose(gradient, [[0.25, -0.25]])
+
+
+def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.npz"
+    file.write_bytes(b"nonsense")
+    with pytest.raises(BadArgument, match="cannot be read"):
+        train_local(MODEL, MOMENTUM, PipelinePlan(1, 4), 1, checkpoint=file)
