@@ -69,7 +69,7 @@ def _check_parts(given: Sequence[PipelineLayer], at: int, first: TensorPart) -> 
         if not isinstance(layer, TensorPart) or (layer.part, layer.parts, layer.residual) != wanted:
             raise BadArgument(
                 f"layer {at + i} is not part {i} of the {first.parts} that layer {at} begins: make them with"
-                " agileml.pipeline.model.tensor_parts.split_layer"
+                " agileml.pipeline.tensor_parts.split_layer"
             )
 
 

@@ -83,7 +83,7 @@ def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
         has = f"its split layers have {', '.join(map(str, sorted(split)))}" if split else "it has no split layers"
         raise BadArgument(
             f"tensor is {tensor}: the model needs layers of {tensor} parts or a multiple, and {has}; use"
-            " split-transformer, or make them with agileml.pipeline.model.tensor_parts.split_layer"
+            " split-transformer, or make them with agileml.pipeline.tensor_parts.split_layer"
         )
     return cuts
 
