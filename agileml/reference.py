@@ -55,14 +55,15 @@ def replay(
     BadArgument if they name chunks that the trainer does not have.
     """
     plan = plan_of(trainer, shards_of(trainer))
-    for one in log:
-        known = plan.accept_all(one.clock)
-        if not all(known.of_shard(shard).covers(first, last) for shard, first, last in one.covers):
+    for accepted in log:
+        known = plan.accept_all(accepted.clock)
+        if not all(known.of_shard(shard).covers(first, last) for shard, first, last in accepted.covers):
             raise BadArgument(
-                f"clock {one.clock} of the log has chunks that {type(trainer).__name__} does not have;"
+                f"clock {accepted.clock} of the log has chunks that {type(trainer).__name__} does not have;"
                 " replay it with the trainer and the arguments of that run"
             )
-    iterations = iterate(trainer, seed, True, partitions, accepted={one.clock: one for one in log}, wire=wire)
+    by_clock = {accepted.clock: accepted for accepted in log}
+    iterations = iterate(trainer, seed, True, partitions, accepted=by_clock, wire=wire)
     return next(islice(iterations, len(log), None)).params
 
 

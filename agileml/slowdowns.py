@@ -103,7 +103,7 @@ Slowdown = SlowWorker | Disrupt | PowerLaw | Uneven | SlowServer | Replay
 
 def uneven_share(slowdowns: Sequence[Slowdown]) -> float:
     """The fraction of the work that half of the workers get; 0 for an even split."""
-    return next((one.heavy for one in slowdowns if isinstance(one, Uneven)), 0.0)
+    return next((slowdown.heavy for slowdown in slowdowns if isinstance(slowdown, Uneven)), 0.0)
 
 
 class Slowness:

@@ -92,7 +92,7 @@ def read_corpus(file: str, held_out: int) -> Corpus:
 def _divided(texts: Sequence[Numbers], vocabulary: int, held_out: int, names: tuple[str, ...] = ()) -> Corpus:
     """Holds out one of `held_out` words of every document, and its last one."""
     words = np.concatenate(texts).astype(np.int64)
-    lengths = np.array([len(one) for one in texts])
+    lengths = np.array([len(text) for text in texts])
     document = np.repeat(np.arange(len(texts)), lengths)
     place = np.arange(len(words)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     held = (place % held_out == held_out - 1) | (place == lengths[document] - 1)

@@ -75,7 +75,7 @@ class TrainerSource:
         return {} if self.target in BUILT_IN else files_of(self.target)
 
     def unpacked(self, files: Mapping[str, bytes], folder: Path) -> TrainerSource:
-        """The same trainer, loaded from files that were written to a folder."""
+        """Writes the trainer's files to a folder, and returns the source that loads the trainer from there."""
         return replace(self, target=unpack(files, folder, self.target)) if files else self
 
 
@@ -176,12 +176,12 @@ def _from_module(target: str) -> Callable[..., object]:
 
 
 def _attribute(module: object, attribute: str, target: str) -> Callable[..., object]:
-    """What makes the trainer of this name in a module: a class, a function, or the trainer itself."""
-    found = getattr(module, attribute, None)
-    if found is None:
+    """The maker of a trainer by its name in a module: a class or a function; a trainer itself is wrapped in one."""
+    maker = getattr(module, attribute, None)
+    if maker is None:
         place = target.rpartition(":")[0]
         raise UnknownApp(f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME")
-    return found if callable(found) else lambda: found
+    return maker if callable(maker) else lambda: maker
 
 
 def _made(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:

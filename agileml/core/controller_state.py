@@ -117,7 +117,7 @@ class ControllerState:
         self._observe(NodesChanged(len(reliable), len(transient)))
 
     def _speeds(self, nodes: list[str]) -> dict[str, float]:
-        """What placement is made to believe: with uneven work, every second node is faster than it is."""
+        """The speeds that placement assumes: with uneven work, every second node counts as faster than the node is."""
         heavy = self.settings.uneven
         return {name: heavy / (1 - heavy) for name in nodes if self.members[name].rank % 2} if heavy else {}
 

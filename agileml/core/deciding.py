@@ -45,7 +45,7 @@ class Decisions:
     repeated: int = 0
     """The last clock that was decided when the epoch began."""
     reason: str = ""
-    """What the policy had to say about the last clock that began."""
+    """The reason that the policy gave for its last proposal, until it is logged."""
     _arrived: Coverage = field(default_factory=Coverage)
     _missing: dict[int, int] = field(default_factory=dict)
     """Chunks of the next clock that have not arrived, by shard."""
@@ -83,11 +83,12 @@ class Decisions:
     def tally(self, clock: int) -> tuple[int, int]:
         """Number and fingerprint of all chunks up to a clock, by which versions are checked."""
         counted = [self.accepted(at) for at in range(1, clock + 1)]
-        return sum(one.chunks for one in counted), sum(one.fingerprint for one in counted) & FINGERPRINT_MASK
+        fingerprint = sum(accepted.fingerprint for accepted in counted) & FINGERPRINT_MASK
+        return sum(accepted.chunks for accepted in counted), fingerprint
 
     def restore(self, lines: Iterable[Sequence[Any]]) -> None:
         """Takes over the decisions of an earlier controller."""
-        self.decided = {one.accepted.clock: one for one in map(ClockDecision.of, lines)}
+        self.decided = {decision.accepted.clock: decision for decision in map(ClockDecision.of, lines)}
         self.roll_back()
 
     def roll_back(self) -> None:

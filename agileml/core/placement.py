@@ -95,7 +95,7 @@ def balance(
     """
     if not hosts:
         return ("",) * len(current)
-    weight = [max(1, one) for one in weights]
+    weight = [max(1, size) for size in weights]
     rates = {host: speeds.get(host, 1.0) for host in hosts}
     # An item that goes where it finishes first leaves its host below this, so that balanced items stay. Half a share of
     # the heaviest item on top: items whose weights hardly differ count as equal.
@@ -134,7 +134,7 @@ def level(
     possible: of what their own work reads and updates, their part does not travel. Hosts that differ by less stay as
     they are, also if their measured speeds waver.
     """
-    found, held = list(places), {host: list[int]() for host in hosts}
+    leveled, held = list(places), {host: list[int]() for host in hosts}
     for item, host in enumerate(places):
         if host:
             held[host].append(item)
@@ -155,11 +155,11 @@ def level(
         item = (wished or held[hosts[giver]])[-1]
         held[hosts[giver]].remove(item)
         held[hosts[taker]].append(item)
-        found[item] = hosts[taker]
+        leveled[item] = hosts[taker]
         for number in (giver, taker):
             heappush(first, (finish(number), number))
             heappush(last, (-finish(number), number))
-    return tuple(found)
+    return tuple(leveled)
 
 
 def _top(heap: list[tuple[float, int]], key: Callable[[int], float]) -> int:

@@ -27,7 +27,7 @@ from agileml.protocol.messages import (
 )
 
 Progress = PartitionProgress | WorkDone | Contributed | Saved | Collected | Evaluated | Helped | ServerTimed
-"""What nodes report about their work and their partitions."""
+"""Reports of nodes about their work and their partitions."""
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ class AttachedFleet(LocalFleet):
         self._reported.append(event)
 
     def events(self) -> Sequence[FleetEvent]:
-        """What was reported, and the end of a controller."""
+        """The reported events, and the end of a controller."""
         reported, self._reported = self._reported, []
         return [*reported, *super().events()]
 

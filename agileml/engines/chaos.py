@@ -48,7 +48,9 @@ class RemoveNodes:
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
         """Chooses nodes; None if there are none. A warned node is not warned again, but may be killed."""
         candidates = [
-            one.name for one in present if one.reliable == self.reliable and (self.warning is None or not one.warned)
+            machine.name
+            for machine in present
+            if machine.reliable == self.reliable and (self.warning is None or not machine.warned)
         ]
         if not candidates:
             return None
@@ -74,7 +76,7 @@ class AddNodes:
     reliable: bool
 
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
-        """The same whichever machines are present."""
+        """Does not depend on which machines are present."""
         return Join(self.count, self.reliable)
 
 
@@ -83,7 +85,7 @@ class RemoveController:
     """The controller is killed."""
 
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
-        """The same whichever machines are present."""
+        """Does not depend on which machines are present."""
         return KillController()
 
 
@@ -120,11 +122,11 @@ class Chaos:
         """Parses a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
-        said = _Parser(text).sentences()
+        sentences = _Parser(text).sentences()
         return cls(
-            tuple(one for one in said if isinstance(one, Rule)),
+            tuple(sentence for sentence in sentences if isinstance(sentence, Rule)),
             seed,
-            tuple(one for one in said if not isinstance(one, Rule)),
+            tuple(sentence for sentence in sentences if not isinstance(sentence, Rule)),
         )
 
 
@@ -167,9 +169,9 @@ def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
     """The machines that the next rules of the same moment can choose from."""
     match act:
         case KillNodes():
-            return [one for one in present if one.name not in act.names]
+            return [machine for machine in present if machine.name not in act.names]
         case Evict():
-            return [replace(one, warned=one.warned or one.name in act.names) for one in present]
+            return [replace(machine, warned=machine.warned or machine.name in act.names) for machine in present]
     return present
 
 
@@ -187,13 +189,13 @@ class _Parser:
 
     def sentences(self) -> tuple[Rule | Slowdown, ...]:
         """All rules and slowdowns of the text."""
-        said: list[Rule | Slowdown] = []
+        sentences: list[Rule | Slowdown] = []
         while self._at < len(self._words):
             if not self._takes(";"):
-                said.append(self._sentence())
+                sentences.append(self._sentence())
                 if self._at < len(self._words) and not self._takes(";"):
                     raise self._unexpected("';' or the end")
-        return tuple(said)
+        return tuple(sentences)
 
     def _sentence(self) -> Rule | Slowdown:
         match self._one_of("at", "every", "slow", "disrupt", "power", "uneven", "replay"):
@@ -351,5 +353,5 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> BadArgument:
         word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)
-        found = f"{word!r}" if word else "the end"
-        return BadArgument(f"chaos, character {at}: found {found}, expected {wanted}; for example: {EXAMPLE}")
+        actual = f"{word!r}" if word else "the end"
+        return BadArgument(f"chaos, character {at}: found {actual}, expected {wanted}; for example: {EXAMPLE}")

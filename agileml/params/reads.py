@@ -27,7 +27,7 @@ A job may have more shards than rows, so that a flag for each row of each shard 
 """
 
 _ARRAY_BYTES = 128
-"""What an array takes besides its numbers."""
+"""Memory that an array takes besides its numbers."""
 
 MOST_PICKED = 0.5
 """Single rows are sent if they and their numbers are at most this fraction of a segment's bytes: selecting costs."""

@@ -114,7 +114,7 @@ _HALVES = {
 
 
 def wire_of(name: str, layout: Layout, app: str) -> HalfWire | None:
-    """What rounds the parameters of a layout; None if nothing is rounded."""
+    """The rounding of a layout's parameters; None if nothing is rounded."""
     half = _HALVES.get(name)
     types = {spec.name: np.dtype(spec.dtype) for spec in layout.specs}
     return HalfWire(name, half, layout, types, app) if half else None

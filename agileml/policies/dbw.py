@@ -40,7 +40,7 @@ PAYS = 1.1
 """The fall of the loss per second, relative to that of waiting for all, at which `auto` begins to leave work out."""
 
 NO_LONGER_PAYS = 1.02
-"""The same for giving that up."""
+"""That relation at which `auto` waits for all workers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,11 @@ class DBW:
 
     def _estimates(self) -> tuple[float, float] | None:
         """|grad F|^2 and the variance of one gradient, if a spread was seen."""
-        known = [(max(1.0, one.gradients - 1), one.spread) for one in self.seen if one.spread is not None]
+        known = [(max(1.0, clock.gradients - 1), clock.spread) for clock in self.seen if clock.spread is not None]
         if not known:
             return None
-        spread = max(0.0, sum(weight * one for weight, one in known) / sum(weight for weight, _ in known))
-        squares = [one.square - spread / max(one.gradients, 1e-12) for one in self.seen]
+        spread = max(0.0, sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known))
+        squares = [clock.square - spread / max(clock.gradients, 1e-12) for clock in self.seen]
         return max(0.0, sum(squares) / len(squares)), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
@@ -219,10 +219,10 @@ class DBW:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
         (square, spread), steep = estimates, self.steepness
         gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
-        return [gain / max(1e-12, one) for gain, one in zip(gains, seconds, strict=True)]
+        return [gain / max(1e-12, time) for gain, time in zip(gains, seconds, strict=True)]
 
     def _weighed(self, best: int, speeds: Sequence[float]) -> tuple[DBW, int, str]:
-        """What `auto` makes of it: the policy, the number to wait for, and what is to be logged."""
+        """The choice of `auto`: the policy, the number to wait for, and the reason to log."""
         count = self.workers
         if not speeds or speeds[-1] <= 0:
             return replace(self, favorable=0), count, ""
@@ -240,8 +240,8 @@ class DBW:
 def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[GradientsSummed, ...]:
     """The last clocks with that many gradients together."""
     total = 0.0
-    for count, one in enumerate(reversed(seen), 1):
-        total += one.gradients
+    for count, clock in enumerate(reversed(seen), 1):
+        total += clock.gradients
         if total >= gradients and count >= AVERAGED:
             return seen[-count:]
     return seen
@@ -258,7 +258,7 @@ def guessed(times: Times, clock: int, count: int) -> Times:
         return {}
     pace = (seconds[last - 1] - seconds[0]) / sum(1 / (count - number) for number in range(1, last))
     ahead = accumulate((pace / (count - number) for number in range(last, count)), initial=seconds[last - 1])
-    return {(0, number): ((clock, one),) for number, one in enumerate(ahead, last) if number > last}
+    return {(0, number): ((clock, time),) for number, time in enumerate(ahead, last) if number > last}
 
 
 def expected_seconds(
@@ -272,7 +272,9 @@ def expected_seconds(
     means: list[float] = []
     weights: list[int] = []
     for number in range(1, count + 1):
-        seen = times.get((waited, number), ()) or [one for (_, k), kept in times.items() if k == number for one in kept]
+        seen = times.get((waited, number), ()) or [
+            time for (_, k), kept in times.items() if k == number for time in kept
+        ]
         if seen:
             means.append(sum(seconds for _, seconds in seen) / len(seen))
         elif means:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 @dataclass(slots=True)
 class ClockSums:
-    """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
+    """Sums of the nodes' reports about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
 
     `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes` of partitions
     changed their server, during `suspended_seconds` in which a partition was under way. `waited_for` workers were
@@ -72,10 +72,10 @@ class ClockFinished:
         return through / (served + (self.sums.backup if self.stage > 1 else 0))
 
     def seconds_in(self, stage: int) -> float:
-        """What this clock would take in another stage, if what is not computing grows with the bytes that the busiest
-        machine sends and receives.
+        """Estimated seconds of this clock in another stage, if the time besides computing grows with the bytes that the
+        busiest machine sends and receives.
 
-        Where little travels this says too much: but there no stage is much faster than another.
+        Where little travels, the estimate is too high: but there no stage is much faster than another.
         """
         workers = self._workers(self.stage)
         waiting = max(0.0, self.seconds - self.sums.seconds / workers)
@@ -118,7 +118,7 @@ class TrainingPolicy(Protocol):
         ...
 
     def record(self) -> list[Any]:
-        """What the policy has learned, as plain JSON, for the controller that takes over after a failure."""
+        """The policy's knowledge as plain JSON, for the controller that takes over after a failure."""
         ...
 
     def restored(self, record: list[Any]) -> TrainingPolicy:

@@ -26,8 +26,8 @@ WORTHWHILE = 0.2
 """The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
 
 LEAST_SAVED = 0.05
-"""The same if they are, or if a fast server has few blocks because it was slow: using it again saves the others
-little each."""
+"""The fraction that suffices if speeds are far apart, or if a fast server has few blocks because it was slow: using
+that server again saves the others little each."""
 
 Sample = tuple[int, float]
 """Bytes, seconds."""
@@ -186,7 +186,7 @@ def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequenc
     order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
     for staying in (True, False):
         for block in list(order):
-            name = owners[block] if staying else max(room, key=lambda one: room[one])
+            name = owners[block] if staying else max(room, key=lambda server: room[server])
             if not staying or 2 * room.get(name, 0) >= sizes[block]:
                 places[block] = name
                 room[name] -= sizes[block]

@@ -64,7 +64,7 @@ class _Memoryless(ABC):
         return []
 
     def restored(self, record: LearnedTimes) -> Self:  # noqa: ARG002 - the contract of every policy
-        """The same policy: nothing was learned."""
+        """Unchanged: nothing was learned."""
         return self
 
 

@@ -48,8 +48,7 @@ class Evaluation:
 
 
 Work = Chunk | Evaluation
-"""What a worker computes in one go. The forward pass, backward pass and update of a pipeline stage join this union:
-the worker creates them, `ChunkRunner.run` is the one place that distinguishes them, and engines need not."""
+"""A piece of work that a worker computes in one go. Only `ChunkRunner.run` tells the kinds apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,10 +216,10 @@ class Helping:
     def next(self) -> tuple[int, int, int] | None:
         """Clock, shard and chunk to compute before the worker's own work goes on; of the earliest clock first."""
         behind = self.shards.first()
-        open_ = [one for one in self.errands if behind is None or one.clock < behind[0].clock]
-        if not open_:
+        due = [errand for errand in self.errands if behind is None or errand.clock < behind[0].clock]
+        if not due:
             return None
-        errand = min(open_, key=lambda one: (one.clock, not one.begun, one.number is not None))
+        errand = min(due, key=lambda errand: (errand.clock, not errand.begun, errand.number is not None))
         return errand.clock, *errand.chunks[0]
 
     def begins(self, chunk: Chunk) -> None:
@@ -335,7 +335,7 @@ class Helping:
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        lent = any(shard == one for loan in self.loans.values() for one, _, _ in loan.covers)
+        lent = any(shard == cover[0] for loan in self.loans.values() for cover in loan.covers)
         return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)
 
 

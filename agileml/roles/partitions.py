@@ -104,7 +104,7 @@ class ServedPartition:
     pending: dict[int, PendingClock] = field(default_factory=dict)
     reads: dict[str, Wanted | None] = field(default_factory=dict)
     sums: GradientSums | None = None
-    """What the contributions to the latest version were like, if some of them could be left out."""
+    """Sums over the contributions to the latest version, if some of them could be left out."""
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
     _waiting: dict[int, list[Waiting]] = field(default_factory=dict)
@@ -164,11 +164,11 @@ class ServedPartition:
         """Removes and returns the workers whose version is committed, and the rows that each wants."""
         ready = [version for version in self._waiting if version <= self.clock]
         answered = [waiting for version in sorted(ready) for waiting in self._waiting.pop(version)]
-        return [(one.worker, None if one.whole else self.reads.get(one.worker)) for one in answered]
+        return [(waiting.worker, None if waiting.whole else self.reads.get(waiting.worker)) for waiting in answered]
 
     def waiters(self) -> tuple[Waiting, ...]:
         """All waiting workers."""
-        return tuple(one for group in self._waiting.values() for one in group)
+        return tuple(waiting for group in self._waiting.values() for waiting in group)
 
 
 @dataclass(slots=True)

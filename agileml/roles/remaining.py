@@ -37,7 +37,7 @@ class Remaining:
 
     @classmethod
     def at(cls, position: Position, shard: int, plan: Plan) -> Remaining:
-        """What is left from a position on, in the first clock in which anything is."""
+        """The work from a position on, in the first clock that has any left."""
         left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in _spans_from(position, shard, plan)))
         return cls(position.clock, left) if left else cls.at(Position(position.clock + 1, 0), shard, plan)
 
@@ -47,12 +47,12 @@ class Remaining:
         return Position(self.clock, self.chunks.first)
 
     def after(self, chunk: int, shard: int, plan: Plan) -> Remaining:
-        """What is left once a chunk is done: after the last one, the whole of the next clock."""
+        """The work that is left once a chunk is done: after the last one, the whole of the next clock."""
         left = self.chunks.without(chunk)
         return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
     def counted(self, shard: int, plan: Plan) -> Remaining:
-        """What is left of it that counts, or else the next clock."""
+        """The part of the work that counts, or else the next clock."""
         left = self.chunks & plan.ranges(shard, self.clock)
         return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
@@ -86,7 +86,7 @@ class HeldShards(UserDict[int, Remaining]):
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a worker did for a clock, kept until the clock is stable."""
+    """A worker's chunks and updates of a clock, kept until the clock is stable."""
 
     clock: int
     covers: tuple[Cover, ...]
@@ -107,11 +107,12 @@ def reusable(
     Work on a shard counts as far as this worker did it without a gap from that version on. A contribution counts
     entirely or not at all, as its chunks are summed. Dropping one may leave a gap in another shard: hence the loop.
     """
-    kept = sorted((one for one in kept if one.clock > clock), key=lambda one: one.clock)
+    later = (contribution for contribution in kept if contribution.clock > clock)
+    kept = sorted(later, key=lambda contribution: contribution.clock)
     while True:
         done = _spans(kept)
         positions = {shard: _walk(plan, done.get(shard, {}), shard, clock) for shard in mine}
-        counting = [one for one in kept if one.before(positions)]
+        counting = [contribution for contribution in kept if contribution.before(positions)]
         if len(counting) == len(kept):
             return kept, positions
         kept = counting
@@ -120,9 +121,9 @@ def reusable(
 def _spans(kept: list[Contribution]) -> Mapping[int, Mapping[Position, int]]:
     """The chunks that contributions contain: by shard and first chunk, one past the last."""
     spans: dict[int, dict[Position, int]] = defaultdict(dict)
-    for one in kept:
-        for shard, first, last in one.covers:
-            spans[shard][Position(one.clock, first)] = last
+    for contribution in kept:
+        for shard, first, last in contribution.covers:
+            spans[shard][Position(contribution.clock, first)] = last
     return spans
 
 

@@ -302,7 +302,7 @@ class Worker:
         contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.take(clock))
         self.kept.append(contribution)
         oldest = clock - self.keeps
-        self.kept = [one for one in self.kept if one.clock > oldest]
+        self.kept = [contribution for contribution in self.kept if contribution.clock > oldest]
         self.unreported -= len(tally)
         self.out.append(Send(CONTROLLER, tally.report(self.node, self.epoch, contribution)))
         return contribution
@@ -336,7 +336,7 @@ class Worker:
     def _forget(self, stable: int) -> None:
         self.work.forget_until(stable)
         if self.kept and self.kept[0].clock <= stable:
-            self.kept = [one for one in self.kept if one.clock > stable]
+            self.kept = [contribution for contribution in self.kept if contribution.clock > stable]
 
     def _abandon(self, order: Accept) -> None:
         """Goes on with the next clock: what is not done of this one, or not sent, came too late."""
@@ -345,7 +345,7 @@ class Worker:
         if tally is not None:
             self.chunk_runner.take(order.clock)
             self.unreported -= len(tally)
-        self.kept = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
+        self.kept = self._counting()
         for shard, left in list(self.shards.items()):
             if left.clock == order.clock:
                 self.shards[shard] = left.counted(shard, self.work)
@@ -355,6 +355,10 @@ class Worker:
         for shard, to in list(self._promised.items()):
             if self.shards[shard].whole(shard, self.work):
                 self._release(shard, to)
+
+    def _counting(self) -> list[Contribution]:
+        """The kept contributions that were not left out of their clock."""
+        return [kept for kept in self.kept if not self.work.left_out(kept.clock, kept.covers)]
 
     # -- shards that change hands ------------------------------------------------------------------------------------
 
@@ -406,8 +410,7 @@ class Worker:
         self._due.clear()
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
-        counting = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
-        self.kept, positions = reusable(self.work, counting, mine, order.clock)
+        self.kept, positions = reusable(self.work, self._counting(), mine, order.clock)
         self.shards = HeldShards()
         self.shards.update({shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()})
         self._reset_helping()

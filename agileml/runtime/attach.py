@@ -39,7 +39,7 @@ def publish(role: NodeRole, blobs: BlobStore) -> None:
 
 
 def published(blobs: BlobStore) -> PublishedJob | None:
-    """What the job has published; None before it has."""
+    """Reads what the job has published; None before it has."""
     try:
         content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:

@@ -225,7 +225,7 @@ class _BlobLink:
         self._codec = Codec(BLOB_MESSAGES)
         self._events: deque[Event] = deque()
         self.digest = ""
-        """Of the blob that was read to its end."""
+        """The digest of the blob that was read to its end."""
 
     @property
     def is_open(self) -> bool:

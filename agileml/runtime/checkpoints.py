@@ -69,9 +69,9 @@ class ModelCheckpoints:
 
     def delete_before(self, clock: int) -> None:
         """Deletes checkpoints of earlier clocks."""
-        for partition, found in self._present():
-            if found < clock:
-                self._blobs.delete(_blob_name(partition, found))
+        for partition, saved in self._present():
+            if saved < clock:
+                self._blobs.delete(_blob_name(partition, saved))
 
     def _present(self) -> Iterator[tuple[int, int]]:
         for name in self._blobs.list(_PREFIX):
@@ -97,7 +97,7 @@ class CheckpointQueue:
     def add(self, save: Save) -> None:
         """Queues a version; drops waiting ones that it makes obsolete."""
         current = (self._clock, save.version.clock)
-        self._waiting = deque(one for one in self._waiting if one.version.clock in current)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.version.clock in current)
         self._waiting.append(save)
 
     def next(self) -> Save | None:
@@ -112,7 +112,7 @@ class CheckpointQueue:
     def written(self, save: Save) -> None:
         """A version has been written, or could not be."""
         self._writing.remove(save.version.clock)
-        if not self._writing and not any(one.version.clock == self._clock for one in self._waiting):
+        if not self._writing and not any(waiting.version.clock == self._clock for waiting in self._waiting):
             self._clock = -1
 
 

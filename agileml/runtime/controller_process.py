@@ -58,7 +58,7 @@ REWRITE_BYTES = 4 << 20
 
 
 class Memory:
-    """What a restarted controller has to know, as lines of a file."""
+    """Everything that a restarted controller has to know, as lines of a file."""
 
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None

@@ -216,7 +216,7 @@ class Mailbox:
         return to == JOB_LOOP if self.name == CONTROLLER else to != CONTROLLER
 
     def receive(self, timeout: float) -> Iterator[Envelope | Connected | Lost | Rejected]:
-        """What has arrived, or arrives within `timeout` seconds."""
+        """Yields what has arrived, or arrives within `timeout` seconds."""
         if self._send_waiting():
             timeout = min(timeout, FULL_PAUSE)
         own, self._own = self._own, deque()

@@ -1,4 +1,4 @@
-"""What a node and its heartbeat process tell each other in shared memory: signs of progress, and of the end."""
+"""Shared memory of a node and its heartbeat process: signs of progress, and of the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Vitals:
 
     @property
     def whereabouts(self) -> str:
-        """What the user's code is doing, as seen without asking the node; empty if it is not running."""
+        """The place in the user's code, as seen without asking the node; empty if that code is not running."""
         if self._cells[_BUSY_SINCE] == _IDLE:
             return ""
         entry = _read(self._text)

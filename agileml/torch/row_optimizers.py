@@ -115,9 +115,9 @@ class RowOptimizers:
         if not hyperparameters.get("lr", 1):
             # A schedule that begins at 0. Nothing would change, whatever a row depends on.
             hyperparameters = {**hyperparameters, "lr": 0.1}
-        kinds = {name in self._sparse for name, one in self._groups.items() if one == group}
-        found = [_probed(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
-        return max(found, key=lambda names: len(names.arrays + names.numbers))
+        kinds = {name in self._sparse for name, number_and_group in self._groups.items() if number_and_group == group}
+        tried = [_probed(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
+        return max(tried, key=lambda names: len(names.arrays + names.numbers))
 
 
 def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Group]]:

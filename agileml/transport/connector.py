@@ -27,7 +27,7 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 @dataclass(frozen=True, slots=True)
 class EndpointCallbacks:
-    """What the connector reports to its endpoint and asks it."""
+    """The connector's reports to its endpoint, and its questions."""
 
     report: Callable[[Rejected], None]
     opened: Callable[[Link], None]

@@ -1,4 +1,4 @@
-"""What `Endpoint.poll` reports."""
+"""Events that `Endpoint.poll` reports."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class CountedWork:
         if self.awaits or clock in self._decided:
             return self._decided.get(clock)
         # Partitions of one server ask for the same clocks.
-        self._decided = {at: one for at, one in self._decided.items() if at >= clock - 2}
+        self._decided = {at: accepted for at, accepted in self._decided.items() if at >= clock - 2}
         self._decided[clock] = self.plan.accept_all(clock)
         return self._decided[clock]
 

@@ -33,7 +33,7 @@ class LocalEngine:
         return self.play(job, FaultSchedule(chaos), listener, output)
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
-        """The same, with faults from a script."""
+        """Trains as `run` does, with faults from a script."""
         plan = prepared(job)
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))

@@ -43,7 +43,7 @@ class RayEngine:
         return self.play(job, FaultSchedule(chaos), listener, output)
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
-        """The same, with faults from a script."""
+        """Trains as `run` does, with faults from a script."""
         try:
             return self._played(job, script, listener, output)
         except HeadLost as error:

@@ -30,7 +30,7 @@ WAITING_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a node takes of its machine, in Ray's terms."""
+    """A node's share of its machine, in Ray's terms."""
 
     cpus: float = 1.0
     gpus: float = 0.0

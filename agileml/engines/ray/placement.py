@@ -10,7 +10,7 @@ MARKET_LABEL = "ray.io/market-type"
 """Ray's own label: the autoscaler and KubeRay set it to `spot` or `on-demand`."""
 
 SHARE = 0.001
-"""What a node takes of the resource that marks a machine: the mark says which kind it is, not how many nodes fit."""
+"""A node's share of the resource that marks a machine: the mark tells kinds of machines apart and limits no numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ Act = Callable[[], None]
 
 @dataclass(slots=True)
 class VirtualTime:
-    """What is going to happen, in the order of time; events of the same time in the order in which they were added."""
+    """Events to come, in the order of time; those of the same time in the order in which they were added."""
 
     now: float = 0.0
     coming: list[tuple[float, int, Act]] = field(default_factory=list)
