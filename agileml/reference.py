@@ -16,7 +16,7 @@ from agileml.errors import BadArgument
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, accumulate, scaled
-from agileml.params.layout import Array, Layout, Params, State
+from agileml.params.layout import Array, Layout, Params, PartitionState
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.params.wire import wire_of
 from agileml.trainer import (
@@ -94,7 +94,7 @@ def iterate(
     """
     model, shards = initial_model(trainer, seed), list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
-    worker = _Worker(trainer, shards, rule, seed, wire)
+    worker = _ReferenceWorker(trainer, shards, rule, seed, wire)
     states = [rule.initial(number, model) for number in range(partitions)]
     clock = 0
     while True:
@@ -110,7 +110,7 @@ def iterate(
         ]
 
 
-class _Worker:
+class _ReferenceWorker:
     """Does the work of all workers of a job."""
 
     def __init__(
@@ -128,7 +128,7 @@ class _Worker:
         self.reader = CacheView(self.cache, declared.name)
         self.write_back = WriteBack(rule.layout, declared.aggregation)
 
-    def fill(self, states: Sequence[State], clock: int) -> None:
+    def fill(self, states: Sequence[PartitionState], clock: int) -> None:
         for number, state in enumerate(states):
             model = self.rule.model(number, state)
             self.model.fill(number, model, clock)

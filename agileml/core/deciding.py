@@ -12,7 +12,7 @@ from typing import Any
 
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
-from agileml.work.counted import Decision
+from agileml.work.counted import ClockCovers
 from agileml.work.covers import FINGERPRINT_MASK, Accepted, Coverage
 from agileml.work.plan import WorkPlan
 
@@ -76,7 +76,7 @@ class Decisions:
         """Number of chunks of a clock that were left out."""
         return 0 if self.policy is None else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
 
-    def after(self, clock: int) -> tuple[Decision, ...]:
+    def after(self, clock: int) -> tuple[ClockCovers, ...]:
         """The decisions about later clocks, for nodes that repeat them or join."""
         return tuple((at, self.decided[at].accepted.covers) for at in range(clock + 1, self.clock))
 

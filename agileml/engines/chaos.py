@@ -33,7 +33,7 @@ MOST_NODES = 10_000
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _CLOCKS = ("clock", "clocks")
 
-Share = int | Literal["half", "all"]
+FaultExtent = int | Literal["half", "all"]
 """How many of the present nodes."""
 
 
@@ -41,7 +41,7 @@ Share = int | Literal["half", "all"]
 class RemoveNodes:
     """Nodes are evicted after a warning of `warning` seconds, or killed without one (None)."""
 
-    share: Share
+    share: FaultExtent
     reliable: bool
     warning: float | None
 
@@ -301,7 +301,7 @@ class _Parser:
             raise self._unexpected("';' or the end (a kill comes without a warning; evict gives one)")
         return RemoveNodes(share, reliable or self._takes("reliable"), warning)
 
-    def _share(self, what: str) -> Share:
+    def _share(self, what: str) -> FaultExtent:
         if self._takes("half"):
             return "half"
         if self._takes("all"):

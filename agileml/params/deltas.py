@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.params.layout import Array, State
+from agileml.params.layout import Array, PartitionState
 
 Rows = NDArray[np.int32]
 
@@ -57,7 +57,7 @@ MIN = Aggregation("min", np.minimum)
 AGGREGATIONS = {aggregation.name: aggregation for aggregation in (ADD, MAX, MIN)}
 
 
-def assign_into(state: State, delta: Delta) -> None:
+def assign_into(state: PartitionState, delta: Delta) -> None:
     """Overwrites rows of a state with a delta's values, in place."""
     for array, part in _pairs(state, delta):
         if part.rows is None:
@@ -66,7 +66,7 @@ def assign_into(state: State, delta: Delta) -> None:
             array[part.rows] = part.values
 
 
-def assigned(state: State, values: Delta) -> State:
+def assigned(state: PartitionState, values: Delta) -> PartitionState:
     """A new state with some rows replaced; it shares the arrays that do not change with the old one.
 
     With an empty state the values are those of every row.
@@ -105,7 +105,7 @@ def copy_of(delta: Delta) -> Delta:
     return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
 
 
-def dense(state: State, delta: Delta | None, by: Aggregation = ADD) -> State:
+def dense(state: PartitionState, delta: Delta | None, by: Aggregation = ADD) -> PartitionState:
     """A delta for every row of a state; rows it does not touch hold the identity."""
     parts: Sequence[RowDelta | None] = delta or [None] * len(state)
     return [_dense(array, part, by) for array, part in zip(state, parts, strict=True)]
@@ -147,7 +147,7 @@ def nbytes(delta: Delta | None) -> int:
     return sum([part.nbytes for part in delta or () if part is not None])
 
 
-def _pairs(state: State, delta: Delta) -> list[tuple[Array, RowDelta]]:
+def _pairs(state: PartitionState, delta: Delta) -> list[tuple[Array, RowDelta]]:
     return [(array, part) for array, part in zip(state, delta, strict=True) if part is not None]
 
 

@@ -84,13 +84,13 @@ class WaitFor:
 
 
 Times = Mapping[tuple[int, int], tuple[tuple[int, float], ...]]
-Report = ClockBegins | GradientArrived | GradientsSummed
+WaitReport = ClockBegins | GradientArrived | GradientsSummed
 
 
 class WaitPolicy(Protocol):
     """An immutable policy; only `ClockBegins` is answered with a proposal."""
 
-    def observe(self, report: Report) -> tuple[WaitPolicy, tuple[WaitFor, ...]]:
+    def observe(self, report: WaitReport) -> tuple[WaitPolicy, tuple[WaitFor, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         ...
 
@@ -101,7 +101,7 @@ class FixedWait:
 
     backups: int
 
-    def observe(self, report: Report) -> tuple[FixedWait, tuple[WaitFor, ...]]:
+    def observe(self, report: WaitReport) -> tuple[FixedWait, tuple[WaitFor, ...]]:
         """Learns nothing."""
         if not isinstance(report, ClockBegins):
             return self, ()
@@ -135,7 +135,7 @@ class DBW:
     starting: bool = False
     """Whether the last clock was the first one, in which only the fastest few were awaited."""
 
-    def observe(self, report: Report) -> tuple[DBW, tuple[WaitFor, ...]]:
+    def observe(self, report: WaitReport) -> tuple[DBW, tuple[WaitFor, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         match report:
             case GradientArrived():

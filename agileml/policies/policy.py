@@ -1,8 +1,8 @@
 """The contract of a policy: the controller reports what happened, and the policy answers with proposals.
 
 A policy is an immutable value that performs no action itself. The controller decides what to do with a proposal and
-logs it, so that a run can be replayed without the policy. A new kind of policy adds its reports to `Report`, its
-proposals to `Proposal`, and one case to `Controller._apply`.
+logs it, so that a run can be replayed without the policy. A new kind of policy adds its reports to `TrainingReport`,
+its proposals to `Proposal`, and one case to `Controller._apply`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ClockFinished:
         return max(1, self.transient + (0 if stage == 3 else self.reliable))
 
 
-Report = NodesChanged | ClockFinished
+TrainingReport = NodesChanged | ClockFinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ Proposal = UseStage
 class TrainingPolicy(Protocol):
     """An immutable policy."""
 
-    def observe(self, report: Report) -> tuple[TrainingPolicy, tuple[Proposal, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[TrainingPolicy, tuple[Proposal, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         ...
 

@@ -29,7 +29,7 @@ LEAST_SAVED = 0.05
 """The fraction that suffices if speeds are far apart, or if a fast server has few blocks because it was slow: using
 that server again saves the others little each."""
 
-Sample = tuple[int, float]
+Measurement = tuple[int, float]
 """Bytes, seconds."""
 
 
@@ -46,7 +46,7 @@ class Line:
         return self.start + self.slope * size
 
     @classmethod
-    def through(cls, samples: Sequence[Sample]) -> Line:
+    def through(cls, samples: Sequence[Measurement]) -> Line:
         """Least squares; measurements of about one size only say how long a byte takes."""
         sizes, seconds = (np.array(column, float) for column in zip(*samples, strict=True))
         slope, start = float(seconds.sum() / max(1.0, sizes.sum())), 0.0
@@ -75,7 +75,7 @@ class PSLD:
     trigger: float = 1.0
     seed: int = 0
     moves: int = 0
-    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    samples: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
     fresh: Mapping[str, int] = field(default_factory=dict)
     """Measurements of each server since blocks were moved."""
 

@@ -14,9 +14,9 @@ from typing import Self, cast
 
 from agileml.checks import check_number
 from agileml.errors import BadArgument
-from agileml.policies.policy import ClockFinished, Report, TrainingPolicy, UseStage
+from agileml.policies.policy import ClockFinished, TrainingPolicy, TrainingReport, UseStage
 
-Nodes = tuple[int, int]
+NodeCounts = tuple[int, int]
 """Reliable nodes, transient nodes."""
 
 LearnedTimes = list[tuple[int, int, float]]
@@ -35,7 +35,7 @@ class Thresholds:
         check_number("threshold of stage 3", self.third, self.second, finite=False)
 
 
-def stage_of(nodes: Nodes, thresholds: Thresholds) -> int:
+def stage_of(nodes: NodeCounts, thresholds: Thresholds) -> int:
     """The stage by ratio. Without reliable nodes only transient nodes can serve, which is stage 3."""
     reliable, transient = nodes
     if not reliable:
@@ -52,10 +52,10 @@ class _Memoryless(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         """The stage for these nodes."""
 
-    def observe(self, report: Report) -> tuple[Self, tuple[UseStage, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[Self, tuple[UseStage, ...]]:
         """Proposes the stage for the current nodes."""
         return self, (UseStage(self._stage((report.reliable, report.transient))),)
 
@@ -77,7 +77,7 @@ class FixedStage(_Memoryless):
 
     number: int
 
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         reliable, transient = nodes
         if not transient:
             return 1
@@ -90,7 +90,7 @@ class StageByRatio(_Memoryless):
 
     thresholds: Thresholds = field(default_factory=Thresholds)
 
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         return stage_of(nodes, self.thresholds)
 
 
@@ -98,7 +98,7 @@ SAME_MIX = log(1.5)
 """Ratios of transient to reliable nodes that differ by less than this factor count as the same mix."""
 
 
-def mix_of(nodes: Nodes) -> int:
+def mix_of(nodes: NodeCounts) -> int:
     """A number that is the same for all nodes of about the same ratio."""
     reliable, transient = nodes
     return round(log(transient / reliable) / SAME_MIX)
@@ -123,14 +123,14 @@ class LearnedStage:
     gain: float = 0.03
     relief: float = 0.02
     hopeless: float = 1.5
-    nodes: Nodes = (0, 0)
+    nodes: NodeCounts = (0, 0)
     chosen: int = 0
     clocks: tuple[float, ...] = ()
     waits: int = 0
     known: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     why: str = ""
 
-    def observe(self, report: Report) -> tuple[LearnedStage, tuple[UseStage, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[LearnedStage, tuple[UseStage, ...]]:
         """Learns from finished clocks; proposes the stage for the current nodes."""
         after = self._after(report) if isinstance(report, ClockFinished) else self
         reason = after.why if after.why != self.why else ""
@@ -147,7 +147,7 @@ class LearnedStage:
             known.setdefault(mix, {})[stage] = seconds
         return replace(self, known=known)
 
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         """The stage on trial or chosen for this mix; the thresholds' stage for an unknown mix."""
         if 0 in nodes:
             return stage_of(nodes, self.thresholds)

@@ -47,7 +47,7 @@ class Evaluation:
     items: int
 
 
-Work = Chunk | Evaluation
+WorkUnit = Chunk | Evaluation
 """A piece of work that a worker computes in one go. Only `ChunkRunner.run` tells the kinds apart."""
 
 
@@ -55,7 +55,7 @@ Work = Chunk | Evaluation
 class Compute:
     """Run a piece of work and report the result. A worker asks for one at a time."""
 
-    work: Work
+    work: WorkUnit
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ MOST_PARTITIONS = 100_000
 
 LEAST_FRAME_BYTES = 128
 
-Handler = Callable[[Any], None]
+MessageHandler = Callable[[Any], None]
 """Handles messages of one kind."""
 
 
@@ -162,7 +162,7 @@ class Node:
         )
         self._handlers = self._handlers_by_kind()
 
-    def _handlers_by_kind(self) -> dict[type, Handler]:
+    def _handlers_by_kind(self) -> dict[type, MessageHandler]:
         server, worker = self.server, self.worker
         return {
             Recover: self._recover,

@@ -11,9 +11,9 @@ from agileml.protocol.messages import UpdateEntry
 from agileml.work.counted import CountedWork
 from agileml.work.covers import Cover
 from agileml.work.plan import WorkPlan
-from agileml.work.ranges import Ranges, Span
+from agileml.work.ranges import ChunkSpan, Ranges
 
-Plan = WorkPlan | CountedWork
+ClockChunks = WorkPlan | CountedWork
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +36,7 @@ class Remaining:
     chunks: Ranges
 
     @classmethod
-    def at(cls, position: Position, shard: int, plan: Plan) -> Remaining:
+    def at(cls, position: Position, shard: int, plan: ClockChunks) -> Remaining:
         """The work from a position on, in the first clock that has any left."""
         left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in _spans_from(position, shard, plan)))
         return cls(position.clock, left) if left else cls.at(Position(position.clock + 1, 0), shard, plan)
@@ -46,17 +46,17 @@ class Remaining:
         """The chunk to compute next."""
         return Position(self.clock, self.chunks.first)
 
-    def after(self, chunk: int, shard: int, plan: Plan) -> Remaining:
+    def after(self, chunk: int, shard: int, plan: ClockChunks) -> Remaining:
         """The work that is left once a chunk is done: after the last one, the whole of the next clock."""
         left = self.chunks.without(chunk)
         return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
-    def counted(self, shard: int, plan: Plan) -> Remaining:
+    def counted(self, shard: int, plan: ClockChunks) -> Remaining:
         """The part of the work that counts, or else the next clock."""
         left = self.chunks & plan.ranges(shard, self.clock)
         return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
-    def whole(self, shard: int, plan: Plan) -> bool:
+    def whole(self, shard: int, plan: ClockChunks) -> bool:
         """Whether no chunk of the clock is done."""
         return self.chunks == plan.ranges(shard, self.clock)
 
@@ -100,7 +100,7 @@ class Contribution:
 
 
 def reusable(
-    plan: Plan, kept: list[Contribution], mine: set[int], clock: int
+    plan: ClockChunks, kept: list[Contribution], mine: set[int], clock: int
 ) -> tuple[list[Contribution], dict[int, Position]]:
     """The contributions that can be sent again after a rollback to a version, and where each shard continues.
 
@@ -127,7 +127,7 @@ def _spans(kept: list[Contribution]) -> Mapping[int, Mapping[Position, int]]:
     return spans
 
 
-def _walk(plan: Plan, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
+def _walk(plan: ClockChunks, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
     """The first chunk of a shard after a version that counts and is not among these."""
     at = Remaining.at(Position(clock + 1, 0), shard, plan).position
     while at in spans:
@@ -135,5 +135,5 @@ def _walk(plan: Plan, spans: Mapping[Position, int], shard: int, clock: int) -> 
     return at
 
 
-def _spans_from(position: Position, shard: int, plan: Plan) -> list[Span]:
+def _spans_from(position: Position, shard: int, plan: ClockChunks) -> list[ChunkSpan]:
     return [span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk]

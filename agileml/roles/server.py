@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.errors import InvalidTransition
 from agileml.params.deltas import Delta, assigned, nbytes
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Fetch, Save, Send
 from agileml.protocol.messages import (
@@ -134,7 +134,7 @@ class Server(ServerState):
             self.out.append(Send(worker, snapshot))
         self._pulled[served.partition] = pulled
 
-    def _visible(self, served: ServedPartition) -> State:
+    def _visible(self, served: ServedPartition) -> PartitionState:
         """The values that a reader sees: the committed ones, and with slack also the contributions to later clocks."""
         state = served.latest.state
         if self.fresh:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
-from agileml.params.reads import Wanted
+from agileml.params.reads import WantedRows
 from agileml.params.view import NEVER
 from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Evaluation, Send
 from agileml.protocol.messages import (
@@ -44,7 +44,7 @@ from agileml.work.covers import covers_of
 
 NO_OWNER = ""
 
-Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
+WorkerMessage = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
 """Messages that a worker processes."""
 
 
@@ -72,7 +72,7 @@ class Worker:
     unreported: int = 0
     """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
     _busy: bool = False
-    _inbox: deque[Order] = field(default_factory=deque)
+    _inbox: deque[WorkerMessage] = field(default_factory=deque)
     _promised: dict[int, str] = field(default_factory=dict)
     """Shards to give away at the end of their clock, and to which node."""
     _due: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Worker:
     _open: dict[int, ClockTally] = field(default_factory=dict)
     _requested: dict[int, int] = field(default_factory=dict)
     """By partition, the version that was requested last."""
-    _reads_sent: dict[int, tuple[str, Wanted | None]] = field(default_factory=dict)
+    _reads_sent: dict[int, tuple[str, WantedRows | None]] = field(default_factory=dict)
     _awaited: dict[int, int] = field(default_factory=dict)
     _final: int | None = None
     """The final version, whose loss is to be computed: no other work remains."""
@@ -93,7 +93,7 @@ class Worker:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self._open or self._busy or self._inbox)
 
-    def receive(self, order: Order) -> None:
+    def receive(self, order: WorkerMessage) -> None:
         """Processes an order: at once, or after the current work."""
         if self.times is not None and isinstance(order, Snapshot):
             self.times.received(self.table.owners[order.partition], self.epoch, order)
@@ -155,7 +155,7 @@ class Worker:
                 self._release(shard, to)
         helping.settle()
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: WorkerMessage) -> None:
         match order:
             case Snapshot():
                 self._take_snapshot(order)

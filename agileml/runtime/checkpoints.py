@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agileml.errors import Unrecoverable
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import BlobStore, Piece
@@ -159,8 +159,8 @@ def _pieces(version: Version) -> Iterator[Piece]:
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _state(table: list[tuple[str, list[int]]], body: memoryview) -> State:
-    state: State = []
+def _state(table: list[tuple[str, list[int]]], body: memoryview) -> PartitionState:
+    state: PartitionState = []
     offset = 0
     for code, shape in table:
         dtype: np.dtype[Any] = np.dtype(code)

@@ -22,8 +22,8 @@ from agileml.transport import (
     BadAddress,
     Connected,
     Endpoint,
-    Event,
     Identity,
+    LinkEvent,
     Lost,
     Names,
     NotConnected,
@@ -228,7 +228,7 @@ class Mailbox:
             if decoded is not None:
                 yield decoded
 
-    def _decoded(self, event: Event) -> Envelope | Connected | Lost | Rejected | None:
+    def _decoded(self, event: LinkEvent) -> Envelope | Connected | Lost | Rejected | None:
         match event:
             case Received():
                 try:

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TypeVar
 
 from agileml.errors import AgileMLError, BadTrainer, ControllerUnreachable, DeclaredLost, PeerRefused
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
 from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover, Warned
 from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
@@ -282,7 +282,7 @@ class NodeProcess:
             self._decide(self._broken, error)
         self._act()
 
-    def _work(self, node: Node, work: Work) -> None:
+    def _work(self, node: Node, work: WorkUnit) -> None:
         """Does pieces of work as long as the next follows from the last, which takes no help of the other thread."""
         while True:
             result = self._run(node, work)
@@ -296,7 +296,7 @@ class NodeProcess:
                         self._actions.extend(actions)
                         return
 
-    def _run(self, node: Node, work: Work) -> WorkResult:
+    def _run(self, node: Node, work: WorkUnit) -> WorkResult:
         """Runs user code; the first work on a shard may also load its data."""
         first = work.shard not in self._begun_shards
         with self._vitals.step(first=first, at=(work.clock, work.shard)):

@@ -18,7 +18,7 @@ from agileml.user_code import beginning_of, described
 if TYPE_CHECKING:
     import torch
 
-Objective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
+BatchObjective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
 
 _FLOATS = ("torch.float32", "torch.float64")
 
@@ -54,7 +54,7 @@ class TorchNetwork:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
 
     def gradients(
-        self, objective: Objective, batch: object, weight: float, where: str
+        self, objective: BatchObjective, batch: object, weight: float, where: str
     ) -> Iterator[tuple[str, Array | None, Array]]:
         """Parameters with the rows (None: all) and values of `weight` times the gradient; then changes of statistics.
 
@@ -77,7 +77,7 @@ class TorchNetwork:
             change = (self._averaged[name].double() - old.double()) * weight
             yield name, None, change.cpu().numpy().reshape(old.shape or 1)
 
-    def mean_loss(self, objective: Objective, batch: object, where: str) -> float:
+    def mean_loss(self, objective: BatchObjective, batch: object, where: str) -> float:
         """The loss of a batch, as in use: without dropout, and with running statistics."""
         self.module.eval()
         with torch_module().no_grad():
@@ -92,7 +92,7 @@ class TorchNetwork:
         """All parameters and buffers, as plain PyTorch loads them."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.module.state_dict().items()}
 
-    def _loss(self, objective: Objective, batch: object, where: str) -> torch.Tensor:
+    def _loss(self, objective: BatchObjective, batch: object, where: str) -> torch.Tensor:
         given = _moved(batch, self._device)
         try:
             loss: torch.Tensor = objective(self.module, given)
@@ -107,7 +107,9 @@ class TorchNetwork:
             )
         return loss
 
-    def _differentiated(self, loss: torch.Tensor, objective: Objective, where: str) -> dict[str, torch.Tensor | None]:
+    def _differentiated(
+        self, loss: torch.Tensor, objective: BatchObjective, where: str
+    ) -> dict[str, torch.Tensor | None]:
         if not loss.requires_grad:
             raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
         self.module.zero_grad(set_to_none=True)
@@ -225,7 +227,7 @@ def _moved(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what th
     return batch
 
 
-def _diverged(loss: float, gradients: Mapping[str, torch.Tensor | None], objective: Objective, where: str) -> str:
+def _diverged(loss: float, gradients: Mapping[str, torch.Tensor | None], objective: BatchObjective, where: str) -> str:
     torch = torch_module()
     bad = [
         name
@@ -243,7 +245,7 @@ def _numbers(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def _failing_layer(module: torch.nn.Module, objective: Objective, batch: object) -> str:
+def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: object) -> str:
     """The innermost layer in which the objective fails, with its parameters' shapes: computes it once more."""
     torch = torch_module()
     entered: list[Any] = []

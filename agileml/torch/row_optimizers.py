@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 Hyperparameters = dict[str, Any]
-Group = tuple[int, int]
+OptimizerGroup = tuple[int, int]
 """The number of an optimizer and of one of its groups, whose options and therefore state may differ from others."""
 
 _PROBE = (4, 3)
@@ -109,7 +109,7 @@ class RowOptimizers:
             for key, slot in zip(names.numbers, numbers[1:], strict=False)
         }
 
-    def _probed(self, group: Group) -> StateNames:
+    def _probed(self, group: OptimizerGroup) -> StateNames:
         """Tries an optimizer on small parameters like those of a group; BadTrainer if a server cannot run it."""
         optimizer, hyperparameters = self._optimizers[group[0]], self._schedule.at(1)[group[0]][group[1]]
         if not hyperparameters.get("lr", 1):
@@ -120,7 +120,7 @@ class RowOptimizers:
         return max(tried, key=lambda names: len(names.arrays + names.numbers))
 
 
-def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Group]]:
+def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, OptimizerGroup]]:
     """The trained parameters with their groups. BadTrainer if an optimizer concerns itself with anything else."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     for number, optimizer in enumerate(optimizers):

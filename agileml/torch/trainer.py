@@ -22,7 +22,7 @@ from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.batches import Batches, BatchPart, Numbers
-from agileml.torch.network import Objective, TorchNetwork, checked, sparse_names
+from agileml.torch.network import BatchObjective, TorchNetwork, checked, sparse_names
 from agileml.torch.row_optimizers import RowOptimizers
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -56,7 +56,7 @@ class TorchModule:
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
     dataset: Any
-    objective: Objective
+    objective: BatchObjective
     optimizer: Callable[[torch.nn.Module], Optimizer | Sequence[Optimizer]]
     schedule: Callable[[Optimizer], LRScheduler] | None = None
     batch_size: int = 64

@@ -53,4 +53,4 @@ class Rejected:
     no_answer: bool = False
 
 
-Event = Received | Connected | Lost | Rejected
+LinkEvent = Received | Connected | Lost | Rejected

@@ -111,7 +111,7 @@ def _check_sending(kind: str, table: list[Described], header: int, body: int, li
 
 
 @dataclass(slots=True)
-class _Head:
+class _FrameHeader:
     """A frame's header: its content, and the positions of its arrays in the body."""
 
     kind: str
@@ -124,7 +124,7 @@ class _Head:
         return Frame(self.kind, self.header, arrays, self.nbytes)
 
 
-def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _Head:
+def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _FrameHeader:
     try:
         kind, content, table = _read(header)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -141,7 +141,7 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
         end = offset + size if size else end
     if end != body_bytes:
         raise BadFrame(f"arrays of {end:,} bytes in a body of {body_bytes:,}")
-    return _Head(kind, content, places, nbytes)
+    return _FrameHeader(kind, content, places, nbytes)
 
 
 def checked(entry: Described, dimensions: int, most_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -171,7 +171,7 @@ class FrameReader:
         self._rest = b""
         """The begun frame as far as it is here, until its body is received in place."""
         self._needed = _PREFIX.size
-        self._head: _Head | None = None
+        self._head: _FrameHeader | None = None
         self._body: Bytes | None = None
         self._missing = _NOTHING
 

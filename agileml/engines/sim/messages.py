@@ -12,7 +12,7 @@ from agileml.runtime.mailbox import codec
 from agileml.transport import FrameLimits
 from agileml.transport.buckets import Assembly, split
 
-Act = Callable[[], None]
+Callback = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -20,14 +20,14 @@ class VirtualTime:
     """Events to come, in the order of time; those of the same time in the order in which they were added."""
 
     now: float = 0.0
-    coming: list[tuple[float, int, Act]] = field(default_factory=list)
+    coming: list[tuple[float, int, Callback]] = field(default_factory=list)
     _order: Iterator[int] = field(default_factory=count)
 
-    def at(self, when: float, act: Act) -> None:
+    def at(self, when: float, act: Callback) -> None:
         """Calls `act` at a virtual time."""
         heapq.heappush(self.coming, (when, next(self._order), act))
 
-    def later(self, seconds: float, act: Act) -> None:
+    def later(self, seconds: float, act: Callback) -> None:
         """Calls `act` after some seconds."""
         self.at(self.now + seconds, act)
 

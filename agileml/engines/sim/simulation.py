@@ -36,7 +36,7 @@ from agileml.engines.sim.messages import Messages, VirtualTime
 from agileml.engines.sim.network import Network, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
-from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, Work
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.results import Result
@@ -334,7 +334,7 @@ class Simulation:
                     if node is not None and not node.epoch and name not in self.warned:
                         self.refused.add(name)
 
-    def _compute(self, name: str, work: Work) -> None:
+    def _compute(self, name: str, work: WorkUnit) -> None:
         seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items
         if self._slowdowns:
             slowness = self._slowness.setdefault(name, Slowness(self._slowdowns, self.job.seed, name))

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import FileBlobStore, UnreadableBlob
 from agileml.runtime.checkpoints import CheckpointCleaner, CheckpointQueue, DamagedCheckpoint, ModelCheckpoints
 
-STATE: State = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
+STATE: PartitionState = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
 
 
 @pytest.fixture
