@@ -158,11 +158,11 @@ class IterationLog:
         self._put(last_line)
 
     def _put(self, line: Mapping[str, Any]) -> None:
-        file = self._file = self._file or self._opened()
+        file = self._file = self._file or self._open()
         file.write(json.dumps(line, allow_nan=False) + "\n")
         file.flush()
 
-    def _opened(self) -> TextIO:
+    def _open(self) -> TextIO:
         try:
             return self._path.open("a" if self._resumes else "w", encoding="utf-8")
         except OSError as error:

@@ -105,7 +105,7 @@ class Decisions:
         """Whether work was reported when its clock had been decided without it."""
         return self.policy is not None and done.epoch == epoch and self.repeated < done.clock < self.clock
 
-    def contributed(self, message: Contributed) -> None:
+    def add_contribution(self, message: Contributed) -> None:
         """Chunks are on their way to the servers."""
         if message.clock == self.clock:
             self._arrived.add(message.covers)
@@ -114,7 +114,7 @@ class Decisions:
                 if not self._missing[shard]:
                     del self._missing[shard]
 
-    def summed(self, progress: PartitionProgress, partitions: int) -> None:
+    def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
         """A partition of the next version is complete; the policy sees those of all partitions together."""
         clock, sums = progress.clock, progress.sums
         if self.policy is None or sums is None or clock <= self.repeated:

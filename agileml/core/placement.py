@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heappush
 
 from agileml.protocol.messages import Table
 
-_HALF = 0.5
-"""How much less a server's items weigh in all: of two hosts that differ by one item, it should have more."""
+_HALF_ITEM = 0.5
+"""How much less a server's items weigh in all: of two hosts that differ by one item, the server should have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def level(
 
     def finish(number: int, more: float = 0.0) -> float:
         host = hosts[number]
-        return (len(held[host]) + more - (_HALF if host in servers else 0.0)) / speeds.get(host, 1.0)
+        return (len(held[host]) + more - (_HALF_ITEM if host in servers else 0.0)) / speeds.get(host, 1.0)
 
     first = [(finish(number), number) for number in range(len(hosts))]
     last = [(-at, number) for at, number in first]
@@ -149,7 +149,7 @@ def level(
     heapify(last)
     while hosts:
         giver, taker = _top(last, lambda number: -finish(number)), _top(first, finish)
-        if finish(taker, 1 + _HALF) > finish(giver):
+        if finish(taker, 1 + _HALF_ITEM) > finish(giver):
             break
         wished = [item for item in held[hosts[giver]] if hosts[taker] in preferred.get(item, ())]
         item = (wished or held[hosts[giver]])[-1]

@@ -24,7 +24,7 @@ from agileml.slowdowns import Disrupt, PowerLaw, Replay, Slowdown, SlowServer, S
 
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
 
-WARNING = 120.0
+WARNING_SECONDS = 120.0
 """Default seconds of an eviction warning: what AWS gives."""
 
 MOST_NODES = 10_000
@@ -296,7 +296,8 @@ class _Parser:
         reliable = self._takes("reliable")
         warning = None
         if what == "evict":
-            warning = self._seconds("the seconds of the warning, such as 5s") if self._takes("warn") else WARNING
+            warned = self._takes("warn")
+            warning = self._seconds("the seconds of the warning, such as 5s") if warned else WARNING_SECONDS
         elif self._is("warn"):
             raise self._unexpected("';' or the end (a kill comes without a warning; evict gives one)")
         return RemoveNodes(share, reliable or self._takes("reliable"), warning)

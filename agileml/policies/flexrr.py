@@ -137,9 +137,9 @@ class FlexRR:
                 wanted = [name for name, heard in idle.items() if heard.ahead(report) > self.settings.trigger]
                 return self, tuple(Lend(name, self.settings.first) for name in wanted)
             case OtherReported():
-                return self._compared(report)
+                return self._compare(report)
 
-    def _compared(self, report: OtherReported) -> tuple[FlexRR, tuple[Lend, ...]]:
+    def _compare(self, report: OtherReported) -> tuple[FlexRR, tuple[Lend, ...]]:
         apart = report.own_timer - report.timer
         offset = min(apart, self.offsets.get(report.worker, inf))
         progress = report.progress + ((apart - offset) / self.usual if self.usual else 0.0)

@@ -132,7 +132,7 @@ class LearnedStage:
 
     def observe(self, report: TrainingReport) -> tuple[LearnedStage, tuple[UseStage, ...]]:
         """Learns from finished clocks; proposes the stage for the current nodes."""
-        after = self._after(report) if isinstance(report, ClockFinished) else self
+        after = self._learn(report) if isinstance(report, ClockFinished) else self
         reason = after.why if after.why != self.why else ""
         return after, (UseStage(after._stage((report.reliable, report.transient)), reason),)
 
@@ -156,7 +156,7 @@ class LearnedStage:
         times = self.known.get(mix_of(nodes))
         return self._best(times) if times else stage_of(nodes, self.thresholds)
 
-    def _after(self, clock: ClockFinished) -> LearnedStage:
+    def _learn(self, clock: ClockFinished) -> LearnedStage:
         nodes = clock.reliable, clock.transient
         if nodes != self.nodes or clock.stage != self.chosen:
             return replace(self, nodes=nodes, chosen=clock.stage, clocks=(), waits=self.skipped)
@@ -165,20 +165,20 @@ class LearnedStage:
             return self
         taken = clock.seconds * sum(nodes)
         if self.waits <= 1 and self._is_hopeless(taken):
-            return self._decided(clock, taken)
+            return self._decide(clock, taken)
         if self.waits:
             return replace(self, waits=self.waits - 1)
         clocks = (*self.clocks, taken)
         if len(clocks) < self.needed:
             return replace(self, clocks=clocks)
-        return self._decided(clock, median(clocks))
+        return self._decide(clock, median(clocks))
 
     def _is_hopeless(self, seconds: float) -> bool:
         """Whether a stage on trial is so much slower than a known one that no more clocks are spent on it."""
         times = self.known.get(mix_of(self.nodes), {})
         return bool(times) and self.chosen not in times and seconds > self.hopeless * min(times.values())
 
-    def _decided(self, clock: ClockFinished, seconds: float) -> LearnedStage:
+    def _decide(self, clock: ClockFinished, seconds: float) -> LearnedStage:
         mix = mix_of(self.nodes)
         before = self.known.get(mix, {})
         times = {**before, self.chosen: seconds}

@@ -117,7 +117,7 @@ class Helping:
             case BegunHelping():
                 self._go_on(message)
             case CancelHelp():
-                self._cancelled(message)
+                self._give_up(message)
             case HelpEnded():
                 self._take_back(message)
 
@@ -188,7 +188,7 @@ class Helping:
         chunks = deque((shard, chunk) for shard, first, last in message.covers for chunk in range(first, last))
         self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
 
-    def _cancelled(self, message: CancelHelp) -> None:
+    def _give_up(self, message: CancelHelp) -> None:
         for errand in self.errands:
             if (errand.owner, errand.number) == (message.worker, message.number) and not errand.begun:
                 self._end(errand)
@@ -222,7 +222,7 @@ class Helping:
         errand = min(due, key=lambda errand: (errand.clock, not errand.begun, errand.number is not None))
         return errand.clock, *errand.chunks[0]
 
-    def begins(self, chunk: Chunk) -> None:
+    def begin(self, chunk: Chunk) -> None:
         """The worker computes a chunk."""
         self.running = chunk
         errand = self._errand_of(chunk)
@@ -230,7 +230,7 @@ class Helping:
             errand.begun = True
             self.out.append(Send(errand.owner, BegunHelping(self.epoch, self.node, errand.number)))
 
-    def done(self, chunk: Chunk, seconds: float) -> bool:
+    def finish(self, chunk: Chunk, seconds: float) -> bool:
         """The chunk is done; whether it was outside of the worker's own remaining work."""
         self.running = None
         errand = self._errand_of(chunk)

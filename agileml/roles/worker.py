@@ -119,7 +119,7 @@ class Worker:
         if result.missed:
             self._request_missed(result.missed)
             return
-        borrowed = self.helping is not None and self.helping.done(chunk, result.seconds)
+        borrowed = self.helping is not None and self.helping.finish(chunk, result.seconds)
         self.unreported += 1
         self._open.setdefault(chunk.clock, ClockTally()).add(chunk, result, own=not borrowed)
         if borrowed:
@@ -239,7 +239,7 @@ class Worker:
         low, high = self.work.plan.bounds(shard, clock, number)
         chunk = Chunk(self.epoch, clock, shard, number, low, high)
         if self.helping is not None:
-            self.helping.begins(chunk)
+            self.helping.begin(chunk)
         self.out.append(Compute(chunk))
 
     def _next(self) -> tuple[int, int, int] | None:

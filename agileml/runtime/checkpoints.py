@@ -109,7 +109,7 @@ class CheckpointQueue:
         self._writing.append(self._clock)
         return save
 
-    def written(self, save: Save) -> None:
+    def finish(self, save: Save) -> None:
         """A version has been written, or could not be."""
         self._writing.remove(save.version.clock)
         if not self._writing and not any(waiting.version.clock == self._clock for waiting in self._waiting):

@@ -31,7 +31,7 @@ class Vitals:
         self._cells[_LOOP_AT] = time.monotonic()
         self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
 
-    def looped(self, now: float) -> None:
+    def note_turn(self, now: float) -> None:
         """The node's message loop has made another turn."""
         self._cells[_LOOP_AT] = now
 
@@ -44,7 +44,7 @@ class Vitals:
         """The chunks that would have to be done again if the node were lost now."""
         return int(self._cells[_UNREPORTED])
 
-    def loaded(self, entry: str) -> None:
+    def note_loaded(self, entry: str) -> None:
         """The trainer is loaded; `entry` is the file and line at which its steps begin."""
         _write(self._text, entry)
 

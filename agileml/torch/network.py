@@ -67,7 +67,7 @@ class TorchNetwork:
         loss = self._loss(objective, batch, where)
         self._check_parameters(where)
         self._check_kept(where)
-        gradients = self._differentiated(loss, objective, where)
+        gradients = self._differentiate(loss, objective, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
         for name, gradient in gradients.items():
@@ -84,7 +84,7 @@ class TorchNetwork:
             loss = self._loss(objective, batch, where).item()
         self._check_parameters(where)
         if not isfinite(loss):
-            gradients = self._differentiated(self._loss(objective, batch, where), objective, where)
+            gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
             raise NotFinite(_diverged(loss, gradients, objective, where))
         return loss
 
@@ -107,7 +107,7 @@ class TorchNetwork:
             )
         return loss
 
-    def _differentiated(
+    def _differentiate(
         self, loss: torch.Tensor, objective: BatchObjective, where: str
     ) -> dict[str, torch.Tensor | None]:
         if not loss.requires_grad:
@@ -162,7 +162,7 @@ class TorchNetwork:
         return name, rows, values.reshape(values.shape or 1)
 
 
-def checked(module: torch.nn.Module) -> torch.nn.Module:
+def check_module(module: torch.nn.Module) -> torch.nn.Module:
     """The module, if its parameters can be trained; BadTrainer names the first that cannot."""
     torch = torch_module()
     for name, parameter in module.named_parameters():

@@ -35,8 +35,8 @@ _DTYPES = {
 }
 _NOTHING = memoryview(b"")
 _PADDING = memoryview(bytes(ALIGNMENT))
-_written = msgspec.msgpack.Encoder().encode
-_read = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def encode(kind: str, header: bytes, arrays: Sequence[Array], limits: FrameLimit
             pieces.append(_PADDING[:gap])
         pieces.append(memory.data.cast("B"))
         length += gap + memory.nbytes
-    head = _written((kind, header, table))
+    head = _pack((kind, header, table))
     _check_sending(kind, table, len(head), length, limits)
     return [memoryview(_PREFIX.pack(_MAGIC, len(head), length) + head), *pieces], _PREFIX.size + len(head) + length
 
@@ -126,7 +126,7 @@ class _FrameHeader:
 
 def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _FrameHeader:
     try:
-        kind, content, table = _read(header)
+        kind, content, table = _unpack(header)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadFrame(f"a header that does not consist of kind, content and arrays ({error})") from error
     if len(kind) > limits.kind_length:

@@ -100,13 +100,13 @@ class Messages:
         self.delivered += 1
         self.last = (sender, receiver, message)
         if isinstance(message, MessageBucket):
-            message = self._assembled(sender, receiver, message)
+            message = self._assemble(sender, receiver, message)
             if message is None:
                 return
             self.last = (sender, receiver, message)
         self._deliver(sender, receiver, message)
 
-    def _assembled(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
+    def _assemble(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
         """The message that a bucket completes."""
         _, header, pieces = bucket.frame
         encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
