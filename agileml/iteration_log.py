@@ -69,7 +69,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """What measures against slow machines did: items done by others than their owners, bytes that moved, the times.
+    """Effects of measures against slow machines: items done by others than their owners, bytes that moved, the times.
 
     `waited_for` has the number of workers that each clock waited for, in jobs with backup workers.
 
@@ -81,13 +81,14 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
         dropped_chunks: chunks that arrived too late and were dropped
         suspended_seconds: time for which workers were suspended
     """
+    clocks = [iteration.sums for iteration in iterations]
     return {
-        "reassigned_items": sum(one.sums.helped_items for one in iterations),
-        "helped_ms": round(1000 * sum(one.sums.helped_seconds for one in iterations), 3),
-        "moved_bytes": sum(one.sums.moved_bytes for one in iterations),
-        "waited_for": [one.sums.waited_for for one in iterations if one.sums.waited_for],
-        "dropped_chunks": sum(one.sums.dropped_chunks for one in iterations),
-        "suspended_seconds": round(sum(one.sums.suspended_seconds for one in iterations), 6),
+        "reassigned_items": sum(sums.helped_items for sums in clocks),
+        "helped_ms": round(1000 * sum(sums.helped_seconds for sums in clocks), 3),
+        "moved_bytes": sum(sums.moved_bytes for sums in clocks),
+        "waited_for": [sums.waited_for for sums in clocks if sums.waited_for],
+        "dropped_chunks": sum(sums.dropped_chunks for sums in clocks),
+        "suspended_seconds": round(sum(sums.suspended_seconds for sums in clocks), 6),
     }
 
 
@@ -157,11 +158,11 @@ class IterationLog:
         self._put(last_line)
 
     def _put(self, line: Mapping[str, Any]) -> None:
-        file = self._file = self._file or self._opened()
+        file = self._file = self._file or self._open()
         file.write(json.dumps(line, allow_nan=False) + "\n")
         file.flush()
 
-    def _opened(self) -> TextIO:
+    def _open(self) -> TextIO:
         try:
             return self._path.open("a" if self._resumes else "w", encoding="utf-8")
         except OSError as error:

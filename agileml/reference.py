@@ -16,7 +16,7 @@ from agileml.errors import BadArgument
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, accumulate, scaled
-from agileml.params.layout import Array, Layout, Params, State
+from agileml.params.layout import Array, Layout, Params, PartitionState
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.params.wire import wire_of
 from agileml.trainer import (
@@ -55,14 +55,15 @@ def replay(
     BadArgument if they name chunks that the trainer does not have.
     """
     plan = plan_of(trainer, shards_of(trainer))
-    for one in log:
-        known = plan.accept_all(one.clock)
-        if not all(known.of_shard(shard).covers(first, last) for shard, first, last in one.covers):
+    for accepted in log:
+        known = plan.accept_all(accepted.clock)
+        if not all(known.of_shard(shard).covers(first, last) for shard, first, last in accepted.covers):
             raise BadArgument(
-                f"clock {one.clock} of the log has chunks that {type(trainer).__name__} does not have;"
+                f"clock {accepted.clock} of the log has chunks that {type(trainer).__name__} does not have;"
                 " replay it with the trainer and the arguments of that run"
             )
-    iterations = iterate(trainer, seed, True, partitions, accepted={one.clock: one for one in log}, wire=wire)
+    by_clock = {accepted.clock: accepted for accepted in log}
+    iterations = iterate(trainer, seed, True, partitions, accepted=by_clock, wire=wire)
     return next(islice(iterations, len(log), None)).params
 
 
@@ -93,7 +94,7 @@ def iterate(
     """
     model, shards = initial_model(trainer, seed), list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
-    worker = _Worker(trainer, shards, rule, seed, wire)
+    worker = _ReferenceWorker(trainer, shards, rule, seed, wire)
     states = [rule.initial(number, model) for number in range(partitions)]
     clock = 0
     while True:
@@ -109,7 +110,7 @@ def iterate(
         ]
 
 
-class _Worker:
+class _ReferenceWorker:
     """Does the work of all workers of a job."""
 
     def __init__(
@@ -127,7 +128,7 @@ class _Worker:
         self.reader = CacheView(self.cache, declared.name)
         self.write_back = WriteBack(rule.layout, declared.aggregation)
 
-    def fill(self, states: Sequence[State], clock: int) -> None:
+    def fill(self, states: Sequence[PartitionState], clock: int) -> None:
         for number, state in enumerate(states):
             model = self.rule.model(number, state)
             self.model.fill(number, model, clock)

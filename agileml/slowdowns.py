@@ -18,13 +18,13 @@ import numpy as np
 
 from agileml.errors import BadArgument
 
-POINTS = 10
+SLOW_POINTS = 10
 """Moments of a clock at which a slow worker may become slow."""
 
-LONGEST = 2.0
+LONGEST_SLOW_CLOCKS = 2.0
 """The longest time for which it stays slow, in clocks."""
 
-USUAL_PERCENT = 10
+USUAL_PERCENTILE = 10
 """Percentile of recorded times that counts as the time of a machine that is not slowed."""
 
 
@@ -91,7 +91,7 @@ class Replay:
             ) from error
         if not rows:
             raise BadArgument(f"replay {path}: the table is empty")
-        usual = max(1e-9, float(np.percentile([took for _, _, took in rows], USUAL_PERCENT)))
+        usual = max(1e-9, float(np.percentile([took for _, _, took in rows], USUAL_PERCENTILE)))
         by_worker: dict[int, list[tuple[int, float]]] = {}
         for worker, time, took in rows:
             by_worker.setdefault(worker, []).append((time, max(1.0, took / usual)))
@@ -103,7 +103,7 @@ Slowdown = SlowWorker | Disrupt | PowerLaw | Uneven | SlowServer | Replay
 
 def uneven_share(slowdowns: Sequence[Slowdown]) -> float:
     """The fraction of the work that half of the workers get; 0 for an even split."""
-    return next((one.heavy for one in slowdowns if isinstance(one, Uneven)), 0.0)
+    return next((slowdown.heavy for slowdown in slowdowns if isinstance(slowdown, Uneven)), 0.0)
 
 
 class Slowness:
@@ -129,7 +129,7 @@ class Slowness:
             self._usual, self._seconds = self._seconds, 0.0
         points = range(0)
         if self._before:
-            points = range(self._done * POINTS // self._before, (self._done + 1) * POINTS // self._before)
+            points = range(self._done * SLOW_POINTS // self._before, (self._done + 1) * SLOW_POINTS // self._before)
         self._done, self._seconds = self._done + 1, self._seconds + seconds
         factor = 1.0
         for number, slowdown in enumerate(self._slowdowns):
@@ -142,7 +142,7 @@ class Slowness:
                 for point in points:
                     chance = self._rng(number, self._clock, point)
                     if chance.random() < slowdown.chance:
-                        self._until[number] = now + chance.uniform(0, LONGEST) * self._usual
+                        self._until[number] = now + chance.uniform(0, LONGEST_SLOW_CLOCKS) * self._usual
                 return 1 + slowdown.by * (now < self._until.get(number, 0.0))
             case Disrupt():
                 return 1 + slowdown.by * (self._drawn(number, int(now / slowdown.seconds)) < slowdown.share)

@@ -15,7 +15,7 @@ import numpy as np
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.declarations import Declarations, call, name_of
 from agileml.params.layout import Array, Params, specs_of
-from agileml.params.view import ChunkView, Rows
+from agileml.params.view import ChunkView, RowSelection
 from agileml.work.plan import WorkPlan
 from agileml.work.sample import sampled_items
 
@@ -35,7 +35,7 @@ class Shard(Protocol):
 class ParamReader(Protocol):
     """Read access to the parameters."""
 
-    def read(self, name: str, rows: Rows = None) -> Array:
+    def read(self, name: str, rows: RowSelection = None) -> Array:
         """Values of rows (numbers, a slice, or None for all); read-only."""
         ...
 
@@ -43,7 +43,7 @@ class ParamReader(Protocol):
 class ParamView(ParamReader, Protocol):
     """The parameters as one chunk sees them."""
 
-    def update(self, name: str, rows: Rows, delta: Array) -> None:
+    def update(self, name: str, rows: RowSelection, delta: Array) -> None:
         """Adds to rows. The same chunk reads the sum at once, others later."""
         ...
 

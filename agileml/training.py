@@ -94,13 +94,13 @@ def train(
         raise BadArgument(f"listener is {listener!r}; it must be a function that is called with each finished clock")
     if not callable(output):
         raise BadArgument(f"output is {output!r}; it must be a function that is called with what nodes print")
-    settings = _made(JobSettings, given)
+    settings = _make(JobSettings, given)
     faults = _chaos(chaos, settings.seed)
     job = TrainingJob(
         source_of(trainer),
         reliable,
         transient,
-        _made(Stopping, _plain({**given, "clocks": clocks})),
+        _make(Stopping, _plain({**given, "clocks": clocks})),
         settings,
         slowdowns=faults.slowdowns,
         **{name: given[name] for name in _JOB_OPTIONS if name in given},
@@ -192,7 +192,7 @@ def _chaos(chaos: object, seed: int) -> Chaos:
     raise BadArgument(f"chaos is {chaos!r}; it must be a text such as 'at clock 20 evict half', or a Chaos")
 
 
-def _made(cls: type[T], options: Mapping[str, Any]) -> T:
+def _make(cls: type[T], options: Mapping[str, Any]) -> T:
     """Creates a settings object from the options that are its fields."""
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in options.items() if name in known})

@@ -28,10 +28,10 @@ def is_users(file: str) -> bool:
 def crash_site(text: str) -> str:
     """Where the user's code was when its process printed its stacks and died; empty if the text shows no such crash."""
     _, fatal, stacks = text.rpartition(_FATAL)
-    frames = [one for one in _FRAME.finditer(stacks) if is_users(one["file"])] if fatal else []
+    frames = [frame for frame in _FRAME.finditer(stacks) if is_users(frame["file"])] if fatal else []
     if not frames:
         return ""
-    frame = next((one for one in frames if not one["file"].startswith(_INSTALLED)), frames[0])
+    frame = next((frame for frame in frames if not frame["file"].startswith(_INSTALLED)), frames[0])
     return f"{fatal}{stacks.splitlines()[0]}; it was in {frame['file']}, line {frame['line']}, in {frame['function']}"
 
 
@@ -52,9 +52,7 @@ def condensed(text: str) -> str:
 
 def raised_at(error: BaseException) -> str:
     """The line of the user's code that raised an error, or called what raised it; empty if it has no part in it."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
-    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
+    return _innermost(traceback.extract_tb(error.__traceback__))
 
 
 def described(error: BaseException) -> str:
@@ -65,8 +63,13 @@ def described(error: BaseException) -> str:
 
 def whereabouts(frame: FrameType | None) -> str:
     """The line of the user's code that a thread executes; empty if it executes none."""
-    frames = [one for one in traceback.extract_stack(frame) if is_users(one.filename)] if frame else []
-    own = [one for one in frames if not one.filename.startswith(_INSTALLED)] or frames
+    return _innermost(traceback.extract_stack(frame)) if frame else ""
+
+
+def _innermost(stack: StackSummary) -> str:
+    """The last line of a stack that is in the user's files, or else in packages that they call."""
+    frames = [frame for frame in stack if is_users(frame.filename)]
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
     return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
 
 
@@ -84,7 +87,7 @@ def users_traceback(error: BaseException) -> str:
     chain = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
-    raised = next((one for one in reversed(chain) if raised_at(one)), None)
+    raised = next((link for link in reversed(chain) if raised_at(link)), None)
     if raised is None:
         return ""
     shown = TracebackException.from_exception(raised, compact=True)

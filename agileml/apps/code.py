@@ -32,7 +32,7 @@ def digest_of(target: str) -> bytes:
 
 
 def files_of(target: str) -> dict[str, bytes]:
-    """The same files by their paths relative to that folder, for a node that has none of them.
+    """Reads those files, by their paths relative to that folder, for a node that has none of them.
 
     Empty for a trainer of an installed package, which each node must have.
     """

@@ -46,7 +46,7 @@ class Corpus:
 
 
 @lru_cache(maxsize=2)
-def generated(documents: int, words: int, length: int, topics: int, held_out: int, seed: int) -> Corpus:
+def generate_corpus(documents: int, words: int, length: int, topics: int, held_out: int, seed: int) -> Corpus:
     """Documents that mix a few topics, each of which prefers some words."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     topic_words = np.cumsum(rng.dirichlet(np.full(words, 0.05), topics), axis=1)
@@ -57,7 +57,7 @@ def generated(documents: int, words: int, length: int, topics: int, held_out: in
         below = topic_words[np.minimum(chosen, topics - 1)]
         drawn = (below <= (rng.random(length) * below[:, -1])[:, None]).sum(axis=1)
         texts.append(np.minimum(drawn, words - 1))
-    return _divided(texts, words, held_out)
+    return _hold_out(texts, words, held_out)
 
 
 @lru_cache(maxsize=2)
@@ -86,13 +86,13 @@ def read_corpus(file: str, held_out: int) -> Corpus:
     texts = [np.array(document) for document in known if len(document) > 1]
     if not texts:
         raise BadArgument(f"{file}: no line has two words that occur at least {LEAST_OCCURRENCES} times")
-    return _divided(texts, len(names), held_out, tuple(names))
+    return _hold_out(texts, len(names), held_out, tuple(names))
 
 
-def _divided(texts: Sequence[Numbers], vocabulary: int, held_out: int, names: tuple[str, ...] = ()) -> Corpus:
+def _hold_out(texts: Sequence[Numbers], vocabulary: int, held_out: int, names: tuple[str, ...] = ()) -> Corpus:
     """Holds out one of `held_out` words of every document, and its last one."""
     words = np.concatenate(texts).astype(np.int64)
-    lengths = np.array([len(one) for one in texts])
+    lengths = np.array([len(text) for text in texts])
     document = np.repeat(np.arange(len(texts)), lengths)
     place = np.arange(len(words)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     held = (place % held_out == held_out - 1) | (place == lengths[document] - 1)

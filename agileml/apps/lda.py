@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.apps.arguments import number, text, whole
-from agileml.apps.corpus import Corpus, generated, read_corpus
+from agileml.apps.corpus import Corpus, generate_corpus, read_corpus
 from agileml.errors import BadArgument
 from agileml.params.layout import Params
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -158,4 +158,4 @@ class TopicModel:
     def _corpus(self) -> Corpus:
         if self.file:
             return read_corpus(self.file, self.held_out)
-        return generated(self.documents, self.words, self.length, self.topics, self.held_out, self.seed)
+        return generate_corpus(self.documents, self.words, self.length, self.topics, self.held_out, self.seed)

@@ -51,9 +51,9 @@ class TrainerSource:
         if file:
             module = _import_file(Path(file))
             factory = _attribute(module, attribute, self.target) if attribute else _from_file(module, file)
-            return _made(factory, self.target, self.arguments)
+            return _make(factory, self.target, self.arguments)
         if ":" in self.target:
-            return _made(_from_module(self.target), self.target, self.arguments)
+            return _make(_from_module(self.target), self.target, self.arguments)
         raise UnknownApp(
             f"unknown app {self.target!r}; choose one of {', '.join(BUILT_IN)},"
             " or pass module:Class, FILE.py or FILE.py:NAME"
@@ -74,8 +74,8 @@ class TrainerSource:
         """The user's code by relative paths, for nodes of other computers; empty if it is installed everywhere."""
         return {} if self.target in BUILT_IN else files_of(self.target)
 
-    def unpacked(self, files: Mapping[str, bytes], folder: Path) -> TrainerSource:
-        """The same trainer, loaded from files that were written to a folder."""
+    def unpack(self, files: Mapping[str, bytes], folder: Path) -> TrainerSource:
+        """Writes the trainer's files to a folder, and returns the source that loads the trainer from there."""
         return replace(self, target=unpack(files, folder, self.target)) if files else self
 
 
@@ -139,7 +139,7 @@ def _import_file(path: Path) -> ModuleType:
     if str(path.parent.resolve()) not in sys.path:
         sys.path.append(str(path.parent.resolve()))
     loader = spec.loader
-    _executed(str(path), lambda: loader.exec_module(module))
+    _execute(str(path), lambda: loader.exec_module(module))
     return module
 
 
@@ -167,7 +167,7 @@ def _from_module(target: str) -> Callable[..., object]:
     if not all(part.isidentifier() for part in (*name.split("."), attribute)):
         raise UnknownApp(f"{target!r} is not a class; write module:Class")
     try:
-        module = _executed(name, lambda: importlib.import_module(name))
+        module = _execute(name, lambda: importlib.import_module(name))
     except TrainerFailed as error:
         if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(error.__cause__.name or name):
             raise UnknownApp(f"{target}: no module {error.__cause__.name!r} on the import path") from None
@@ -176,25 +176,25 @@ def _from_module(target: str) -> Callable[..., object]:
 
 
 def _attribute(module: object, attribute: str, target: str) -> Callable[..., object]:
-    """What makes the trainer of this name in a module: a class, a function, or the trainer itself."""
-    found = getattr(module, attribute, None)
-    if found is None:
+    """The maker of a trainer by its name in a module: a class or a function; a trainer itself is wrapped in one."""
+    maker = getattr(module, attribute, None)
+    if maker is None:
         place = target.rpartition(":")[0]
         raise UnknownApp(f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME")
-    return found if callable(found) else lambda: found
+    return maker if callable(maker) else lambda: maker
 
 
-def _made(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
+def _make(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
     try:
         accepted = signature(factory)
         accepted.bind(**arguments)
     except TypeError as error:
         known = [each.name for each in accepted.parameters.values() if each.kind != Parameter.VAR_KEYWORD]
         raise BadArgument(f"{where}: {error}; it takes {', '.join(known) or 'no arguments'}") from None
-    return check(_executed(where, lambda: factory(**arguments)), where)
+    return check(_execute(where, lambda: factory(**arguments)), where)
 
 
-def _executed(where: str, function: Callable[[], object]) -> object:
+def _execute(where: str, function: Callable[[], object]) -> object:
     """Runs user code; any exception becomes a TrainerFailed that says where it was raised."""
     try:
         return function()

@@ -37,13 +37,13 @@ class ClockLog:
         self.ledger.reset(clock)
         self._reached = clock
 
-    def repeated(self) -> ClockRepeated | None:
-        """The last clock that all partitions have committed, if that is new and the clock was logged before."""
+    def take_repeated(self) -> ClockRepeated | None:
+        """Takes the last clock that all partitions have committed, if that is new and the clock was logged before."""
         before, self._reached = self._reached, self.ledger.reached
         return ClockRepeated(self._reached) if before < self._reached <= self.logged else None
 
-    def finished(self, now: float, limit: int, stage: int, nodes: tuple[int, int]) -> Iteration | None:
-        """The next clock, if it is complete; `limit` is the last clock of the job."""
+    def close_next(self, now: float, limit: int, stage: int, nodes: tuple[int, int]) -> Iteration | None:
+        """Closes the next clock and returns it, if it is complete; `limit` is the last clock of the job."""
         assert self.logged_at is not None
         if self.logged >= self.ledger.reached:
             return None

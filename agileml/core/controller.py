@@ -93,19 +93,19 @@ class Controller(TrainingProgress):
     def _process(self, event: object, now: float) -> None:
         match event:
             case Hello():
-                self._hello(event, now)
+                self._handle_hello(event, now)
             case Ready() | Restored() | Routed() | Drained():
-                self._arrive(event)
+                self._handle_arrival(event)
             case Warned():
-                self._warned(event)
+                self._handle_warning(event)
             case NodeLost():
-                self._lost([event.node], event.why)
+                self._lose([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
             case _ if isinstance(event, Progress):
-                self._progress(event)
+                self._handle_progress(event)
             case Taken() | Adopted():
-                self._moved(event, now)
+                self._confirm_move(event, now)
             case Broken():
                 self._fail(event.message)
             case StopJob():
@@ -115,7 +115,7 @@ class Controller(TrainingProgress):
 
     # -- nodes join and leave ----------------------------------------------------------------------------------------
 
-    def _hello(self, event: Hello, now: float) -> None:
+    def _handle_hello(self, event: Hello, now: float) -> None:
         if self.settings.code and event.code != self.settings.code:
             why = f"{event.node} runs version {event.code} of the job's code, but the job runs {self.settings.code}"
             self._send(event.node, Leave(why))
@@ -144,7 +144,7 @@ class Controller(TrainingProgress):
             self._changed = True
             self._gather()
 
-    def _arrive(self, event: Ready | Restored | Routed | Drained) -> None:
+    def _handle_arrival(self, event: Ready | Restored | Routed | Drained) -> None:
         match event:
             case Ready():
                 if self.members[event.node].phase is NodePhase.LOADING:
@@ -176,7 +176,7 @@ class Controller(TrainingProgress):
         if self.mode is Mode.GATHERING and can_start(self.members, self.settings, self.epoch):
             self._recover()
 
-    def _warned(self, event: Warned) -> None:
+    def _handle_warning(self, event: Warned) -> None:
         # Like a loss, a warning may come before the hello.
         member = self.members.get(event.node) or self.members.join(event.node, reliable=False, now=0.0)
         self._note(f"{event.node} warned: {event.seconds:g} s")
@@ -200,10 +200,10 @@ class Controller(TrainingProgress):
             self.members[event.node].beating = True
             self.note_underway(event.node, event.unreported)
             if why := hung(event, self.settings):
-                self._lost([event.node], why)
+                self._lose([event.node], why)
                 self._send(event.node, Leave(f"this node was declared lost: {why}", lost=True))
         elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
-            self._lost(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
+            self._lose(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
         elif self.settings.may_lack_nodes and not self.epoch:
             self._wait_for_nodes(now)
 
@@ -216,7 +216,7 @@ class Controller(TrainingProgress):
             recent = "".join(f"; {event}" for event in self._clock_log.recent_events)
             self._fail(f"training did not start within {longest:g} s: {missing}{recent}")
 
-    def _lost(self, nodes: list[str], why: str) -> None:
+    def _lose(self, nodes: list[str], why: str) -> None:
         # A node may be lost before its hello arrives; it counts as joined.
         members = [self.members.get(name) or self.members.join(name, reliable=False, now=0.0) for name in nodes]
         dead = [member for member in members if member.phase not in (NodePhase.GONE, NodePhase.DEAD)]

@@ -17,7 +17,7 @@ from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.placement import Footprint
 from agileml.core.progress import VersionLedger
 from agileml.core.recovery import Answers
-from agileml.policies.policy import NodesChanged, Report, TrainingPolicy, UseStage
+from agileml.policies.policy import NodesChanged, TrainingPolicy, TrainingReport, UseStage
 from agileml.policies.psld import PSLD
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Table, Version
@@ -117,7 +117,7 @@ class ControllerState:
         self._observe(NodesChanged(len(reliable), len(transient)))
 
     def _speeds(self, nodes: list[str]) -> dict[str, float]:
-        """What placement is made to believe: with uneven work, every second node is faster than it is."""
+        """The speeds that placement assumes: with uneven work, every second node counts as faster than the node is."""
         heavy = self.settings.uneven
         return {name: heavy / (1 - heavy) for name in nodes if self.members[name].rank % 2} if heavy else {}
 
@@ -127,7 +127,7 @@ class ControllerState:
             self._update_footprint()
         return self._footprint
 
-    def _observe(self, report: Report) -> None:
+    def _observe(self, report: TrainingReport) -> None:
         self._policy, proposals = self._policy.observe(report)
         for proposal in proposals:
             self._apply(proposal)

@@ -12,7 +12,7 @@ from typing import Any
 
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
-from agileml.work.counted import Decision
+from agileml.work.counted import ClockCovers
 from agileml.work.covers import FINGERPRINT_MASK, Accepted, Coverage
 from agileml.work.plan import WorkPlan
 
@@ -45,7 +45,7 @@ class Decisions:
     repeated: int = 0
     """The last clock that was decided when the epoch began."""
     reason: str = ""
-    """What the policy had to say about the last clock that began."""
+    """The reason that the policy gave for its last proposal, until it is logged."""
     _arrived: Coverage = field(default_factory=Coverage)
     _missing: dict[int, int] = field(default_factory=dict)
     """Chunks of the next clock that have not arrived, by shard."""
@@ -76,18 +76,19 @@ class Decisions:
         """Number of chunks of a clock that were left out."""
         return 0 if self.policy is None else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
 
-    def after(self, clock: int) -> tuple[Decision, ...]:
+    def after(self, clock: int) -> tuple[ClockCovers, ...]:
         """The decisions about later clocks, for nodes that repeat them or join."""
         return tuple((at, self.decided[at].accepted.covers) for at in range(clock + 1, self.clock))
 
     def tally(self, clock: int) -> tuple[int, int]:
         """Number and fingerprint of all chunks up to a clock, by which versions are checked."""
         counted = [self.accepted(at) for at in range(1, clock + 1)]
-        return sum(one.chunks for one in counted), sum(one.fingerprint for one in counted) & FINGERPRINT_MASK
+        fingerprint = sum(accepted.fingerprint for accepted in counted) & FINGERPRINT_MASK
+        return sum(accepted.chunks for accepted in counted), fingerprint
 
     def restore(self, lines: Iterable[Sequence[Any]]) -> None:
         """Takes over the decisions of an earlier controller."""
-        self.decided = {one.accepted.clock: one for one in map(ClockDecision.of, lines)}
+        self.decided = {decision.accepted.clock: decision for decision in map(ClockDecision.of, lines)}
         self.roll_back()
 
     def roll_back(self) -> None:
@@ -104,7 +105,7 @@ class Decisions:
         """Whether work was reported when its clock had been decided without it."""
         return self.policy is not None and done.epoch == epoch and self.repeated < done.clock < self.clock
 
-    def contributed(self, message: Contributed) -> None:
+    def add_contribution(self, message: Contributed) -> None:
         """Chunks are on their way to the servers."""
         if message.clock == self.clock:
             self._arrived.add(message.covers)
@@ -113,7 +114,7 @@ class Decisions:
                 if not self._missing[shard]:
                     del self._missing[shard]
 
-    def summed(self, progress: PartitionProgress, partitions: int) -> None:
+    def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
         """A partition of the next version is complete; the policy sees those of all partitions together."""
         clock, sums = progress.clock, progress.sums
         if self.policy is None or sums is None or clock <= self.repeated:

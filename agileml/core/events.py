@@ -1,4 +1,4 @@
-"""What the controller receives besides messages, what it returns, and its settings."""
+"""The controller's events besides messages, the instructions that it returns, and its settings."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from agileml.core.events import ControllerSettings
 from agileml.core.members import Member, Members, NodePhase
 
-_HERE = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
+_PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
 
 
 def can_start(members: Members, settings: ControllerSettings, epoch: int) -> bool:
     """Whether there is a reliable node and, before the first epoch, all others are there and have loaded."""
-    here = _here(members)
+    here = _present(members)
     reliable = any(member.reliable and member.phase is not NodePhase.LOADING for member in here)
     loading = any(member.phase is NodePhase.LOADING for member in here)
     return reliable and (epoch > 0 or not (loading or _absent(members, settings)))
@@ -18,7 +18,7 @@ def can_start(members: Members, settings: ControllerSettings, epoch: int) -> boo
 
 def shortage(members: Members, settings: ControllerSettings) -> str:
     """Which nodes a job that has not started is waiting for; empty if all have joined and some are still loading."""
-    here = _here(members)
+    here = _present(members)
     reliable = sum(member.reliable for member in here)
     missing = [f"{settings.reliable - reliable} reliable"] if reliable < settings.reliable else []
     transient = _absent(members, settings) - max(0, settings.reliable - reliable)
@@ -33,9 +33,9 @@ def shortage(members: Members, settings: ControllerSettings) -> str:
 
 def _absent(members: Members, settings: ControllerSettings) -> int:
     """Nodes that have not joined. If the fleet replaces nodes, those that have left since are not expected again."""
-    came = len(_here(members)) if settings.needs_all else members.joined
+    came = len(_present(members)) if settings.needs_all else members.joined
     return max(0, settings.reliable + settings.transient - came)
 
 
-def _here(members: Members) -> list[Member]:
-    return [member for member in members if member.phase in _HERE]
+def _present(members: Members) -> list[Member]:
+    return [member for member in members if member.phase in _PRESENT]

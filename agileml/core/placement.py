@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heappush
 
 from agileml.protocol.messages import Table
 
-_HALF = 0.5
-"""How much less a server's items weigh in all: of two hosts that differ by one item, it should have more."""
+_HALF_ITEM = 0.5
+"""How much less a server's items weigh in all: of two hosts that differ by one item, the server should have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def balance(
     """
     if not hosts:
         return ("",) * len(current)
-    weight = [max(1, one) for one in weights]
+    weight = [max(1, size) for size in weights]
     rates = {host: speeds.get(host, 1.0) for host in hosts}
     # An item that goes where it finishes first leaves its host below this, so that balanced items stay. Half a share of
     # the heaviest item on top: items whose weights hardly differ count as equal.
@@ -134,14 +134,14 @@ def level(
     possible: of what their own work reads and updates, their part does not travel. Hosts that differ by less stay as
     they are, also if their measured speeds waver.
     """
-    found, held = list(places), {host: list[int]() for host in hosts}
+    leveled, held = list(places), {host: list[int]() for host in hosts}
     for item, host in enumerate(places):
         if host:
             held[host].append(item)
 
     def finish(number: int, more: float = 0.0) -> float:
         host = hosts[number]
-        return (len(held[host]) + more - (_HALF if host in servers else 0.0)) / speeds.get(host, 1.0)
+        return (len(held[host]) + more - (_HALF_ITEM if host in servers else 0.0)) / speeds.get(host, 1.0)
 
     first = [(finish(number), number) for number in range(len(hosts))]
     last = [(-at, number) for at, number in first]
@@ -149,17 +149,17 @@ def level(
     heapify(last)
     while hosts:
         giver, taker = _top(last, lambda number: -finish(number)), _top(first, finish)
-        if finish(taker, 1 + _HALF) > finish(giver):
+        if finish(taker, 1 + _HALF_ITEM) > finish(giver):
             break
         wished = [item for item in held[hosts[giver]] if hosts[taker] in preferred.get(item, ())]
         item = (wished or held[hosts[giver]])[-1]
         held[hosts[giver]].remove(item)
         held[hosts[taker]].append(item)
-        found[item] = hosts[taker]
+        leveled[item] = hosts[taker]
         for number in (giver, taker):
             heappush(first, (finish(number), number))
             heappush(last, (-finish(number), number))
-    return tuple(found)
+    return tuple(leveled)
 
 
 def _top(heap: list[tuple[float, int]], key: Callable[[int], float]) -> int:

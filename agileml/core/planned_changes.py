@@ -65,7 +65,7 @@ class PlannedChanges(ControllerState):
             self._note(f"partitions move to other servers: {place.reason}")
             self._replan()
 
-    def _moved(self, event: Taken | Adopted, now: float) -> None:
+    def _confirm_move(self, event: Taken | Adopted, now: float) -> None:
         match event:
             case Taken():
                 left = self.table.owners[event.partition]

@@ -1,4 +1,4 @@
-"""What nodes report about versions and clocks: which versions are committed and safe, and the sums of each clock."""
+"""Reports of nodes about versions and clocks: which versions are committed and safe, and the sums of each clock."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class VersionLedger:
         sums.helped_seconds += helped.seconds
 
     def lose(self, node: str) -> None:
-        """What a node had done and not sent yet has to be done again by others."""
+        """Counts the chunks that a lost node had done and not sent yet: others have to do them again."""
         self.lost += self.underway.pop(node, 0)
 
     @property

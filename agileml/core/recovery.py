@@ -81,7 +81,7 @@ def common_version(
 
 @dataclass(slots=True)
 class Answers:
-    """What nodes hold, by their answers to a restarted controller; `awaited` nodes have not answered yet.
+    """Versions that nodes hold, by their answers to a restarted controller; `awaited` nodes have not answered yet.
 
     `epoch` is the last epoch, which started from version `rolled_back`.
     """

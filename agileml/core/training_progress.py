@@ -27,22 +27,22 @@ from agileml.protocol.messages import (
 )
 
 Progress = PartitionProgress | WorkDone | Contributed | Saved | Collected | Evaluated | Helped | ServerTimed
-"""What nodes report about their work and their partitions."""
+"""Reports of nodes about their work and their partitions."""
 
 
 @dataclass(slots=True)
 class TrainingProgress(PlannedChanges):
     """The part of the controller that follows the clocks to the last one."""
 
-    def _progress(self, event: Progress) -> None:
+    def _handle_progress(self, event: Progress) -> None:
         match event:
             case WorkDone():
                 self._ledger.add_work(event, counts=not self._decisions.is_late(event, self.epoch))
             case Contributed():
-                self._decisions.contributed(event)
+                self._decisions.add_contribution(event)
             case PartitionProgress():
                 self._ledger.add_progress(event)
-                self._decisions.summed(event, self.partitions)
+                self._decisions.add_sums(event, self.partitions)
                 self._advance_stable()
             case Collected():
                 self._collected[event.partition] = event.version
@@ -51,7 +51,7 @@ class TrainingProgress(PlannedChanges):
             case Helped():
                 self._ledger.add_help(event)
             case ServerTimed():
-                self._balance = self._balance.timed(event.server, event.sent_bytes, event.seconds)
+                self._balance = self._balance.with_measurement(event.server, event.sent_bytes, event.seconds)
             case Saved():
                 if self.checkpoints.add(event.clock, event.partition):
                     self._out.append(RememberCheckpoint(event.clock))
@@ -88,7 +88,7 @@ class TrainingProgress(PlannedChanges):
             if self.epoch:
                 self._clock_log.logged_at = now
             return
-        if (repeated := self._clock_log.repeated()) is not None:
+        if (repeated := self._clock_log.take_repeated()) is not None:
             self._out.append(repeated)
         while (iteration := self._next_iteration(now)) is not None:
             self._out.append(iteration)
@@ -103,7 +103,7 @@ class TrainingProgress(PlannedChanges):
     def _next_iteration(self, now: float) -> Iteration | None:
         footprint = self._current_footprint()
         nodes = len(footprint.reliable), len(footprint.transient)
-        return self._clock_log.finished(now, self.limit, self.stage, nodes)
+        return self._clock_log.close_next(now, self.limit, self.stage, nodes)
 
     def _learn(self, iteration: Iteration, now: float) -> None:
         quiet = not (iteration.redone or iteration.events or self.assignment.moving)

@@ -1,1 +1,1 @@
-"""What runs a job: `sim` in virtual time, `local` on processes of this computer, `attached` on others' machines."""
+"""Runs jobs: `sim` in virtual time, `local` on processes of this computer, `attached` on others' machines."""

@@ -34,7 +34,7 @@ _CAUSES: Mapping[int, str] = {
     signal.SIGSEGV: " (SIGSEGV: code in C crashed)",
     signal.SIGABRT: " (SIGABRT: the node hung, or code in C gave up)",
 }
-"""What a signal that this computer does not explain probably means."""
+"""The probable cause of a signal that this computer does not explain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Fleet(Protocol):
         ...
 
     def events(self) -> Sequence[FleetEvent]:
-        """What happened since the last call, in order, each event once. Never waits.
+        """The events since the last call, in order, each of them once. Never waits.
 
         Raises AgileMLError if the fleet as a whole is lost.
         """

@@ -24,7 +24,7 @@ from agileml.slowdowns import Disrupt, PowerLaw, Replay, Slowdown, SlowServer, S
 
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
 
-WARNING = 120.0
+WARNING_SECONDS = 120.0
 """Default seconds of an eviction warning: what AWS gives."""
 
 MOST_NODES = 10_000
@@ -33,7 +33,7 @@ MOST_NODES = 10_000
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _CLOCKS = ("clock", "clocks")
 
-Share = int | Literal["half", "all"]
+FaultExtent = int | Literal["half", "all"]
 """How many of the present nodes."""
 
 
@@ -41,14 +41,16 @@ Share = int | Literal["half", "all"]
 class RemoveNodes:
     """Nodes are evicted after a warning of `warning` seconds, or killed without one (None)."""
 
-    share: Share
+    share: FaultExtent
     reliable: bool
     warning: float | None
 
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
         """Chooses nodes; None if there are none. A warned node is not warned again, but may be killed."""
         candidates = [
-            one.name for one in present if one.reliable == self.reliable and (self.warning is None or not one.warned)
+            machine.name
+            for machine in present
+            if machine.reliable == self.reliable and (self.warning is None or not machine.warned)
         ]
         if not candidates:
             return None
@@ -74,7 +76,7 @@ class AddNodes:
     reliable: bool
 
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
-        """The same whichever machines are present."""
+        """Does not depend on which machines are present."""
         return Join(self.count, self.reliable)
 
 
@@ -83,7 +85,7 @@ class RemoveController:
     """The controller is killed."""
 
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
-        """The same whichever machines are present."""
+        """Does not depend on which machines are present."""
         return KillController()
 
 
@@ -120,11 +122,11 @@ class Chaos:
         """Parses a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
-        said = _Parser(text).sentences()
+        sentences = _Parser(text).sentences()
         return cls(
-            tuple(one for one in said if isinstance(one, Rule)),
+            tuple(sentence for sentence in sentences if isinstance(sentence, Rule)),
             seed,
-            tuple(one for one in said if not isinstance(one, Rule)),
+            tuple(sentence for sentence in sentences if not isinstance(sentence, Rule)),
         )
 
 
@@ -167,9 +169,9 @@ def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
     """The machines that the next rules of the same moment can choose from."""
     match act:
         case KillNodes():
-            return [one for one in present if one.name not in act.names]
+            return [machine for machine in present if machine.name not in act.names]
         case Evict():
-            return [replace(one, warned=one.warned or one.name in act.names) for one in present]
+            return [replace(machine, warned=machine.warned or machine.name in act.names) for machine in present]
     return present
 
 
@@ -187,13 +189,13 @@ class _Parser:
 
     def sentences(self) -> tuple[Rule | Slowdown, ...]:
         """All rules and slowdowns of the text."""
-        said: list[Rule | Slowdown] = []
+        sentences: list[Rule | Slowdown] = []
         while self._at < len(self._words):
             if not self._takes(";"):
-                said.append(self._sentence())
+                sentences.append(self._sentence())
                 if self._at < len(self._words) and not self._takes(";"):
                     raise self._unexpected("';' or the end")
-        return tuple(said)
+        return tuple(sentences)
 
     def _sentence(self) -> Rule | Slowdown:
         match self._one_of("at", "every", "slow", "disrupt", "power", "uneven", "replay"):
@@ -294,12 +296,13 @@ class _Parser:
         reliable = self._takes("reliable")
         warning = None
         if what == "evict":
-            warning = self._seconds("the seconds of the warning, such as 5s") if self._takes("warn") else WARNING
+            warned = self._takes("warn")
+            warning = self._seconds("the seconds of the warning, such as 5s") if warned else WARNING_SECONDS
         elif self._is("warn"):
             raise self._unexpected("';' or the end (a kill comes without a warning; evict gives one)")
         return RemoveNodes(share, reliable or self._takes("reliable"), warning)
 
-    def _share(self, what: str) -> Share:
+    def _share(self, what: str) -> FaultExtent:
         if self._takes("half"):
             return "half"
         if self._takes("all"):
@@ -351,5 +354,5 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> BadArgument:
         word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)
-        found = f"{word!r}" if word else "the end"
-        return BadArgument(f"chaos, character {at}: found {found}, expected {wanted}; for example: {EXAMPLE}")
+        actual = f"{word!r}" if word else "the end"
+        return BadArgument(f"chaos, character {at}: found {actual}, expected {wanted}; for example: {EXAMPLE}")

@@ -103,7 +103,11 @@ class JobLoop:
             for event in events:
                 self._handle(event)
             self._list_present()
-        if self._replaces and not self._left_at_end and not any(one.reliable for one in self._machines.values()):
+        if (
+            self._replaces
+            and not self._left_at_end
+            and not any(machine.reliable for machine in self._machines.values())
+        ):
             what = "reliable machine" if self._machines else "machine"
             why = self._last_failure or "all were evicted"
             raise Unrecoverable(f"no {what} is left, and none will come; {why}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from agileml.engines.local.fleet import CONTROLLER_MEMORY
 from agileml.errors import BadInput
 from agileml.roles.node import JobSettings
-from agileml.runtime.attach import PublishedJob, published
+from agileml.runtime.attach import PublishedJob, read_published
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.controller_process import Memory
 from agileml.runtime.prepared_job import PreparedJob
@@ -49,7 +49,7 @@ def prepare(folder: Path, plan: PreparedJob) -> None:
         raise BadInput(f"state folder {folder}: {error.strerror or error}; name another folder") from None
     if strangers and not _is_a_jobs(folder):
         raise BadInput(f"state folder {folder} contains files that are not a job's state; name another folder")
-    if is_unfinished(folder) and (changed := _difference(_published(folder), plan)):
+    if is_unfinished(folder) and (changed := _difference(_read_published(folder), plan)):
         raise BadInput(
             f"state folder {folder} holds a training with {changed};"
             " name another folder for a new training, or delete this one"
@@ -65,9 +65,9 @@ def _is_a_jobs(folder: Path) -> bool:
     return all(path.name in _OWN or path.suffix in (".sock", ".log", ".out") for path in folder.iterdir())
 
 
-def _published(folder: Path) -> PublishedJob | None:
+def _read_published(folder: Path) -> PublishedJob | None:
     try:
-        return published(FileBlobStore(folder))
+        return read_published(FileBlobStore(folder))
     except Exception as error:  # noqa: BLE001 - what unpickling raises depends on what has changed
         raise BadInput(
             f"state folder {folder} holds a training of another version of spotctl ({error});"

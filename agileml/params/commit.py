@@ -15,7 +15,7 @@ import numpy as np
 from agileml.errors import NotFinite
 from agileml.params.declarations import Apply, Declarations, call
 from agileml.params.deltas import Delta, RowDelta, dense
-from agileml.params.layout import Array, Layout, State
+from agileml.params.layout import Array, Layout, PartitionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,22 @@ class CommitRule:
     layout: Layout
     declared: Declarations
 
-    def initial(self, partition: int, params: Mapping[str, Array]) -> State:
+    def initial(self, partition: int, params: Mapping[str, Array]) -> PartitionState:
         """The state of clock 0."""
         model = self.layout.state_of(partition, params)
         return model + [slot for array in model for slot in self._slots(array)]
 
-    def _slots(self, array: Array) -> State:
+    def _slots(self, array: Array) -> PartitionState:
         full = [np.zeros_like(array) for _ in range(self.declared.slots)]
         return full + [np.zeros(len(array)) for _ in range(self.declared.row_slots)]
 
-    def model(self, partition: int, state: State) -> State:
+    def model(self, partition: int, state: PartitionState) -> PartitionState:
         """The part of a state that workers see."""
         return state[: len(self.layout.partitions[partition])]
 
-    def advance(self, partition: int, state: State, summed: Delta | None, clock: int) -> tuple[State, Delta]:
+    def advance(
+        self, partition: int, state: PartitionState, summed: Delta | None, clock: int
+    ) -> tuple[PartitionState, Delta]:
         """The state after a clock, and the values of the rows that changed, slots included.
 
         The previous state is not modified; arrays that did not change are shared with it.
@@ -62,7 +64,9 @@ class CommitRule:
         after[part.rows] = values
         return after, RowDelta(part.rows, values)
 
-    def _applied(self, partition: int, state: State, summed: Delta | None, clock: int, apply: Apply) -> State:
+    def _applied(
+        self, partition: int, state: PartitionState, summed: Delta | None, clock: int, apply: Apply
+    ) -> PartitionState:
         after = [array.copy() for array in state]
         segments = self.layout.partitions[partition]
         update = dense(after[: len(segments)], summed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.params.layout import Array, State
+from agileml.params.layout import Array, PartitionState
 
 Rows = NDArray[np.int32]
 
@@ -57,7 +57,7 @@ MIN = Aggregation("min", np.minimum)
 AGGREGATIONS = {aggregation.name: aggregation for aggregation in (ADD, MAX, MIN)}
 
 
-def assign_into(state: State, delta: Delta) -> None:
+def assign_into(state: PartitionState, delta: Delta) -> None:
     """Overwrites rows of a state with a delta's values, in place."""
     for array, part in _pairs(state, delta):
         if part.rows is None:
@@ -66,7 +66,7 @@ def assign_into(state: State, delta: Delta) -> None:
             array[part.rows] = part.values
 
 
-def assigned(state: State, values: Delta) -> State:
+def assigned(state: PartitionState, values: Delta) -> PartitionState:
     """A new state with some rows replaced; it shares the arrays that do not change with the old one.
 
     With an empty state the values are those of every row.
@@ -90,11 +90,11 @@ def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delt
     """
     if total is None:
         return copy_of(delta)
-    return [_accumulate(one, other, by) for one, other in zip(total, delta, strict=True)]
+    return [_accumulate(so_far, part, by) for so_far, part in zip(total, delta, strict=True)]
 
 
 def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
-    """The same bits as accumulating deltas one after the other, without copying a growing total each time."""
+    """The total of deltas, with the bits of accumulating one after the other, but without copying a growing total."""
     if not deltas:
         return None
     return [_aggregate([part for part in parts if part is not None], by) for parts in zip(*deltas, strict=True)]
@@ -105,7 +105,7 @@ def copy_of(delta: Delta) -> Delta:
     return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
 
 
-def dense(state: State, delta: Delta | None, by: Aggregation = ADD) -> State:
+def dense(state: PartitionState, delta: Delta | None, by: Aggregation = ADD) -> PartitionState:
     """A delta for every row of a state; rows it does not touch hold the identity."""
     parts: Sequence[RowDelta | None] = delta or [None] * len(state)
     return [_dense(array, part, by) for array, part in zip(state, parts, strict=True)]
@@ -125,21 +125,21 @@ def square(delta: Delta | None) -> float:
         return sum(float(np.dot(numbers, numbers)) for numbers in flat)
 
 
-def inner(one: Delta | None, other: Delta | None) -> float:
+def inner(left: Delta | None, right: Delta | None) -> float:
     """The inner product of all numbers of two deltas of the same partition."""
     with np.errstate(over="ignore", invalid="ignore"):
-        pairs = zip(one or (), other or (), strict=False)
+        pairs = zip(left or (), right or (), strict=False)
         return sum(_inner(a, b) for a, b in pairs if a is not None and b is not None)
 
 
-def _inner(one: RowDelta, other: RowDelta) -> float:
-    if one.rows is None and other.rows is None:
-        return float(np.dot(one.values.ravel(), other.values.ravel()))
-    if one.rows is None or other.rows is None:
-        whole, some = (one, other) if one.rows is None else (other, one)
+def _inner(left: RowDelta, right: RowDelta) -> float:
+    if left.rows is None and right.rows is None:
+        return float(np.dot(left.values.ravel(), right.values.ravel()))
+    if left.rows is None or right.rows is None:
+        whole, some = (left, right) if left.rows is None else (right, left)
         return float(np.dot(whole.values[some.rows].ravel(), some.values.ravel()))
-    _, mine, theirs = np.intersect1d(one.rows, other.rows, assume_unique=True, return_indices=True)
-    return float(np.dot(one.values[mine].ravel(), other.values[theirs].ravel()))
+    _, mine, theirs = np.intersect1d(left.rows, right.rows, assume_unique=True, return_indices=True)
+    return float(np.dot(left.values[mine].ravel(), right.values[theirs].ravel()))
 
 
 def nbytes(delta: Delta | None) -> int:
@@ -147,30 +147,30 @@ def nbytes(delta: Delta | None) -> int:
     return sum([part.nbytes for part in delta or () if part is not None])
 
 
-def _pairs(state: State, delta: Delta) -> list[tuple[Array, RowDelta]]:
+def _pairs(state: PartitionState, delta: Delta) -> list[tuple[Array, RowDelta]]:
     return [(array, part) for array, part in zip(state, delta, strict=True) if part is not None]
 
 
-def _accumulate(one: RowDelta | None, other: RowDelta | None, by: Aggregation) -> RowDelta | None:
-    if other is None:
-        return one
-    if one is None:
-        return RowDelta(other.rows, other.values.copy())
-    if one.rows is None:
-        if other.rows is None:
-            by.ufunc(one.values, other.values, out=one.values)
+def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) -> RowDelta | None:
+    if part is None:
+        return total
+    if total is None:
+        return RowDelta(part.rows, part.values.copy())
+    if total.rows is None:
+        if part.rows is None:
+            by.ufunc(total.values, part.values, out=total.values)
         else:
-            one.values[other.rows] = by.ufunc(one.values[other.rows], other.values)
-        return one
-    if other.rows is None:
+            total.values[part.rows] = by.ufunc(total.values[part.rows], part.values)
+        return total
+    if part.rows is None:
         # The total stays the left operand, as in every other form.
-        values = other.values.copy()
-        values[one.rows] = by.ufunc(one.values, values[one.rows])
+        values = part.values.copy()
+        values[total.rows] = by.ufunc(total.values, values[total.rows])
         return RowDelta(None, values)
-    if np.array_equal(one.rows, other.rows):
-        by.ufunc(one.values, other.values, out=one.values)
-        return one
-    return _merge(one, one.rows, other, other.rows, by)
+    if np.array_equal(total.rows, part.rows):
+        by.ufunc(total.values, part.values, out=total.values)
+        return total
+    return _merge(total, total.rows, part, part.rows, by)
 
 
 def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
@@ -204,12 +204,12 @@ def _identity(like: Array, count: int, by: Aggregation) -> Array:
     return np.full((count, *like.shape[1:]), by.identity(like.dtype), like.dtype)
 
 
-def _merge(one: RowDelta, one_rows: Rows, other: RowDelta, other_rows: Rows, by: Aggregation) -> RowDelta:
-    rows = np.union1d(one_rows, other_rows)
-    values = np.full((len(rows), *one.values.shape[1:]), by.identity(one.values.dtype), one.values.dtype)
-    values[np.searchsorted(rows, one_rows)] = one.values
-    places = np.searchsorted(rows, other_rows)
-    values[places] = by.ufunc(values[places], other.values)
+def _merge(total: RowDelta, total_rows: Rows, part: RowDelta, part_rows: Rows, by: Aggregation) -> RowDelta:
+    rows = np.union1d(total_rows, part_rows)
+    values = np.full((len(rows), *total.values.shape[1:]), by.identity(total.values.dtype), total.values.dtype)
+    values[np.searchsorted(rows, total_rows)] = total.values
+    places = np.searchsorted(rows, part_rows)
+    values[places] = by.ufunc(values[places], part.values)
     return RowDelta(rows, values)
 
 

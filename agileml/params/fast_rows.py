@@ -15,7 +15,7 @@ from agileml.params.layout import Array
 RowNumbers = NDArray[np.intp]
 
 FAST_DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-"""What `add_rows` takes."""
+"""The types of arrays that `add_rows` takes."""
 
 
 def rows_of(array: Array, rows: slice | RowNumbers) -> Array:
@@ -34,14 +34,14 @@ def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
     sparse matrix and a dense one does just this, for a matrix with a single 1 in every column.
     """
     count, width = rows.size, array[0].size
-    ends, ones = _columns(count, array.dtype)
+    ends, weights = _columns(count, array.dtype)
     _sparsetools().csc_matvecs(
         len(array),
         count,
         width,
         ends,
         rows.astype(np.int64, copy=False),
-        ones,
+        weights,
         np.ascontiguousarray(values, array.dtype).reshape(-1),
         array.reshape(-1),
     )

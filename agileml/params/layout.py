@@ -15,7 +15,7 @@ from agileml.errors import BadArgument, BadTrainer
 
 Array = NDArray[Any]
 Params = dict[str, Array]
-State = list[Array]
+PartitionState = list[Array]
 """The arrays of one partition, one per segment."""
 
 MOST_BYTES_PER_NUMBER = 8
@@ -133,21 +133,21 @@ class Layout:
         """Arrays of zeros with the layout's names and shapes."""
         return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self.specs}
 
-    def views(self, partition: int, params: Mapping[str, Array]) -> State:
+    def views(self, partition: int, params: Mapping[str, Array]) -> PartitionState:
         """The partition's rows as views of the named arrays."""
         return [params[segment.name][segment.lo : segment.hi] for segment in self.partitions[partition]]
 
-    def state_of(self, partition: int, params: Mapping[str, Array]) -> State:
+    def state_of(self, partition: int, params: Mapping[str, Array]) -> PartitionState:
         """A copy of the partition's rows of named arrays."""
         return [view.copy() for view in self.views(partition, params)]
 
-    def place(self, partition: int, state: State, params: Mapping[str, Array]) -> None:
+    def place(self, partition: int, state: PartitionState, params: Mapping[str, Array]) -> None:
         """Writes a partition's state into the named arrays."""
         for view, values in zip(self.views(partition, params), state, strict=True):
             np.copyto(view, values)
 
 
-def state_bytes(state: State) -> int:
+def state_bytes(state: PartitionState) -> int:
     """Bytes of a state's numbers."""
     return sum(array.nbytes for array in state)
 

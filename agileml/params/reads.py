@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 from agileml.params.deltas import Delta, RowDelta, Rows
 from agileml.params.fast_rows import RowNumbers
-from agileml.params.layout import ArraySpec, Layout, Segment, State
+from agileml.params.layout import ArraySpec, Layout, PartitionState, Segment
 
-Wanted = list[Rows | None]
+WantedRows = list[Rows | None]
 """The wanted rows of each segment of a partition, relative to its first row; None: all rows."""
 
 Mask = NDArray[np.bool_]
 Bits = NDArray[np.uint8]
-Learned = Rows | Bits | None
+LearnedRows = Rows | Bits | None
 """The rows of an array that a shard reads: their numbers or a bit for each row, whichever is smaller; None: every row.
 
 A job may have more shards than rows, so that a flag for each row of each shard would fill the memory.
 """
 
 _ARRAY_BYTES = 128
-"""What an array takes besides its numbers."""
+"""Memory that an array takes besides its numbers."""
 
 MOST_PICKED = 0.5
 """Single rows are sent if they and their numbers are at most this fraction of a segment's bytes: selecting costs."""
@@ -81,7 +81,7 @@ class ShardReads:
             self._left -= high - low
         return self._left <= 0
 
-    def rows(self) -> dict[str, Learned]:
+    def rows(self) -> dict[str, LearnedRows]:
         """The rows that were read of each array."""
         masks = {**{name: _flags(few, self._counts[name]) for name, few in self._few.items()}, **self._masks}
         return {name: None if mask is None else _compact(mask) for name, mask in masks.items()}
@@ -106,8 +106,8 @@ class RowsRead:
         self._layout = layout
         self._lengths = lengths
         self._learning: dict[int, ShardReads] = {}
-        self._learned: dict[int, dict[str, Learned]] = {}
-        self._whole: list[Wanted | None] = [None] * len(layout)
+        self._learned: dict[int, dict[str, LearnedRows]] = {}
+        self._whole: list[WantedRows | None] = [None] * len(layout)
         self._shards: frozenset[int] = frozenset()
         self._wanted = self._whole
 
@@ -124,7 +124,7 @@ class RowsRead:
         if shard in self._learning and self._learning[shard].passed(low, high):
             self._learned[shard] = self._learning.pop(shard).rows()
 
-    def wanted(self, shards: Set[int]) -> list[Wanted | None]:
+    def wanted(self, shards: Set[int]) -> list[WantedRows | None]:
         """By partition, the rows that these shards read; None for a whole one. The same objects until they change."""
         if not shards <= self._learned.keys():
             return self._whole
@@ -139,7 +139,7 @@ class RowsRead:
         for partition in partitions:
             self._wanted[partition] = None
 
-    def _of_all(self, shards: Set[int]) -> list[Wanted | None]:
+    def _of_all(self, shards: Set[int]) -> list[WantedRows | None]:
         masks = {spec.name: np.zeros(spec.rows, np.bool_) for spec in self._layout.specs}
         for shard in shards:
             for name, rows in self._learned[shard].items():
@@ -152,7 +152,7 @@ class RowsRead:
                     mask |= np.unpackbits(rows.view(np.uint8), count=len(mask)).view(np.bool_)
         return [self._of_partition(partition, masks) for partition in self._layout.partitions]
 
-    def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> Wanted | None:
+    def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> WantedRows | None:
         rows = [self._picked(segment, masks[segment.name]) for segment in partition]
         return None if all(each is None for each in rows) else rows
 
@@ -164,7 +164,7 @@ class RowsRead:
         return rows
 
 
-def picked(state: State, wanted: Wanted | None) -> Delta:
+def picked(state: PartitionState, wanted: WantedRows | None) -> Delta:
     """The values of the wanted rows; whole segments are not copied."""
     rows = wanted or [None] * len(state)
     return [

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.deltas import ADD, Aggregation, Delta, RowDelta, assign_into
 from agileml.params.fast_rows import RowNumbers, rows_of
-from agileml.params.layout import Array, ArraySpec, Layout, Params, State
+from agileml.params.layout import Array, ArraySpec, Layout, Params, PartitionState
 from agileml.params.reads import Mask, MissingRows, ShardReads, picked
 from agileml.params.row_buffer import RowBuffer
 from agileml.params.wire import HalfWire
 
-Rows = NDArray[np.integer] | Sequence[int] | slice | None
+RowSelection = NDArray[np.integer] | Sequence[int] | slice | None
 """Rows of an array: their numbers, a slice, or None for all."""
 
 _NO_ROWS = np.empty(0, np.int32)
@@ -50,7 +50,7 @@ class ParamCache:
         """The latest clock that every partition has reached."""
         return min(self.clocks)
 
-    def fill(self, partition: int, state: State, clock: int) -> None:
+    def fill(self, partition: int, state: PartitionState, clock: int) -> None:
         """Stores a partition's whole state."""
         self.assign(partition, picked(state, None), clock)
 
@@ -95,7 +95,7 @@ class ParamCache:
         held[rows] = True
         self.partial.add((partition, index))
 
-    def views(self, partition: int) -> State:
+    def views(self, partition: int) -> PartitionState:
         """A partition's rows, to be written in place."""
         return self.layout.views(partition, self.arrays)
 
@@ -156,7 +156,7 @@ class CacheView:
         self.learning: ShardReads | None = None
         """Recorder of the rows that are read, during the first pass over a shard."""
 
-    def read(self, name: str, rows: Rows = None) -> Array:
+    def read(self, name: str, rows: RowSelection = None) -> Array:
         """Values of rows in the requested order: read-only, valid until `step` returns."""
         array = self._cache.arrays[self._spec(name).name]
         selected = self._selected(name, rows)
@@ -175,7 +175,7 @@ class CacheView:
             known = ", ".join(sorted(self._specs))
             raise BadTrainer(f"{self._where(name)}: no such parameter; init returned {known}") from None
 
-    def _selected(self, name: str, rows: Rows) -> slice | RowNumbers:
+    def _selected(self, name: str, rows: RowSelection) -> slice | RowNumbers:
         count = self._specs[name].rows
         if rows is None:
             return slice(0, count)
@@ -213,7 +213,7 @@ class ChunkView(CacheView):
         self._clock = clock
         self._own.clear()
 
-    def read(self, name: str, rows: Rows = None) -> Array:
+    def read(self, name: str, rows: RowSelection = None) -> Array:
         """Values of rows with this chunk's updates, in the requested order; read-only."""
         values = super().read(name, rows)
         own = self._own[name]
@@ -223,7 +223,7 @@ class ChunkView(CacheView):
         updated.flags.writeable = False
         return updated
 
-    def update(self, name: str, rows: Rows, delta: Array) -> None:
+    def update(self, name: str, rows: RowSelection, delta: Array) -> None:
         """Adds to rows, or aggregates as the trainer declares; a row that occurs twice is updated twice."""
         spec = self._spec(name)
         selected = self._selected(name, rows)

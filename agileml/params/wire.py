@@ -14,7 +14,7 @@ import numpy as np
 
 from agileml.errors import NotFinite
 from agileml.params.deltas import Delta, RowDelta
-from agileml.params.layout import Array, Layout, State
+from agileml.params.layout import Array, Layout, PartitionState
 from agileml.params.wire_names import BF16, FP16, FULL
 
 _BF16_NAN = 0x7FC0
@@ -40,7 +40,7 @@ class HalfWire:
     types: Mapping[str, np.dtype]
     app: str
 
-    def state(self, partition: int, state: State, clock: int) -> State:
+    def state(self, partition: int, state: PartitionState, clock: int) -> PartitionState:
         """The model of a partition as it is sent to workers."""
         return [self._narrowed(partition, index, array, clock) for index, array in enumerate(state)]
 
@@ -114,7 +114,7 @@ _HALVES = {
 
 
 def wire_of(name: str, layout: Layout, app: str) -> HalfWire | None:
-    """What rounds the parameters of a layout; None if nothing is rounded."""
+    """The rounding of a layout's parameters; None if nothing is rounded."""
     half = _HALVES.get(name)
     types = {spec.name: np.dtype(spec.dtype) for spec in layout.specs}
     return HalfWire(name, half, layout, types, app) if half else None

@@ -1,4 +1,4 @@
-"""What parameters and updates can be rounded to on their way; without numpy, for what only reads files."""
+"""Formats in which parameters and updates can travel; without numpy, for code that only reads files."""
 
 from __future__ import annotations
 

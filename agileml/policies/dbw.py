@@ -17,30 +17,30 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Protocol
 
-AVERAGED = 5
+AVERAGED_CLOCKS = 5
 """Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer are awaited, over
 as many more clocks."""
 
-REMEMBERED = 0.99
+CURVATURE_DECAY = 0.99
 """How much of what was seen of the curvature still counts a clock later: it changes little, and noise hides it."""
 
-FIRST = 4
+FIRST_CLOCK_DIVISOR = 4
 """The first clock waits for one in this many workers."""
 
-KEPT = 16
+KEPT_TIMES = 16
 """Times that are kept for each k and each number awaited before."""
 
-RECENT = 64
+FORGET_AFTER = 64
 """Clocks after which a time is forgotten: then a k that was not chosen for long is tried again.
 
 A time that is longer than that of a clock is kept for as many times longer, so that trying it again costs little.
 """
 
-PAYS = 1.1
+LEAVE_OUT_ABOVE = 1.1
 """The fall of the loss per second, relative to that of waiting for all, at which `auto` begins to leave work out."""
 
-NO_LONGER_PAYS = 1.02
-"""The same for giving that up."""
+WAIT_AGAIN_BELOW = 1.02
+"""That relation at which `auto` waits for all workers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class WaitFor:
 
 
 Times = Mapping[tuple[int, int], tuple[tuple[int, float], ...]]
-Report = ClockBegins | GradientArrived | GradientsSummed
+WaitReport = ClockBegins | GradientArrived | GradientsSummed
 
 
 class WaitPolicy(Protocol):
     """An immutable policy; only `ClockBegins` is answered with a proposal."""
 
-    def observe(self, report: Report) -> tuple[WaitPolicy, tuple[WaitFor, ...]]:
+    def observe(self, report: WaitReport) -> tuple[WaitPolicy, tuple[WaitFor, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         ...
 
@@ -101,7 +101,7 @@ class FixedWait:
 
     backups: int
 
-    def observe(self, report: Report) -> tuple[FixedWait, tuple[WaitFor, ...]]:
+    def observe(self, report: WaitReport) -> tuple[FixedWait, tuple[WaitFor, ...]]:
         """Learns nothing."""
         if not isinstance(report, ClockBegins):
             return self, ()
@@ -135,44 +135,44 @@ class DBW:
     starting: bool = False
     """Whether the last clock was the first one, in which only the fastest few were awaited."""
 
-    def observe(self, report: Report) -> tuple[DBW, tuple[WaitFor, ...]]:
+    def observe(self, report: WaitReport) -> tuple[DBW, tuple[WaitFor, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         match report:
             case GradientArrived():
-                return self._timed(report), ()
+                return self._with_time(report), ()
             case GradientsSummed():
-                return self._summed(report), ()
+                return self._with_sums(report), ()
             case ClockBegins():
                 return self._begin(report)
 
-    def _timed(self, report: GradientArrived) -> DBW:
+    def _with_time(self, report: GradientArrived) -> DBW:
         key = report.waited, report.number
-        kept = (*self.times.get(key, ()), (self.clock, report.seconds))[-KEPT:]
+        kept = (*self.times.get(key, ()), (self.clock, report.seconds))[-KEPT_TIMES:]
         usual = self.usual
         if report.number == self.waited:
             usual = (usual + report.seconds) / 2 if usual else report.seconds
         return replace(self, times={**self.times, key: kept}, usual=usual)
 
-    def _summed(self, report: GradientsSummed) -> DBW:
+    def _with_sums(self, report: GradientsSummed) -> DBW:
         before = self.seen[-1] if self.seen else None
         policy = self
         if before is not None and before.clock == report.clock - 1 and report.along is not None:
-            policy = self._turned(before, report.along)
+            policy = self._with_turn(before, report.along)
             if report.spread is None and policy.walked:
                 # What is left of the last gradient and what its step took from it is the square without noise.
                 noise = report.square - report.along - policy.steepness * before.square
                 report = replace(report, spread=noise * report.gradients)
-        return replace(policy, seen=_latest((*self.seen, report), AVERAGED * self.workers))
+        return replace(policy, seen=_latest((*self.seen, report), AVERAGED_CLOCKS * self.workers))
 
-    def _turned(self, before: GradientsSummed, along: float) -> DBW:
+    def _with_turn(self, before: GradientsSummed, along: float) -> DBW:
         """With what the last step changed; with one gradient the noise in its square is only known from others."""
         if before.gradients < 1.5 or before.spread is None:
             return self
         true = before.square - before.spread / before.gradients
         return replace(
             self,
-            turned=REMEMBERED * self.turned + true - along,
-            walked=REMEMBERED * self.walked + before.square,
+            turned=CURVATURE_DECAY * self.turned + true - along,
+            walked=CURVATURE_DECAY * self.walked + before.square,
         )
 
     @property
@@ -182,11 +182,11 @@ class DBW:
 
     def _estimates(self) -> tuple[float, float] | None:
         """|grad F|^2 and the variance of one gradient, if a spread was seen."""
-        known = [(max(1.0, one.gradients - 1), one.spread) for one in self.seen if one.spread is not None]
+        known = [(max(1.0, clock.gradients - 1), clock.spread) for clock in self.seen if clock.spread is not None]
         if not known:
             return None
-        spread = max(0.0, sum(weight * one for weight, one in known) / sum(weight for weight, _ in known))
-        squares = [one.square - spread / max(one.gradients, 1e-12) for one in self.seen]
+        spread = max(0.0, sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known))
+        squares = [clock.square - spread / max(clock.gradients, 1e-12) for clock in self.seen]
         return max(0.0, sum(squares) / len(squares)), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
@@ -200,12 +200,12 @@ class DBW:
         best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
         if policy.starting:
             # Of fewer than two gradients there is no spread.
-            best = max(min(2, count), count // FIRST)
+            best = max(min(2, count), count // FIRST_CLOCK_DIVISOR)
         if speeds and speeds[best - 1] <= 0:
             best = count
         reason = ""
         if self.auto:
-            policy, best, reason = policy._weighed(best, speeds)
+            policy, best, reason = policy._weigh(best, speeds)
         return replace(policy, waited=best), (WaitFor(best, reason),)
 
     def _speeds(self) -> list[float]:
@@ -219,17 +219,17 @@ class DBW:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
         (square, spread), steep = estimates, self.steepness
         gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
-        return [gain / max(1e-12, one) for gain, one in zip(gains, seconds, strict=True)]
+        return [gain / max(1e-12, time) for gain, time in zip(gains, seconds, strict=True)]
 
-    def _weighed(self, best: int, speeds: Sequence[float]) -> tuple[DBW, int, str]:
-        """What `auto` makes of it: the policy, the number to wait for, and what is to be logged."""
+    def _weigh(self, best: int, speeds: Sequence[float]) -> tuple[DBW, int, str]:
+        """The choice of `auto`: the policy, the number to wait for, and the reason to log."""
         count = self.workers
         if not speeds or speeds[-1] <= 0:
             return replace(self, favorable=0), count, ""
         ratio = speeds[best - 1] / speeds[-1]
-        changes = ratio < NO_LONGER_PAYS if self.leaves_out else ratio > PAYS
+        changes = ratio < WAIT_AGAIN_BELOW if self.leaves_out else ratio > LEAVE_OUT_ABOVE
         streak = self.favorable + 1 if changes else 0
-        if streak < AVERAGED:
+        if streak < AVERAGED_CLOCKS:
             return replace(self, favorable=streak), best if self.leaves_out else count, ""
         times = f"lowers the loss {ratio:.2f} times as fast as waiting for all"
         if self.leaves_out:
@@ -240,9 +240,9 @@ class DBW:
 def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[GradientsSummed, ...]:
     """The last clocks with that many gradients together."""
     total = 0.0
-    for count, one in enumerate(reversed(seen), 1):
-        total += one.gradients
-        if total >= gradients and count >= AVERAGED:
+    for count, clock in enumerate(reversed(seen), 1):
+        total += clock.gradients
+        if total >= gradients and count >= AVERAGED_CLOCKS:
             return seen[-count:]
     return seen
 
@@ -258,7 +258,7 @@ def guessed(times: Times, clock: int, count: int) -> Times:
         return {}
     pace = (seconds[last - 1] - seconds[0]) / sum(1 / (count - number) for number in range(1, last))
     ahead = accumulate((pace / (count - number) for number in range(last, count)), initial=seconds[last - 1])
-    return {(0, number): ((clock, one),) for number, one in enumerate(ahead, last) if number > last}
+    return {(0, number): ((clock, time),) for number, time in enumerate(ahead, last) if number > last}
 
 
 def expected_seconds(
@@ -272,7 +272,9 @@ def expected_seconds(
     means: list[float] = []
     weights: list[int] = []
     for number in range(1, count + 1):
-        seen = times.get((waited, number), ()) or [one for (_, k), kept in times.items() if k == number for one in kept]
+        seen = times.get((waited, number), ()) or [
+            time for (_, k), kept in times.items() if k == number for time in kept
+        ]
         if seen:
             means.append(sum(seconds for _, seconds in seen) / len(seen))
         elif means:
@@ -303,7 +305,7 @@ def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
 def _recent(times: Times, clock: int, usual: float) -> Times:
     """Without times that are too old to say how long it takes now."""
     kept = {
-        key: tuple((at, seconds) for at, seconds in seen if (clock - at) * usual < RECENT * max(usual, seconds))
+        key: tuple((at, seconds) for at, seconds in seen if (clock - at) * usual < FORGET_AFTER * max(usual, seconds))
         for key, seen in times.items()
     }
     return {key: seen for key, seen in kept.items() if seen}

@@ -133,30 +133,30 @@ class FlexRR:
             case OtherDeclined():
                 return self.without(report.worker), ()
             case OwnProgress():
-                idle = {name: one for name, one in self.heard.items() if name not in report.busy}
-                wanted = [name for name, one in idle.items() if one.ahead(report) > self.settings.trigger]
+                idle = {name: heard for name, heard in self.heard.items() if name not in report.busy}
+                wanted = [name for name, heard in idle.items() if heard.ahead(report) > self.settings.trigger]
                 return self, tuple(Lend(name, self.settings.first) for name in wanted)
             case OtherReported():
-                return self._compared(report)
+                return self._compare(report)
 
-    def _compared(self, report: OtherReported) -> tuple[FlexRR, tuple[Lend, ...]]:
+    def _compare(self, report: OtherReported) -> tuple[FlexRR, tuple[Lend, ...]]:
         apart = report.own_timer - report.timer
         offset = min(apart, self.offsets.get(report.worker, inf))
         progress = report.progress + ((apart - offset) / self.usual if self.usual else 0.0)
         ahead = progress - report.own_progress
-        found = replace(self.without(report.worker), offsets={**self.offsets, report.worker: offset})
+        policy = replace(self.without(report.worker), offsets={**self.offsets, report.worker: offset})
         if report.pace:
             heard = Heard(report.progress, report.own_timer - (apart - offset), report.pace)
-            found = replace(found, heard={**found.heard, report.worker: heard})
+            policy = replace(policy, heard={**policy.heard, report.worker: heard})
             ahead = max(ahead, heard.ahead(OwnProgress(report.own_progress, report.own_timer, report.own_pace)))
         asks = ahead > self.settings.trigger and not report.busy
-        return found, (Lend(report.worker, self.settings.first),) if asks else ()
+        return policy, (Lend(report.worker, self.settings.first),) if asks else ()
 
     def without(self, worker: str) -> FlexRR:
         """Expects nothing of a worker until it reports again."""
         if worker not in self.heard:
             return self
-        return replace(self, heard={name: one for name, one in self.heard.items() if name != worker})
+        return replace(self, heard={name: heard for name, heard in self.heard.items() if name != worker})
 
 
 def help_groups(workers: Sequence[str], helpers: int) -> dict[str, tuple[str, ...]]:

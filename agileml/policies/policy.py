@@ -1,8 +1,8 @@
 """The contract of a policy: the controller reports what happened, and the policy answers with proposals.
 
 A policy is an immutable value that performs no action itself. The controller decides what to do with a proposal and
-logs it, so that a run can be replayed without the policy. A new kind of policy adds its reports to `Report`, its
-proposals to `Proposal`, and one case to `Controller._apply`.
+logs it, so that a run can be replayed without the policy. A new kind of policy adds its reports to `TrainingReport`,
+its proposals to `Proposal`, and one case to `Controller._apply`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 @dataclass(slots=True)
 class ClockSums:
-    """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
+    """Sums of the nodes' reports about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
 
     `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes` of partitions
     changed their server, during `suspended_seconds` in which a partition was under way. `waited_for` workers were
@@ -72,10 +72,10 @@ class ClockFinished:
         return through / (served + (self.sums.backup if self.stage > 1 else 0))
 
     def seconds_in(self, stage: int) -> float:
-        """What this clock would take in another stage, if what is not computing grows with the bytes that the busiest
-        machine sends and receives.
+        """Estimated seconds of this clock in another stage, if the time besides computing grows with the bytes that the
+        busiest machine sends and receives.
 
-        Where little travels this says too much: but there no stage is much faster than another.
+        Where little travels, the estimate is too high: but there no stage is much faster than another.
         """
         workers = self._workers(self.stage)
         waiting = max(0.0, self.seconds - self.sums.seconds / workers)
@@ -96,7 +96,7 @@ class ClockFinished:
         return max(1, self.transient + (0 if stage == 3 else self.reliable))
 
 
-Report = NodesChanged | ClockFinished
+TrainingReport = NodesChanged | ClockFinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,12 @@ Proposal = UseStage
 class TrainingPolicy(Protocol):
     """An immutable policy."""
 
-    def observe(self, report: Report) -> tuple[TrainingPolicy, tuple[Proposal, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[TrainingPolicy, tuple[Proposal, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         ...
 
     def record(self) -> list[Any]:
-        """What the policy has learned, as plain JSON, for the controller that takes over after a failure."""
+        """The policy's knowledge as plain JSON, for the controller that takes over after a failure."""
         ...
 
     def restored(self, record: list[Any]) -> TrainingPolicy:

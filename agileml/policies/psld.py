@@ -16,20 +16,20 @@ import numpy as np
 CONFIDENCE = 1.645
 """Standard errors on each side of a prediction that hold it with 90% confidence."""
 
-KEPT = 16
+KEPT_MEASUREMENTS = 16
 """Measurements of a server that are kept: older ones would hide that it has changed."""
 
-NEEDED = 8
+MEASUREMENTS_BEFORE_MOVE = 8
 """Measurements of each server with blocks before blocks are moved again."""
 
-WORTHWHILE = 0.2
+LEAST_SAVED = 0.2
 """The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
 
-LEAST_SAVED = 0.05
-"""The same if they are, or if a fast server has few blocks because it was slow: using it again saves the others
-little each."""
+LEAST_SAVED_IF_UNEVEN = 0.05
+"""The fraction that suffices if speeds are far apart, or if a fast server has few blocks because it was slow: using
+that server again saves the others little each."""
 
-Sample = tuple[int, float]
+Measurement = tuple[int, float]
 """Bytes, seconds."""
 
 
@@ -46,7 +46,7 @@ class Line:
         return self.start + self.slope * size
 
     @classmethod
-    def through(cls, samples: Sequence[Sample]) -> Line:
+    def through(cls, samples: Sequence[Measurement]) -> Line:
         """Least squares; measurements of about one size only say how long a byte takes."""
         sizes, seconds = (np.array(column, float) for column in zip(*samples, strict=True))
         slope, start = float(seconds.sum() / max(1.0, sizes.sum())), 0.0
@@ -75,13 +75,13 @@ class PSLD:
     trigger: float = 1.0
     seed: int = 0
     moves: int = 0
-    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    samples: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
     fresh: Mapping[str, int] = field(default_factory=dict)
     """Measurements of each server since blocks were moved."""
 
-    def timed(self, server: str, size: int, seconds: float) -> PSLD:
+    def with_measurement(self, server: str, size: int, seconds: float) -> PSLD:
         """With another measurement."""
-        kept = (*self.samples.get(server, ()), (size, seconds))[-KEPT:]
+        kept = (*self.samples.get(server, ()), (size, seconds))[-KEPT_MEASUREMENTS:]
         fresh = {**self.fresh, server: self.fresh.get(server, 0) + 1}
         return replace(self, samples={**self.samples, server: kept}, fresh=fresh)
 
@@ -89,7 +89,7 @@ class PSLD:
         self, owners: Sequence[str], sizes: Sequence[int], servers: Sequence[str]
     ) -> tuple[PSLD, ServerPlace | None]:
         """A better assignment of blocks of these sizes, if there is one; `servers` may serve."""
-        if len(servers) < 2 or any(self.fresh.get(owner, 0) < NEEDED for owner in set(owners)):
+        if len(servers) < 2 or any(self.fresh.get(owner, 0) < MEASUREMENTS_BEFORE_MOVE for owner in set(owners)):
             return self, None
         lines = self._lines(servers)
         share = sum(sizes) / len(servers)
@@ -104,7 +104,7 @@ class PSLD:
         after = replace(self, moves=self.moves + 1, fresh={})
         assigned = _with_few_moves(owners, after._assign(sizes, servers, superior, lines), sizes)
         before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
-        least = LEAST_SAVED if apart > self.trigger or few & set(superior) else WORTHWHILE
+        least = LEAST_SAVED_IF_UNEVEN if apart > self.trigger or few & set(superior) else LEAST_SAVED
         if then > (1 - least) * before:
             return self, None
         why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
@@ -186,7 +186,7 @@ def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequenc
     order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
     for staying in (True, False):
         for block in list(order):
-            name = owners[block] if staying else max(room, key=lambda one: room[one])
+            name = owners[block] if staying else max(room, key=lambda server: room[server])
             if not staying or 2 * room.get(name, 0) >= sizes[block]:
                 places[block] = name
                 room[name] -= sizes[block]

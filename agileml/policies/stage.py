@@ -14,9 +14,9 @@ from typing import Self, cast
 
 from agileml.checks import check_number
 from agileml.errors import BadArgument
-from agileml.policies.policy import ClockFinished, Report, TrainingPolicy, UseStage
+from agileml.policies.policy import ClockFinished, TrainingPolicy, TrainingReport, UseStage
 
-Nodes = tuple[int, int]
+NodeCounts = tuple[int, int]
 """Reliable nodes, transient nodes."""
 
 LearnedTimes = list[tuple[int, int, float]]
@@ -35,7 +35,7 @@ class Thresholds:
         check_number("threshold of stage 3", self.third, self.second, finite=False)
 
 
-def stage_of(nodes: Nodes, thresholds: Thresholds) -> int:
+def stage_of(nodes: NodeCounts, thresholds: Thresholds) -> int:
     """The stage by ratio. Without reliable nodes only transient nodes can serve, which is stage 3."""
     reliable, transient = nodes
     if not reliable:
@@ -52,10 +52,10 @@ class _Memoryless(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         """The stage for these nodes."""
 
-    def observe(self, report: Report) -> tuple[Self, tuple[UseStage, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[Self, tuple[UseStage, ...]]:
         """Proposes the stage for the current nodes."""
         return self, (UseStage(self._stage((report.reliable, report.transient))),)
 
@@ -64,7 +64,7 @@ class _Memoryless(ABC):
         return []
 
     def restored(self, record: LearnedTimes) -> Self:  # noqa: ARG002 - the contract of every policy
-        """The same policy: nothing was learned."""
+        """Unchanged: nothing was learned."""
         return self
 
 
@@ -77,7 +77,7 @@ class FixedStage(_Memoryless):
 
     number: int
 
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         reliable, transient = nodes
         if not transient:
             return 1
@@ -90,7 +90,7 @@ class StageByRatio(_Memoryless):
 
     thresholds: Thresholds = field(default_factory=Thresholds)
 
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         return stage_of(nodes, self.thresholds)
 
 
@@ -98,7 +98,7 @@ SAME_MIX = log(1.5)
 """Ratios of transient to reliable nodes that differ by less than this factor count as the same mix."""
 
 
-def mix_of(nodes: Nodes) -> int:
+def mix_of(nodes: NodeCounts) -> int:
     """A number that is the same for all nodes of about the same ratio."""
     reliable, transient = nodes
     return round(log(transient / reliable) / SAME_MIX)
@@ -123,16 +123,16 @@ class LearnedStage:
     gain: float = 0.03
     relief: float = 0.02
     hopeless: float = 1.5
-    nodes: Nodes = (0, 0)
+    nodes: NodeCounts = (0, 0)
     chosen: int = 0
     clocks: tuple[float, ...] = ()
     waits: int = 0
     known: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     why: str = ""
 
-    def observe(self, report: Report) -> tuple[LearnedStage, tuple[UseStage, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[LearnedStage, tuple[UseStage, ...]]:
         """Learns from finished clocks; proposes the stage for the current nodes."""
-        after = self._after(report) if isinstance(report, ClockFinished) else self
+        after = self._learn(report) if isinstance(report, ClockFinished) else self
         reason = after.why if after.why != self.why else ""
         return after, (UseStage(after._stage((report.reliable, report.transient)), reason),)
 
@@ -147,7 +147,7 @@ class LearnedStage:
             known.setdefault(mix, {})[stage] = seconds
         return replace(self, known=known)
 
-    def _stage(self, nodes: Nodes) -> int:
+    def _stage(self, nodes: NodeCounts) -> int:
         """The stage on trial or chosen for this mix; the thresholds' stage for an unknown mix."""
         if 0 in nodes:
             return stage_of(nodes, self.thresholds)
@@ -156,7 +156,7 @@ class LearnedStage:
         times = self.known.get(mix_of(nodes))
         return self._best(times) if times else stage_of(nodes, self.thresholds)
 
-    def _after(self, clock: ClockFinished) -> LearnedStage:
+    def _learn(self, clock: ClockFinished) -> LearnedStage:
         nodes = clock.reliable, clock.transient
         if nodes != self.nodes or clock.stage != self.chosen:
             return replace(self, nodes=nodes, chosen=clock.stage, clocks=(), waits=self.skipped)
@@ -165,20 +165,20 @@ class LearnedStage:
             return self
         taken = clock.seconds * sum(nodes)
         if self.waits <= 1 and self._is_hopeless(taken):
-            return self._decided(clock, taken)
+            return self._decide(clock, taken)
         if self.waits:
             return replace(self, waits=self.waits - 1)
         clocks = (*self.clocks, taken)
         if len(clocks) < self.needed:
             return replace(self, clocks=clocks)
-        return self._decided(clock, median(clocks))
+        return self._decide(clock, median(clocks))
 
     def _is_hopeless(self, seconds: float) -> bool:
         """Whether a stage on trial is so much slower than a known one that no more clocks are spent on it."""
         times = self.known.get(mix_of(self.nodes), {})
         return bool(times) and self.chosen not in times and seconds > self.hopeless * min(times.values())
 
-    def _decided(self, clock: ClockFinished, seconds: float) -> LearnedStage:
+    def _decide(self, clock: ClockFinished, seconds: float) -> LearnedStage:
         mix = mix_of(self.nodes)
         before = self.known.get(mix, {})
         times = {**before, self.chosen: seconds}

@@ -12,7 +12,7 @@ from agileml.policies.dbw import DBW, FixedWait, WaitPolicy
 from agileml.policies.flexrr import Reassignment
 
 WORDS = {"reassign": "reassign", "backup-workers": "backup_workers", "balance": "balance_servers"}
-"""What a command line calls the settings."""
+"""Names of the settings on a command line."""
 
 
 @dataclass(frozen=True, slots=True)

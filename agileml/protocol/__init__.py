@@ -1,1 +1,1 @@
-"""What nodes and the controller send each other, and the actions a role asks for."""
+"""Messages between nodes and the controller, and the actions that a role asks for."""

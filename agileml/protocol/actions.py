@@ -47,16 +47,15 @@ class Evaluation:
     items: int
 
 
-Work = Chunk | Evaluation
-"""What a worker computes in one go. The forward pass, backward pass and update of a pipeline stage join this union:
-the worker creates them, `ChunkRunner.run` is the one place that distinguishes them, and engines need not."""
+WorkUnit = Chunk | Evaluation
+"""A piece of work that a worker computes in one go. Only `ChunkRunner.run` tells the kinds apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
     """Run a piece of work and report the result. A worker asks for one at a time."""
 
-    work: Work
+    work: WorkUnit
 
 
 @dataclass(frozen=True, slots=True)

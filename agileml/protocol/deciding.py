@@ -28,7 +28,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class GradientSums:
-    """What a partition's server saw of the contributions to a clock.
+    """Sums over the contributions to a clock, as a partition's server saw them.
 
     `weighted_squares`: the squared norm of each, divided by its items; `square`: the squared norm of their sum;
     `along`: the inner product of their sum with that of the clock before, or None where the server did not see that.

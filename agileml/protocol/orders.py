@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agileml.work.counted import Decision
+from agileml.work.counted import ClockCovers
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Recover:
     table: Table
     sources: tuple[str, ...]
     limit: int
-    decided: tuple[Decision, ...] = ()
+    decided: tuple[ClockCovers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Enter:
     table: Table
     limit: int
     stable: int
-    decided: tuple[Decision, ...] = ()
+    decided: tuple[ClockCovers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.params.deltas import Delta
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.protocol.updates import UpdateEntry
 from agileml.work.covers import Cover
 
@@ -24,7 +24,7 @@ class Version:
 
     clock: int
     tally: Tally
-    state: State
+    state: PartitionState
 
 
 @dataclass(frozen=True, slots=True)

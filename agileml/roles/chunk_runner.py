@@ -13,9 +13,9 @@ from time import perf_counter
 from agileml.errors import AgileMLError
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta
-from agileml.params.reads import MissingRows, RowsRead, Wanted
+from agileml.params.reads import MissingRows, RowsRead, WantedRows
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.protocol.actions import Chunk, Evaluation, Work
+from agileml.protocol.actions import Chunk, Evaluation, WorkUnit
 from agileml.protocol.messages import UpdateEntry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
 
@@ -27,7 +27,7 @@ class WorkResult:
     If it read rows that the node does not have, of the partitions in `missed`, it counts as not done.
     """
 
-    work: Work
+    work: WorkUnit
     seconds: float
     loss_sum: float
     loss_count: int
@@ -56,7 +56,7 @@ class ChunkRunner:
         self._loaded: set[int] = set()
         self._reads = RowsRead(cache.layout, [len(shard) for shard in shards])
 
-    def run(self, work: Work, timer: Callable[[], float] = perf_counter) -> WorkResult:
+    def run(self, work: WorkUnit, timer: Callable[[], float] = perf_counter) -> WorkResult:
         """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the final loss."""
         if work.shard not in self._loaded:
             # On this thread, so that loading data delays nothing but the computation.
@@ -108,7 +108,7 @@ class ChunkRunner:
         else:
             self._sums.collect(chunk.clock, self._view)
 
-    def wanted(self, shards: Set[int]) -> list[Wanted | None]:
+    def wanted(self, shards: Set[int]) -> list[WantedRows | None]:
         """By partition, the rows that work on these shards is known to read; None for a whole partition."""
         return self._reads.wanted(shards)
 

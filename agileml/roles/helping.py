@@ -117,7 +117,7 @@ class Helping:
             case BegunHelping():
                 self._go_on(message)
             case CancelHelp():
-                self._cancelled(message)
+                self._give_up(message)
             case HelpEnded():
                 self._take_back(message)
 
@@ -188,7 +188,7 @@ class Helping:
         chunks = deque((shard, chunk) for shard, first, last in message.covers for chunk in range(first, last))
         self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
 
-    def _cancelled(self, message: CancelHelp) -> None:
+    def _give_up(self, message: CancelHelp) -> None:
         for errand in self.errands:
             if (errand.owner, errand.number) == (message.worker, message.number) and not errand.begun:
                 self._end(errand)
@@ -216,13 +216,13 @@ class Helping:
     def next(self) -> tuple[int, int, int] | None:
         """Clock, shard and chunk to compute before the worker's own work goes on; of the earliest clock first."""
         behind = self.shards.first()
-        open_ = [one for one in self.errands if behind is None or one.clock < behind[0].clock]
-        if not open_:
+        due = [errand for errand in self.errands if behind is None or errand.clock < behind[0].clock]
+        if not due:
             return None
-        errand = min(open_, key=lambda one: (one.clock, not one.begun, one.number is not None))
+        errand = min(due, key=lambda errand: (errand.clock, not errand.begun, errand.number is not None))
         return errand.clock, *errand.chunks[0]
 
-    def begins(self, chunk: Chunk) -> None:
+    def begin(self, chunk: Chunk) -> None:
         """The worker computes a chunk."""
         self.running = chunk
         errand = self._errand_of(chunk)
@@ -230,7 +230,7 @@ class Helping:
             errand.begun = True
             self.out.append(Send(errand.owner, BegunHelping(self.epoch, self.node, errand.number)))
 
-    def done(self, chunk: Chunk, seconds: float) -> bool:
+    def finish(self, chunk: Chunk, seconds: float) -> bool:
         """The chunk is done; whether it was outside of the worker's own remaining work."""
         self.running = None
         errand = self._errand_of(chunk)
@@ -335,7 +335,7 @@ class Helping:
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        lent = any(shard == one for loan in self.loans.values() for one, _, _ in loan.covers)
+        lent = any(shard == cover[0] for loan in self.loans.values() for cover in loan.covers)
         return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)
 
 

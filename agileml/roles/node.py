@@ -66,7 +66,7 @@ MOST_PARTITIONS = 100_000
 
 LEAST_FRAME_BYTES = 128
 
-Handler = Callable[[Any], None]
+MessageHandler = Callable[[Any], None]
 """Handles messages of one kind."""
 
 
@@ -162,7 +162,7 @@ class Node:
         )
         self._handlers = self._handlers_by_kind()
 
-    def _handlers_by_kind(self) -> dict[type, Handler]:
+    def _handlers_by_kind(self) -> dict[type, MessageHandler]:
         server, worker = self.server, self.worker
         return {
             Recover: self._recover,
@@ -210,18 +210,18 @@ class Node:
             self._handlers[type(message)](message)
         return self._take_actions()
 
-    def computed(self, result: WorkResult) -> list[Action]:
+    def take_result(self, result: WorkResult) -> list[Action]:
         """Processes the result of a `Compute` action."""
         self.worker.finish(result)
         return self._take_actions()
 
-    def fetched(self, epoch: int, partition: int, version: Version) -> list[Action]:
+    def take_version(self, epoch: int, partition: int, version: Version) -> list[Action]:
         """Processes the result of a `Fetch` action."""
         if epoch == self.epoch:
             self._restore(Restore(epoch, partition, version))
         return self._take_actions()
 
-    def saved(self, epoch: int, partition: int, clock: int) -> list[Action]:
+    def confirm_saved(self, epoch: int, partition: int, clock: int) -> list[Action]:
         """Processes the result of a `Save` action."""
         return [Send(CONTROLLER, Saved(self.name, epoch, partition, clock))]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, inner, scaled, square
-from agileml.params.layout import State
-from agileml.params.reads import Wanted
+from agileml.params.layout import PartitionState
+from agileml.params.reads import WantedRows
 from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
 from agileml.work.counted import CountedWork
 from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, covers_fingerprint
@@ -102,9 +102,9 @@ class ServedPartition:
     backup: str = ""
     stamped: int = -1
     pending: dict[int, PendingClock] = field(default_factory=dict)
-    reads: dict[str, Wanted | None] = field(default_factory=dict)
+    reads: dict[str, WantedRows | None] = field(default_factory=dict)
     sums: GradientSums | None = None
-    """What the contributions to the latest version were like, if some of them could be left out."""
+    """Sums over the contributions to the latest version, if some of them could be left out."""
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
     _waiting: dict[int, list[Waiting]] = field(default_factory=dict)
@@ -160,15 +160,15 @@ class ServedPartition:
         """Adds a worker that waits for a version."""
         self._waiting.setdefault(waiting.at_least, []).append(waiting)
 
-    def answerable(self) -> list[tuple[str, Wanted | None]]:
+    def answerable(self) -> list[tuple[str, WantedRows | None]]:
         """Removes and returns the workers whose version is committed, and the rows that each wants."""
         ready = [version for version in self._waiting if version <= self.clock]
         answered = [waiting for version in sorted(ready) for waiting in self._waiting.pop(version)]
-        return [(one.worker, None if one.whole else self.reads.get(one.worker)) for one in answered]
+        return [(waiting.worker, None if waiting.whole else self.reads.get(waiting.worker)) for waiting in answered]
 
     def waiters(self) -> tuple[Waiting, ...]:
         """All waiting workers."""
-        return tuple(one for group in self._waiting.values() for one in group)
+        return tuple(waiting for group in self._waiting.values() for waiting in group)
 
 
 @dataclass(slots=True)
@@ -179,12 +179,12 @@ class BackupPartition:
     versions: dict[int, Version]
     early: dict[int, Patch] = field(default_factory=dict)
 
-    def take(self, patch: Patch, assigned: Callable[[State, Delta], State]) -> list[int]:
+    def take(self, patch: Patch, assigned: Callable[[PartitionState, Delta], PartitionState]) -> list[int]:
         """Applies a patch and those that waited for it; returns the new versions."""
         self.early[patch.base] = patch
         return self.apply_early(assigned)
 
-    def apply_early(self, assigned: Callable[[State, Delta], State]) -> list[int]:
+    def apply_early(self, assigned: Callable[[PartitionState, Delta], PartitionState]) -> list[int]:
         """Applies the waiting patches whose base version is here; returns the new versions."""
         new: list[int] = []
         ready = [base for base in self.early if base == -1 or base in self.versions]
@@ -193,7 +193,7 @@ class BackupPartition:
             ready = [base for base in self.early if base == -1 or base in self.versions]
         return new
 
-    def _apply(self, patch: Patch, assigned: Callable[[State, Delta], State]) -> int:
+    def _apply(self, patch: Patch, assigned: Callable[[PartitionState, Delta], PartitionState]) -> int:
         base = [] if patch.base == -1 else self.versions[patch.base].state
         self.versions[patch.clock] = Version(patch.clock, patch.tally, assigned(base, patch.values))
         return patch.clock

@@ -11,9 +11,9 @@ from agileml.protocol.messages import UpdateEntry
 from agileml.work.counted import CountedWork
 from agileml.work.covers import Cover
 from agileml.work.plan import WorkPlan
-from agileml.work.ranges import Ranges, Span
+from agileml.work.ranges import ChunkSpan, Ranges
 
-Plan = WorkPlan | CountedWork
+ClockChunks = WorkPlan | CountedWork
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,8 +36,8 @@ class Remaining:
     chunks: Ranges
 
     @classmethod
-    def at(cls, position: Position, shard: int, plan: Plan) -> Remaining:
-        """What is left from a position on, in the first clock in which anything is."""
+    def at(cls, position: Position, shard: int, plan: ClockChunks) -> Remaining:
+        """The work from a position on, in the first clock that has any left."""
         left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in _spans_from(position, shard, plan)))
         return cls(position.clock, left) if left else cls.at(Position(position.clock + 1, 0), shard, plan)
 
@@ -46,17 +46,17 @@ class Remaining:
         """The chunk to compute next."""
         return Position(self.clock, self.chunks.first)
 
-    def after(self, chunk: int, shard: int, plan: Plan) -> Remaining:
-        """What is left once a chunk is done: after the last one, the whole of the next clock."""
+    def after(self, chunk: int, shard: int, plan: ClockChunks) -> Remaining:
+        """The work that is left once a chunk is done: after the last one, the whole of the next clock."""
         left = self.chunks.without(chunk)
         return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
-    def counted(self, shard: int, plan: Plan) -> Remaining:
-        """What is left of it that counts, or else the next clock."""
+    def counted(self, shard: int, plan: ClockChunks) -> Remaining:
+        """The part of the work that counts, or else the next clock."""
         left = self.chunks & plan.ranges(shard, self.clock)
         return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
-    def whole(self, shard: int, plan: Plan) -> bool:
+    def whole(self, shard: int, plan: ClockChunks) -> bool:
         """Whether no chunk of the clock is done."""
         return self.chunks == plan.ranges(shard, self.clock)
 
@@ -86,7 +86,7 @@ class HeldShards(UserDict[int, Remaining]):
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a worker did for a clock, kept until the clock is stable."""
+    """A worker's chunks and updates of a clock, kept until the clock is stable."""
 
     clock: int
     covers: tuple[Cover, ...]
@@ -100,18 +100,19 @@ class Contribution:
 
 
 def reusable(
-    plan: Plan, kept: list[Contribution], mine: set[int], clock: int
+    plan: ClockChunks, kept: list[Contribution], mine: set[int], clock: int
 ) -> tuple[list[Contribution], dict[int, Position]]:
     """The contributions that can be sent again after a rollback to a version, and where each shard continues.
 
     Work on a shard counts as far as this worker did it without a gap from that version on. A contribution counts
     entirely or not at all, as its chunks are summed. Dropping one may leave a gap in another shard: hence the loop.
     """
-    kept = sorted((one for one in kept if one.clock > clock), key=lambda one: one.clock)
+    later = (contribution for contribution in kept if contribution.clock > clock)
+    kept = sorted(later, key=lambda contribution: contribution.clock)
     while True:
         done = _spans(kept)
         positions = {shard: _walk(plan, done.get(shard, {}), shard, clock) for shard in mine}
-        counting = [one for one in kept if one.before(positions)]
+        counting = [contribution for contribution in kept if contribution.before(positions)]
         if len(counting) == len(kept):
             return kept, positions
         kept = counting
@@ -120,13 +121,13 @@ def reusable(
 def _spans(kept: list[Contribution]) -> Mapping[int, Mapping[Position, int]]:
     """The chunks that contributions contain: by shard and first chunk, one past the last."""
     spans: dict[int, dict[Position, int]] = defaultdict(dict)
-    for one in kept:
-        for shard, first, last in one.covers:
-            spans[shard][Position(one.clock, first)] = last
+    for contribution in kept:
+        for shard, first, last in contribution.covers:
+            spans[shard][Position(contribution.clock, first)] = last
     return spans
 
 
-def _walk(plan: Plan, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
+def _walk(plan: ClockChunks, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
     """The first chunk of a shard after a version that counts and is not among these."""
     at = Remaining.at(Position(clock + 1, 0), shard, plan).position
     while at in spans:
@@ -134,5 +135,5 @@ def _walk(plan: Plan, spans: Mapping[Position, int], shard: int, clock: int) -> 
     return at
 
 
-def _spans_from(position: Position, shard: int, plan: Plan) -> list[Span]:
+def _spans_from(position: Position, shard: int, plan: ClockChunks) -> list[ChunkSpan]:
     return [span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk]

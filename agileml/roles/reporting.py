@@ -1,4 +1,4 @@
-"""What a worker reports of a clock: what it has done to the controller, and its contribution to the servers."""
+"""A worker's reports of a clock: its work to the controller, and its contribution to the servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agileml.work.ranges import Ranges
 
 @dataclass(slots=True)
 class ClockTally:
-    """What a worker has done in a clock and not reported yet; `own`: some of it is of its own shards."""
+    """A worker's work in a clock that is not reported yet; `own`: some of the work is on its own shards."""
 
     chunks: dict[int, Ranges] = field(default_factory=dict)
     seconds: float = 0.0
@@ -36,7 +36,7 @@ class ClockTally:
         self.own |= own
 
     def report(self, node: str, epoch: int, contribution: Contribution) -> WorkDone:
-        """What the controller gets to know of the clock, whose contribution servers get."""
+        """The report of a clock to the controller; the contribution itself goes to the servers."""
         sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
         clock = contribution.clock
         return WorkDone(node, epoch, clock, len(self), self.seconds, sent, self.loss_sum, self.loss_count)

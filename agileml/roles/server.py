@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.errors import InvalidTransition
 from agileml.params.deltas import Delta, assigned, nbytes
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Fetch, Save, Send
 from agileml.protocol.messages import (
@@ -134,8 +134,8 @@ class Server(ServerState):
             self.out.append(Send(worker, snapshot))
         self._pulled[served.partition] = pulled
 
-    def _visible(self, served: ServedPartition) -> State:
-        """What a reader sees: the committed values, and with slack also the contributions to later clocks."""
+    def _visible(self, served: ServedPartition) -> PartitionState:
+        """The values that a reader sees: the committed ones, and with slack also the contributions to later clocks."""
         state = served.latest.state
         if self.fresh:
             for clock in sorted(served.pending):
@@ -211,7 +211,7 @@ class Server(ServerState):
             served.partition,
             served.clock,
             () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
-            tuple(one for clock, pending in sorted(served.pending.items()) for one in pending.handed_over(clock)),
+            tuple(push for clock, pending in sorted(served.pending.items()) for push in pending.handed_over(clock)),
             served.waiters(),
             message.backup,
             served.clock if message.backup == self.node else served.stamped,
@@ -291,8 +291,9 @@ class Server(ServerState):
         held: dict[int, ServedPartition | BackupPartition] = {**self.copies, **self.shadows, **self.served}
         self.served, self.copies, self.shadows, self.forward, self.awaited = {}, {}, {}, {}, set()
         self.dismissed.clear()
-        found = {p: version for p, one in held.items() if (version := one.versions.get(message.clock)) is not None}
-        self.former = {p: version for p, version in self.former.items() if version.clock == message.clock} | found
+        former = {p: version for p, version in self.former.items() if version.clock == message.clock}
+        kept = {p: holder.versions[message.clock] for p, holder in held.items() if message.clock in holder.versions}
+        self.former = former | kept
         self.early.clear()
         self.arriving.clear()
         self._pulled.clear()

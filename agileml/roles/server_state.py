@@ -16,7 +16,7 @@ from agileml.work.counted import CountedWork
 
 @dataclass(slots=True)
 class ServerState:
-    """What one node serves, backs up and awaits, and the actions that it has not returned yet.
+    """The partitions that one node serves, backs up and awaits, and the actions that it has not returned yet.
 
     `copies` are backups, `shadows` partitions that moved away in this epoch, and `former` the versions from which the
     epoch started. `awaited` partitions are to be restored here, `arriving` ones wait for patches.
@@ -31,7 +31,7 @@ class ServerState:
     fresh: bool
     out: list[Action]
     timer: Callable[[], float] | None = None
-    """Of a server that says how long pushes waited for others."""
+    """Measures how long pushes waited for others; None if nobody asks for that."""
     wire: HalfWire | None = None
     """How parameters and updates travel; None: in the types of the parameters."""
     epoch: int = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
-from agileml.params.reads import Wanted
+from agileml.params.reads import WantedRows
 from agileml.params.view import NEVER
 from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Evaluation, Send
 from agileml.protocol.messages import (
@@ -44,7 +44,7 @@ from agileml.work.covers import covers_of
 
 NO_OWNER = ""
 
-Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
+WorkerMessage = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
 """Messages that a worker processes."""
 
 
@@ -72,7 +72,7 @@ class Worker:
     unreported: int = 0
     """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
     _busy: bool = False
-    _inbox: deque[Order] = field(default_factory=deque)
+    _inbox: deque[WorkerMessage] = field(default_factory=deque)
     _promised: dict[int, str] = field(default_factory=dict)
     """Shards to give away at the end of their clock, and to which node."""
     _due: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Worker:
     _open: dict[int, ClockTally] = field(default_factory=dict)
     _requested: dict[int, int] = field(default_factory=dict)
     """By partition, the version that was requested last."""
-    _reads_sent: dict[int, tuple[str, Wanted | None]] = field(default_factory=dict)
+    _reads_sent: dict[int, tuple[str, WantedRows | None]] = field(default_factory=dict)
     _awaited: dict[int, int] = field(default_factory=dict)
     _final: int | None = None
     """The final version, whose loss is to be computed: no other work remains."""
@@ -93,7 +93,7 @@ class Worker:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self._open or self._busy or self._inbox)
 
-    def receive(self, order: Order) -> None:
+    def receive(self, order: WorkerMessage) -> None:
         """Processes an order: at once, or after the current work."""
         if self.times is not None and isinstance(order, Snapshot):
             self.times.received(self.table.owners[order.partition], self.epoch, order)
@@ -119,7 +119,7 @@ class Worker:
         if result.missed:
             self._request_missed(result.missed)
             return
-        borrowed = self.helping is not None and self.helping.done(chunk, result.seconds)
+        borrowed = self.helping is not None and self.helping.finish(chunk, result.seconds)
         self.unreported += 1
         self._open.setdefault(chunk.clock, ClockTally()).add(chunk, result, own=not borrowed)
         if borrowed:
@@ -155,7 +155,7 @@ class Worker:
                 self._release(shard, to)
         helping.settle()
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: WorkerMessage) -> None:
         match order:
             case Snapshot():
                 self._take_snapshot(order)
@@ -239,7 +239,7 @@ class Worker:
         low, high = self.work.plan.bounds(shard, clock, number)
         chunk = Chunk(self.epoch, clock, shard, number, low, high)
         if self.helping is not None:
-            self.helping.begins(chunk)
+            self.helping.begin(chunk)
         self.out.append(Compute(chunk))
 
     def _next(self) -> tuple[int, int, int] | None:
@@ -302,7 +302,7 @@ class Worker:
         contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.take(clock))
         self.kept.append(contribution)
         oldest = clock - self.keeps
-        self.kept = [one for one in self.kept if one.clock > oldest]
+        self.kept = [contribution for contribution in self.kept if contribution.clock > oldest]
         self.unreported -= len(tally)
         self.out.append(Send(CONTROLLER, tally.report(self.node, self.epoch, contribution)))
         return contribution
@@ -336,7 +336,7 @@ class Worker:
     def _forget(self, stable: int) -> None:
         self.work.forget_until(stable)
         if self.kept and self.kept[0].clock <= stable:
-            self.kept = [one for one in self.kept if one.clock > stable]
+            self.kept = [contribution for contribution in self.kept if contribution.clock > stable]
 
     def _abandon(self, order: Accept) -> None:
         """Goes on with the next clock: what is not done of this one, or not sent, came too late."""
@@ -345,7 +345,7 @@ class Worker:
         if tally is not None:
             self.chunk_runner.take(order.clock)
             self.unreported -= len(tally)
-        self.kept = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
+        self.kept = self._counting()
         for shard, left in list(self.shards.items()):
             if left.clock == order.clock:
                 self.shards[shard] = left.counted(shard, self.work)
@@ -355,6 +355,10 @@ class Worker:
         for shard, to in list(self._promised.items()):
             if self.shards[shard].whole(shard, self.work):
                 self._release(shard, to)
+
+    def _counting(self) -> list[Contribution]:
+        """The kept contributions that were not left out of their clock."""
+        return [kept for kept in self.kept if not self.work.left_out(kept.clock, kept.covers)]
 
     # -- shards that change hands ------------------------------------------------------------------------------------
 
@@ -406,8 +410,7 @@ class Worker:
         self._due.clear()
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
-        counting = [one for one in self.kept if not self.work.left_out(one.clock, one.covers)]
-        self.kept, positions = reusable(self.work, counting, mine, order.clock)
+        self.kept, positions = reusable(self.work, self._counting(), mine, order.clock)
         self.shards = HeldShards()
         self.shards.update({shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()})
         self._reset_helping()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agileml.transport import Address, TcpAddress, UnixAddress, parse_address
 
-_ELSEWHERE = TcpAddress("192.0.2.1", 9)
+_DOCUMENTATION_ADDRESS = TcpAddress("192.0.2.1", 9)
 """An address that is reserved for documentation; nothing is ever sent there."""
 
 
@@ -73,7 +73,7 @@ def outward_host() -> str:
 
     Raises BadAddress if it has no network.
     """
-    return _ELSEWHERE.local_host()
+    return _DOCUMENTATION_ADDRESS.local_host()
 
 
 def _seen_from_here(address: TcpAddress, controller: Address) -> TcpAddress:

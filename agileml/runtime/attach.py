@@ -38,8 +38,8 @@ def publish(role: NodeRole, blobs: BlobStore) -> None:
     blobs.put(_JOB_BLOB, [pickle.dumps(PublishedJob(role, role.job.source.files()))])
 
 
-def published(blobs: BlobStore) -> PublishedJob | None:
-    """What the job has published; None before it has."""
+def read_published(blobs: BlobStore) -> PublishedJob | None:
+    """Reads what the job has published; None before it has."""
     try:
         content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:
@@ -53,7 +53,7 @@ def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> N
 
     Raises PeerRefused if there is no job to join.
     """
-    job = published(rendezvous.blobs)
+    job = read_published(rendezvous.blobs)
     if job is None:
         raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
     return replace(job.role, name=name, reliable=reliable, rendezvous=rendezvous, instance=new_instance())
@@ -69,7 +69,7 @@ def linked_role(
     Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
     """
     with closing(rendezvous.blobs) as blobs:
-        job = published(blobs)
+        job = read_published(blobs)
     if job is None:
         raise PeerRefused(f"the controller at {rendezvous.controller} has no job to join")
     theirs = job.role.rendezvous
@@ -81,7 +81,7 @@ def linked_role(
         name=name,
         reliable=reliable,
         rendezvous=replace(rendezvous, listen=TcpAddress(host, port), frame_bytes=job.role.job.settings.frame_bytes),
-        job=replace(job.role.job, source=job.role.job.source.unpacked(job.files, rendezvous.folder / "code")),
+        job=replace(job.role.job, source=job.role.job.source.unpack(job.files, rendezvous.folder / "code")),
         instance=new_instance(),
     )
 

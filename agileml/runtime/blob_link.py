@@ -23,9 +23,9 @@ from agileml.runtime.blob_store import PIECE_BYTES, Piece, UnreadableBlob
 from agileml.transport import (
     Connected,
     Endpoint,
-    Event,
     FrameLimits,
     Identity,
+    LinkEvent,
     Lost,
     Received,
     Rejected,
@@ -223,9 +223,9 @@ class _BlobLink:
         self._endpoint = Endpoint(identity, secret, TransportSettings(limits, tls=tls_of(secret)))
         self._limits, self._assembly = limits, Assembly(FrameLimits())
         self._codec = Codec(BLOB_MESSAGES)
-        self._events: deque[Event] = deque()
+        self._events: deque[LinkEvent] = deque()
         self.digest = ""
-        """Of the blob that was read to its end."""
+        """The digest of the blob that was read to its end."""
 
     @property
     def is_open(self) -> bool:
@@ -285,7 +285,7 @@ class _BlobLink:
             if message is not None:
                 return message
 
-    def _next(self, deadline: float) -> Event | None:
+    def _next(self, deadline: float) -> LinkEvent | None:
         """The next event; None if there is none before the deadline."""
         while not self._events:
             left = deadline - time.monotonic()

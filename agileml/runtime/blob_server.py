@@ -88,7 +88,7 @@ class _BlobSession:
             case ReadBlob():
                 self._read(request.name)
             case WriteBlob():
-                self._store.put(request.name, self._written())
+                self._store.put(request.name, self._receive_pieces())
                 self._answer(BlobDone())
             case ListBlobs():
                 self._answer(BlobNames(tuple(self._store.list(request.prefix))))
@@ -109,7 +109,7 @@ class _BlobSession:
                 return
         self._answer(EndOfBlob(digest.hexdigest()))
 
-    def _written(self) -> Iterator[memoryview]:
+    def _receive_pieces(self) -> Iterator[memoryview]:
         """The pieces of a blob as they arrive."""
         digest = sha256()
         self._answer(BlobDone())

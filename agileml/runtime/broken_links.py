@@ -19,7 +19,7 @@ class Unlinked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
+class _BrokenLink:
     epoch: int
     at: float
     reason: str
@@ -33,13 +33,13 @@ class BrokenLinks:
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
-        self._reports: dict[tuple[str, str], _Report] = {}
+        self._reports: dict[tuple[str, str], _BrokenLink] = {}
 
     def report(self, unlinked: Unlinked, epoch: int, now: float) -> None:
         """Notes a link; the first report of an epoch counts."""
         key = unlinked.node, unlinked.peer
         if key not in self._reports or self._reports[key].epoch != epoch:
-            self._reports[key] = _Report(epoch, now, unlinked.reason)
+            self._reports[key] = _BrokenLink(epoch, now, unlinked.reason)
 
     def victim(self, members: Members, epoch: int, now: float) -> tuple[str, str] | None:
         """The node to give up, and why: the one with most broken links, of two transient nodes the younger."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agileml.errors import Unrecoverable
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import BlobStore, Piece
@@ -69,9 +69,9 @@ class ModelCheckpoints:
 
     def delete_before(self, clock: int) -> None:
         """Deletes checkpoints of earlier clocks."""
-        for partition, found in self._present():
-            if found < clock:
-                self._blobs.delete(_blob_name(partition, found))
+        for partition, saved in self._present():
+            if saved < clock:
+                self._blobs.delete(_blob_name(partition, saved))
 
     def _present(self) -> Iterator[tuple[int, int]]:
         for name in self._blobs.list(_PREFIX):
@@ -97,7 +97,7 @@ class CheckpointQueue:
     def add(self, save: Save) -> None:
         """Queues a version; drops waiting ones that it makes obsolete."""
         current = (self._clock, save.version.clock)
-        self._waiting = deque(one for one in self._waiting if one.version.clock in current)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.version.clock in current)
         self._waiting.append(save)
 
     def next(self) -> Save | None:
@@ -109,10 +109,10 @@ class CheckpointQueue:
         self._writing.append(self._clock)
         return save
 
-    def written(self, save: Save) -> None:
+    def finish(self, save: Save) -> None:
         """A version has been written, or could not be."""
         self._writing.remove(save.version.clock)
-        if not self._writing and not any(one.version.clock == self._clock for one in self._waiting):
+        if not self._writing and not any(waiting.version.clock == self._clock for waiting in self._waiting):
             self._clock = -1
 
 
@@ -159,8 +159,8 @@ def _pieces(version: Version) -> Iterator[Piece]:
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _state(table: list[tuple[str, list[int]]], body: memoryview) -> State:
-    state: State = []
+def _state(table: list[tuple[str, list[int]]], body: memoryview) -> PartitionState:
+    state: PartitionState = []
     offset = 0
     for code, shape in table:
         dtype: np.dtype[Any] = np.dtype(code)

@@ -58,7 +58,7 @@ REWRITE_BYTES = 4 << 20
 
 
 class Memory:
-    """What a restarted controller has to know, as lines of a file."""
+    """Everything that a restarted controller has to know, as lines of a file."""
 
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None
@@ -77,7 +77,7 @@ class Memory:
         self._path = path
         self._written = 0
         self._rewriting = threading.Lock()
-        self._file = self._rewritten()
+        self._file = self._rewrite()
 
     def _recall(self, entry: dict[str, Any]) -> None:
         if "record" in entry:
@@ -102,7 +102,7 @@ class Memory:
             }
             self.iterations.append(Iteration(**(fields | converted)))
 
-    def _rewritten(self) -> BinaryIO:
+    def _rewrite(self) -> BinaryIO:
         """Rewrites the file without torn and obsolete lines, and opens it for appending."""
         part = self._path.with_suffix(".part")
         with part.open("wb") as file:
@@ -178,7 +178,7 @@ class Memory:
         if self._written > REWRITE_BYTES:
             with self._rewriting:
                 self._file.close()
-                self._file = self._rewritten()
+                self._file = self._rewrite()
 
 
 def _line(entry: dict[str, Any]) -> bytes:

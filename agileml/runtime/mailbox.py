@@ -22,8 +22,8 @@ from agileml.transport import (
     BadAddress,
     Connected,
     Endpoint,
-    Event,
     Identity,
+    LinkEvent,
     Lost,
     Names,
     NotConnected,
@@ -182,7 +182,7 @@ class Mailbox:
     def _send_all(self, to: str, pending: list[object]) -> None:
         """Queues messages on the link; those for which it has no room wait."""
         for number, message in enumerate(pending):
-            begun = message if isinstance(message, SentInPart) else self._begun(message)
+            begun = message if isinstance(message, SentInPart) else self._cut(message)
             try:
                 while begun.next is not None:
                     self._endpoint.send(to, *begun.next)
@@ -197,7 +197,7 @@ class Mailbox:
                 # The link was opened and lost before its opening was reported here; `Lost` comes next.
                 return
 
-    def _begun(self, message: object) -> SentInPart:
+    def _cut(self, message: object) -> SentInPart:
         frames = split(self._codec.encode(message), self._limits)
         return SentInPart(next(frames), frames)
 
@@ -216,7 +216,7 @@ class Mailbox:
         return to == JOB_LOOP if self.name == CONTROLLER else to != CONTROLLER
 
     def receive(self, timeout: float) -> Iterator[Envelope | Connected | Lost | Rejected]:
-        """What has arrived, or arrives within `timeout` seconds."""
+        """Yields what has arrived, or arrives within `timeout` seconds."""
         if self._send_waiting():
             timeout = min(timeout, FULL_PAUSE)
         own, self._own = self._own, deque()
@@ -224,15 +224,15 @@ class Mailbox:
         for message in own:
             yield Envelope(self.name, message)
         for event in events:
-            decoded = self._decoded(event)
+            decoded = self._decode(event)
             if decoded is not None:
                 yield decoded
 
-    def _decoded(self, event: Event) -> Envelope | Connected | Lost | Rejected | None:
+    def _decode(self, event: LinkEvent) -> Envelope | Connected | Lost | Rejected | None:
         match event:
             case Received():
                 try:
-                    return self._opened(event)
+                    return self._open_envelope(event)
                 except (BrokenConnection, BadAddress) as error:
                     if event.peer in self._endpoint.peers:
                         self._endpoint.drop(event.peer, f"it sent {error}")
@@ -258,7 +258,7 @@ class Mailbox:
         """Drops the messages for peers to which there is no link yet."""
         self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
 
-    def _opened(self, event: Received) -> Envelope | None:
+    def _open_envelope(self, event: Received) -> Envelope | None:
         """The message of a frame, or that which a bucket completes. Raises BrokenConnection if it is invalid."""
         encoded: Encoded | None = event.kind, event.header, event.arrays
         if event.kind == BUCKET:

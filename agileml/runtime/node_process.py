@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TypeVar
 
 from agileml.errors import AgileMLError, BadTrainer, ControllerUnreachable, DeclaredLost, PeerRefused
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
 from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover, Warned
 from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
@@ -94,7 +94,7 @@ class NodeProcess:
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         self._mailbox.open()
-        self._later(self._compute, self._load, self._loaded)
+        self._later(self._compute, self._load, self._take_node)
         try:
             while not self._leaving:
                 self._turn()
@@ -134,14 +134,14 @@ class NodeProcess:
         self._connection.maintain(now)
         self._check_patience(now)
         self._pass_warning_on()
-        self._vitals.looped(now)
+        self._vitals.note_turn(now)
         for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
             if isinstance(event, Envelope):
                 self._handle(event.message)
             else:
                 self._handle_link(event)
             # Large messages take time: a node that handles many of them must not look as if it hung.
-            self._vitals.looped(time.monotonic())
+            self._vitals.note_turn(time.monotonic())
         if (reason := self._vitals.given_up) and not self._leaving:
             self._handle(Leave(reason, lost=True))
         self._take_results()
@@ -194,9 +194,9 @@ class NodeProcess:
         try:
             return decide(*arguments)
         except AgileMLError as error:
-            return self._broken(error)
+            return self._report_broken(error)
 
-    def _broken(self, error: BaseException) -> list[Action]:
+    def _report_broken(self, error: BaseException) -> list[Action]:
         users = users_traceback(error)
         # For an error in the user's code, only the user's part of the traceback matters.
         log.error("the job is broken: %s", _described(error), exc_info=None if users else error)
@@ -237,11 +237,13 @@ class NodeProcess:
                 self._write_next(node)
             case Fetch():
                 fetch = partial(self._checkpoints.load, action.partition, action.clock)
-                self._later(self._disk, fetch, lambda version: node.fetched(action.epoch, action.partition, version))
+                self._later(
+                    self._disk, fetch, lambda version: node.take_version(action.epoch, action.partition, version)
+                )
 
     def _write_next(self, node: Node) -> None:
         while (save := self._checkpoint_queue.next()) is not None:
-            self._later(self._disk, partial(self._write, save), partial(self._written, node, save))
+            self._later(self._disk, partial(self._write, save), partial(self._finish_writing, node, save))
 
     def _write(self, save: Save) -> bool:
         try:
@@ -252,10 +254,10 @@ class NodeProcess:
             return False
         return True
 
-    def _written(self, node: Node, save: Save, done: bool) -> list[Action]:
-        self._checkpoint_queue.written(save)
+    def _finish_writing(self, node: Node, save: Save, done: bool) -> list[Action]:
+        self._checkpoint_queue.finish(save)
         self._write_next(node)
-        return node.saved(save.epoch, save.partition, save.version.clock) if done else []
+        return node.confirm_saved(save.epoch, save.partition, save.version.clock) if done else []
 
     # -- the other threads -------------------------------------------------------------------------------------------
 
@@ -279,15 +281,15 @@ class NodeProcess:
         if error is None:
             self._decide(then, future.result())
         else:
-            self._decide(self._broken, error)
+            self._decide(self._report_broken, error)
         self._act()
 
-    def _work(self, node: Node, work: Work) -> None:
+    def _work(self, node: Node, work: WorkUnit) -> None:
         """Does pieces of work as long as the next follows from the last, which takes no help of the other thread."""
         while True:
             result = self._run(node, work)
             with self._deciding:
-                actions = self._decisions(node.computed, result)
+                actions = self._decisions(node.take_result, result)
                 self._vitals.note_unreported(node.worker.unreported)
                 match actions:
                     case [Compute(work=following)] if not self._leaving:
@@ -296,7 +298,7 @@ class NodeProcess:
                         self._actions.extend(actions)
                         return
 
-    def _run(self, node: Node, work: Work) -> WorkResult:
+    def _run(self, node: Node, work: WorkUnit) -> WorkResult:
         """Runs user code; the first work on a shard may also load its data."""
         first = work.shard not in self._begun_shards
         with self._vitals.step(first=first, at=(work.clock, work.shard)):
@@ -315,10 +317,10 @@ class NodeProcess:
             node = Node(role.name, trainer, shards_of(trainer), role.plan, role.job.settings, role.layout)
             # On this thread, because the other one must go on handling messages.
             node.load()
-        self._vitals.loaded(beginning_of(trainer.step))
+        self._vitals.note_loaded(beginning_of(trainer.step))
         return node
 
-    def _loaded(self, node: Node) -> list[Action]:
+    def _take_node(self, node: Node) -> list[Action]:
         self._node = node
         return [Send(CONTROLLER, Ready(self._role.name))]
 

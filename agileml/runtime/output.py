@@ -1,4 +1,4 @@
-"""What the user's code prints: it goes to a file, from which the heartbeat process sends it to the job loop.
+"""Output of the user's code: printed to a file, from which the heartbeat process sends the text to the job loop.
 
 A file never blocks the user's code and outlives its process, however it ends.
 """
@@ -25,7 +25,7 @@ _LINE_END = re.compile(rb"[\r\n]")
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a node's user code printed, as lines."""
+    """Text that a node's user code printed, as lines."""
 
     node: str
     text: str

@@ -39,7 +39,7 @@ class Rendezvous(Protocol):
 
     @property
     def blobs(self) -> BlobStore:
-        """What every process of the job can read and write, and what survives all of them."""
+        """Storage that every process of the job can read and write, and that survives all of them."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class LinkedRendezvous:
 
     @property
     def blobs(self) -> LinkedBlobStore:
-        """Those of the controller, over a link of their own."""
+        """The controller's blobs, over a link of their own."""
         return LinkedBlobStore(self.controller, self.secret, self.version, self.patience, self.frame_bytes)
 
     def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process

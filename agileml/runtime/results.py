@@ -1,4 +1,4 @@
-"""What a job reports while it runs, and its result."""
+"""The clocks that a job reports while it runs, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process of a job is given when it starts."""
+"""Roles: all that a process of a job is given when it starts."""
 
 from __future__ import annotations
 

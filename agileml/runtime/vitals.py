@@ -1,4 +1,4 @@
-"""What a node and its heartbeat process tell each other in shared memory: signs of progress, and of the end."""
+"""Shared memory of a node and its heartbeat process: signs of progress, and of the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Vitals:
         self._cells[_LOOP_AT] = time.monotonic()
         self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
 
-    def looped(self, now: float) -> None:
+    def note_turn(self, now: float) -> None:
         """The node's message loop has made another turn."""
         self._cells[_LOOP_AT] = now
 
@@ -44,13 +44,13 @@ class Vitals:
         """The chunks that would have to be done again if the node were lost now."""
         return int(self._cells[_UNREPORTED])
 
-    def loaded(self, entry: str) -> None:
+    def note_loaded(self, entry: str) -> None:
         """The trainer is loaded; `entry` is the file and line at which its steps begin."""
         _write(self._text, entry)
 
     @property
     def whereabouts(self) -> str:
-        """What the user's code is doing, as seen without asking the node; empty if it is not running."""
+        """The place in the user's code, as seen without asking the node; empty if that code is not running."""
         if self._cells[_BUSY_SINCE] == _IDLE:
             return ""
         entry = _read(self._text)

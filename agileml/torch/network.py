@@ -18,7 +18,7 @@ from agileml.user_code import beginning_of, described
 if TYPE_CHECKING:
     import torch
 
-Objective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
+BatchObjective = Callable[["torch.nn.Module", Any], "torch.Tensor"]
 
 _FLOATS = ("torch.float32", "torch.float64")
 
@@ -33,15 +33,15 @@ class TorchNetwork:
     def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str) -> None:
         self.module = module.to(device)
         self._device = device
-        self._trained = {name: one for name, one in module.named_parameters() if name in trained}
-        self._forms = {name: _form(one) for name, one in self._trained.items()}
+        self._trained = {name: parameter for name, parameter in module.named_parameters() if name in trained}
+        self._forms = {name: _form(parameter) for name, parameter in self._trained.items()}
         self._averaged = dict(_running_statistics(module))
         self._kept = Unchanged(module, dict(_kept(module, {*self._averaged})))
         self.sparse = sparse_names(module)
 
     def arrays(self) -> Params:
         """The values that travel, with at least one axis; statistics that are counts become floats."""
-        return {name: _array(one) for name, one in [*self._trained.items(), *self._averaged.items()]}
+        return {name: _array(tensor) for name, tensor in [*self._trained.items(), *self._averaged.items()]}
 
     def assign(self, read: Callable[[str], Array]) -> None:
         """Takes over the values of the servers."""
@@ -54,7 +54,7 @@ class TorchNetwork:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
 
     def gradients(
-        self, objective: Objective, batch: object, weight: float, where: str
+        self, objective: BatchObjective, batch: object, weight: float, where: str
     ) -> Iterator[tuple[str, Array | None, Array]]:
         """Parameters with the rows (None: all) and values of `weight` times the gradient; then changes of statistics.
 
@@ -62,12 +62,12 @@ class TorchNetwork:
         a gradient of 0 from rows without one.
         """
         self.module.train()
-        before = {name: one.detach().clone() for name, one in self._averaged.items()}
+        before = {name: buffer.detach().clone() for name, buffer in self._averaged.items()}
         self._kept.begin()
         loss = self._loss(objective, batch, where)
         self._check_parameters(where)
         self._check_kept(where)
-        gradients = self._differentiated(loss, objective, where)
+        gradients = self._differentiate(loss, objective, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
         for name, gradient in gradients.items():
@@ -77,22 +77,22 @@ class TorchNetwork:
             change = (self._averaged[name].double() - old.double()) * weight
             yield name, None, change.cpu().numpy().reshape(old.shape or 1)
 
-    def mean_loss(self, objective: Objective, batch: object, where: str) -> float:
+    def mean_loss(self, objective: BatchObjective, batch: object, where: str) -> float:
         """The loss of a batch, as in use: without dropout, and with running statistics."""
         self.module.eval()
         with torch_module().no_grad():
             loss = self._loss(objective, batch, where).item()
         self._check_parameters(where)
         if not isfinite(loss):
-            gradients = self._differentiated(self._loss(objective, batch, where), objective, where)
+            gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
             raise NotFinite(_diverged(loss, gradients, objective, where))
         return loss
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers, as plain PyTorch loads them."""
-        return {name: one.detach().cpu().clone() for name, one in self.module.state_dict().items()}
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.module.state_dict().items()}
 
-    def _loss(self, objective: Objective, batch: object, where: str) -> torch.Tensor:
+    def _loss(self, objective: BatchObjective, batch: object, where: str) -> torch.Tensor:
         given = _moved(batch, self._device)
         try:
             loss: torch.Tensor = objective(self.module, given)
@@ -107,15 +107,17 @@ class TorchNetwork:
             )
         return loss
 
-    def _differentiated(self, loss: torch.Tensor, objective: Objective, where: str) -> dict[str, torch.Tensor | None]:
+    def _differentiate(
+        self, loss: torch.Tensor, objective: BatchObjective, where: str
+    ) -> dict[str, torch.Tensor | None]:
         if not loss.requires_grad:
             raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
         self.module.zero_grad(set_to_none=True)
         # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no gradient.
         torch_module().autograd.backward(loss)
-        found = {name: parameter.grad for name, parameter in self._trained.items()}
+        gradients = {name: parameter.grad for name, parameter in self._trained.items()}
         self.module.zero_grad(set_to_none=True)
-        return found
+        return gradients
 
     def _check_parameters(self, where: str) -> None:
         now = dict(self.module.named_parameters())
@@ -160,7 +162,7 @@ class TorchNetwork:
         return name, rows, values.reshape(values.shape or 1)
 
 
-def checked(module: torch.nn.Module) -> torch.nn.Module:
+def check_module(module: torch.nn.Module) -> torch.nn.Module:
     """The module, if its parameters can be trained; BadTrainer names the first that cannot."""
     torch = torch_module()
     for name, parameter in module.named_parameters():
@@ -183,22 +185,22 @@ def sparse_names(module: torch.nn.Module) -> frozenset[str]:
     """The parameters whose gradients are sparse."""
     return frozenset(
         f"{path}.weight" if path else "weight"
-        for path, one in module.named_modules(remove_duplicate=True)
-        if getattr(one, "sparse", False) is True and hasattr(one, "weight")
+        for path, layer in module.named_modules(remove_duplicate=True)
+        if getattr(layer, "sparse", False) is True and hasattr(layer, "weight")
     )
 
 
 def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     torch = torch_module()
-    for path, one in module.named_modules():
-        if isinstance(one, torch.nn.modules.batchnorm._NormBase):
-            for name, buffer in one.named_buffers(recurse=False):
+    for path, layer in module.named_modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
+            for name, buffer in layer.named_buffers(recurse=False):
                 yield (f"{path}.{name}" if path else name), buffer
 
 
 def _kept(module: torch.nn.Module, averaged: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_parameters()
-    yield from ((name, one) for name, one in module.named_buffers() if name not in averaged)
+    yield from ((name, buffer) for name, buffer in module.named_buffers() if name not in averaged)
 
 
 def _form(tensor: torch.Tensor) -> str:
@@ -225,9 +227,13 @@ def _moved(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what th
     return batch
 
 
-def _diverged(loss: float, gradients: Mapping[str, torch.Tensor | None], objective: Objective, where: str) -> str:
+def _diverged(loss: float, gradients: Mapping[str, torch.Tensor | None], objective: BatchObjective, where: str) -> str:
     torch = torch_module()
-    bad = [name for name, one in gradients.items() if one is not None and not torch.isfinite(_numbers(one)).all()]
+    bad = [
+        name
+        for name, gradient in gradients.items()
+        if gradient is not None and not torch.isfinite(_numbers(gradient)).all()
+    ]
     named = f", parameter {bad[0]!r}" if bad else ""
     return (
         f"{where}{named}: the loss is {loss}; lower the learning rate, or look for a division by 0"
@@ -239,13 +245,13 @@ def _numbers(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def _failing_layer(module: torch.nn.Module, objective: Objective, batch: object) -> str:
+def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: object) -> str:
     """The innermost layer in which the objective fails, with its parameters' shapes: computes it once more."""
     torch = torch_module()
     entered: list[Any] = []
     hooks = torch.nn.modules.module
     handles = (
-        hooks.register_module_forward_pre_hook(lambda one, _: entered.append(one)),
+        hooks.register_module_forward_pre_hook(lambda layer, _: entered.append(layer)),
         hooks.register_module_forward_hook(lambda *_: entered.pop() and None),
     )
     with suppress(Exception), torch.no_grad():
@@ -253,8 +259,8 @@ def _failing_layer(module: torch.nn.Module, objective: Objective, batch: object)
         objective(module, batch)
     for handle in handles:
         handle.remove()
-    names = {one: name for name, one in module.named_modules()}
+    names = {layer: name for name, layer in module.named_modules()}
     if not entered or not names.get(entered[-1]):
         return ""
-    shapes = [f"{name} {tuple(one.shape)}" for name, one in entered[-1].named_parameters(recurse=False)]
+    shapes = [f"{name} {tuple(parameter.shape)}" for name, parameter in entered[-1].named_parameters(recurse=False)]
     return f", layer {names[entered[-1]]!r}" + (f" with parameter {', '.join(shapes)}" if shapes else "")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 Hyperparameters = dict[str, Any]
-Group = tuple[int, int]
+OptimizerGroup = tuple[int, int]
 """The number of an optimizer and of one of its groups, whose options and therefore state may differ from others."""
 
 _PROBE = (4, 3)
@@ -55,7 +55,7 @@ class RowOptimizers:
         # Before schedulers replace the originals' `step` by one that counts calls.
         self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
         self._schedule = _Schedule(optimizers, schedule)
-        self._names = {group: self._probed(group) for group in sorted(set(self._groups.values()))}
+        self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
 
     @property
     def trained(self) -> frozenset[str]:
@@ -87,7 +87,7 @@ class RowOptimizers:
         arrays, numbers = slots[: len(names.arrays)], slots[self.slots :]
         hyperparameters = self._schedule.at(clock)[number][group]
         state = self._restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
-        after = _stepped(self._optimizers[number], parameter, hyperparameters, state)
+        after = _run_step(self._optimizers[number], parameter, hyperparameters, state)
         if new := after.keys() - {*names.arrays, *names.numbers}:
             kind = type(self._optimizers[number]).__name__
             raise BadTrainer(
@@ -109,18 +109,18 @@ class RowOptimizers:
             for key, slot in zip(names.numbers, numbers[1:], strict=False)
         }
 
-    def _probed(self, group: Group) -> StateNames:
+    def _probe(self, group: OptimizerGroup) -> StateNames:
         """Tries an optimizer on small parameters like those of a group; BadTrainer if a server cannot run it."""
         optimizer, hyperparameters = self._optimizers[group[0]], self._schedule.at(1)[group[0]][group[1]]
         if not hyperparameters.get("lr", 1):
             # A schedule that begins at 0. Nothing would change, whatever a row depends on.
             hyperparameters = {**hyperparameters, "lr": 0.1}
-        kinds = {name in self._sparse for name, one in self._groups.items() if one == group}
-        found = [_probed(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
-        return max(found, key=lambda names: len(names.arrays + names.numbers))
+        kinds = {name in self._sparse for name, number_and_group in self._groups.items() if number_and_group == group}
+        tried = [_probe(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
+        return max(tried, key=lambda names: len(names.arrays + names.numbers))
 
 
-def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Group]]:
+def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, OptimizerGroup]]:
     """The trained parameters with their groups. BadTrainer if an optimizer concerns itself with anything else."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     for number, optimizer in enumerate(optimizers):
@@ -141,7 +141,7 @@ def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterat
                     yield names[parameter], (number, group)
 
 
-def _probed(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool) -> StateNames:
+def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool) -> StateNames:
     """Tries an optimizer on a small parameter, whole and in two parts, which must give the same.
 
     The second gradient is large, so that an optimizer that cuts off what is above a limit does so.
@@ -158,7 +158,7 @@ def _probed(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool
             dense = torch.from_numpy(gradient[rows].copy())
             parameter.grad = dense.to_sparse(1) if sparse else dense
             try:
-                state = _stepped(optimizer, parameter, hyperparameters, state)
+                state = _run_step(optimizer, parameter, hyperparameters, state)
             except Exception as error:
                 raise BadTrainer(
                     f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}"
@@ -223,7 +223,7 @@ def _hyperparameters(group: Hyperparameters) -> Hyperparameters:
     return copy.deepcopy(left)
 
 
-def _stepped(
+def _run_step(
     optimizer: Optimizer, parameter: torch.Tensor, hyperparameters: Hyperparameters, state: dict[str, Any]
 ) -> dict[str, Any]:
     """One step on one parameter, with a state from before; returns the state afterwards."""

@@ -22,7 +22,7 @@ from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.params.wire_names import FULL, WIRES
 from agileml.torch.batches import Batches, BatchPart, Numbers
-from agileml.torch.network import Objective, TorchNetwork, checked, sparse_names
+from agileml.torch.network import BatchObjective, TorchNetwork, check_module, sparse_names
 from agileml.torch.row_optimizers import RowOptimizers
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -56,7 +56,7 @@ class TorchModule:
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
     dataset: Any
-    objective: Objective
+    objective: BatchObjective
     optimizer: Callable[[torch.nn.Module], Optimizer | Sequence[Optimizer]]
     schedule: Callable[[Optimizer], LRScheduler] | None = None
     batch_size: int = 64
@@ -112,7 +112,7 @@ class TorchModule:
         """The module's trained parameters, its running statistics, and the seed."""
         seed = int(rng.integers(2**31))
         # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
-        module = TorchNetwork(self._built(seed), self._optimizers.trained, "cpu")
+        module = TorchNetwork(self._build_module(seed), self._optimizers.trained, "cpu")
         return {SEED: np.array([[seed, 0]]), **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
@@ -127,9 +127,9 @@ class TorchModule:
             return
         where = f"{self.name}, clock {clock}, shard {shard.number}"
         weight = len(chosen) / self._batches.length(clock)
-        network = self._loaded(seed, params)
+        network = self._load_network(seed, params)
         with surroundings(int(rng.integers(2**62)), self.threads):
-            batch = self._fetched(chosen, where)
+            batch = self._fetch_batch(chosen, where)
             for name, rows, values in network.gradients(self.objective, batch, weight, where):
                 try:
                     params.update(name, rows, values)
@@ -150,13 +150,13 @@ class TorchModule:
         seed, clock = params.read(SEED)[0].tolist()
         where = f"{self.name}, clock {clock}, loss"
         total, count = 0.0, 0
-        network = self._loaded(seed, params)
+        network = self._load_network(seed, params)
         with surroundings(seed, self.threads):
             for piece in sample:
                 items = self._batches.chosen(seed, 1, piece.shard.number, piece.lo, piece.hi)
                 for first in range(0, len(items), self.chunk):
                     some = items[first : first + self.chunk]
-                    total += len(some) * network.mean_loss(self.objective, self._fetched(some, where), where)
+                    total += len(some) * network.mean_loss(self.objective, self._fetch_batch(some, where), where)
                     count += len(some)
         return total / count
 
@@ -168,7 +168,7 @@ class TorchModule:
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
 
-    def _loaded(self, seed: int, params: ParamReader) -> TorchNetwork:
+    def _load_network(self, seed: int, params: ParamReader) -> TorchNetwork:
         """The module with the values of the servers."""
         network = self._network(seed)
         network.assign(params.read)
@@ -178,7 +178,7 @@ class TorchModule:
         if seed not in self._networks:
             self._networks.clear()
             trained = self._optimizers.trained
-            self._networks[seed] = TorchNetwork(self._built(seed), trained, self._device)
+            self._networks[seed] = TorchNetwork(self._build_module(seed), trained, self._device)
         return self._networks[seed]
 
     @cached_property
@@ -192,21 +192,21 @@ class TorchModule:
             return self.device
         return "cuda" if torch_module().cuda.is_available() else "cpu"
 
-    def _built(self, seed: int) -> torch.nn.Module:
+    def _build_module(self, seed: int) -> torch.nn.Module:
         """A new module with its initial weights."""
         torch = torch_module()
         with surroundings(seed, self.threads):
             if isinstance(self.module, torch.nn.Module):
-                made = self._copied(self.module)
+                made = self._copy_module(self.module)
             else:
                 made = call(f"{self.name}: module", self.module)
         if not isinstance(made, torch.nn.Module):
             raise BadTrainer(f"{self.name}: module made {type(made).__name__}; it must make a torch.nn.Module")
         if self.state is not None:
             self._load_state(made)
-        return call(self.name, lambda: checked(made))
+        return call(self.name, lambda: check_module(made))
 
-    def _copied(self, module: torch.nn.Module) -> torch.nn.Module:
+    def _copy_module(self, module: torch.nn.Module) -> torch.nn.Module:
         try:
             return copy.deepcopy(module)
         except Exception as error:
@@ -229,7 +229,7 @@ class TorchModule:
     def _optimizers(self) -> RowOptimizers:
         from torch.optim import Optimizer
 
-        module = self._built(0)
+        module = self._build_module(0)
 
         def made() -> RowOptimizers:
             given = self.optimizer(module)
@@ -246,7 +246,7 @@ class TorchModule:
         torch = torch_module()
         dataset = self.dataset
         if isclass(dataset) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
-            dataset = dataset if isinstance(dataset, torch.utils.data.IterableDataset) else self._made_dataset()
+            dataset = dataset if isinstance(dataset, torch.utils.data.IterableDataset) else self._make_dataset()
         by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
         if isinstance(dataset, torch.utils.data.IterableDataset) or not (by_number and hasattr(dataset, "__len__")):
             raise BadTrainer(
@@ -255,7 +255,7 @@ class TorchModule:
             )
         return dataset
 
-    def _made_dataset(self) -> Any:  # noqa: ANN401
+    def _make_dataset(self) -> Any:  # noqa: ANN401
         if not callable(self.dataset):
             raise BadArgument(f"{self.name}: dataset is {type(self.dataset).__name__}; pass a dataset or a function")
         with surroundings(0, self.threads):
@@ -268,10 +268,10 @@ class TorchModule:
             raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
         return Batches(samples, self.batch_size, self.parts, self.shuffle)
 
-    def _fetched(self, numbers: Numbers, where: str) -> object:
+    def _fetch_batch(self, numbers: Numbers, where: str) -> object:
         """The batch of these samples."""
         collate = self.collate or torch_module().utils.data.default_collate
-        samples = self._fetched_samples(numbers.tolist(), where)
+        samples = self._fetch_samples(numbers.tolist(), where)
         try:
             return collate(samples)
         except Exception as error:
@@ -279,7 +279,7 @@ class TorchModule:
             first, last = numbers[0], numbers[-1]
             raise TrainerFailed(f"{where}: samples {first} to {last} do not make a batch: {text}") from error
 
-    def _fetched_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
+    def _fetch_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
         """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
         together = getattr(self._samples, "__getitems__", None)
         try:
@@ -289,7 +289,7 @@ class TorchModule:
             if len(numbers) == 1:
                 raise _unreadable(numbers[0], where, error) from error
             for number in numbers:
-                self._fetched_samples([number], where)
+                self._fetch_samples([number], where)
             text = " ".join(described(error).split())
             raise TrainerFailed(f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}") from error
         samples = []

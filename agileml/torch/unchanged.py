@@ -49,7 +49,7 @@ class Unchanged:
         if not self._sums:
             return next(replaced, None)
         sums = self._checksums()
-        return next(chain(replaced, (name for name, one in self._sums.items() if sums[name] != one)), None)
+        return next(chain(replaced, (name for name, checksum in self._sums.items() if sums[name] != checksum)), None)
 
     def _counted(self) -> dict[str, int]:
         return {name: tensor._version for name, tensor in self.tensors.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_address, parse_host_port
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
-from agileml.transport.events import Connected, Event, Lost, Received, Rejected
+from agileml.transport.events import Connected, LinkEvent, Lost, Received, Rejected
 from agileml.transport.framing import FrameLimits
 from agileml.transport.handshake import Identity, Names, new_instance
 from agileml.transport.settings import Tls, TransportSettings
@@ -17,9 +17,9 @@ __all__ = [
     "BadSecret",
     "Connected",
     "Endpoint",
-    "Event",
     "FrameLimits",
     "Identity",
+    "LinkEvent",
     "Lost",
     "Names",
     "NotConnected",

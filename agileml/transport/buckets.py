@@ -28,7 +28,7 @@ Encoded = tuple[str, bytes, list[Array]]
 _HEADER_BYTES_PER_ARRAY = 128
 """More than an array's dtype and shape take in a header."""
 
-_written = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 _read_position = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
 _read_description = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
 
@@ -54,11 +54,11 @@ def fits(message: Encoded, limits: FrameLimits) -> bool:
 
 def _buckets(message: Encoded, limits: FrameLimits) -> Iterator[Encoded]:
     kind, header, arrays = message
-    description = _written((kind, header, [described(array) for array in arrays]))
+    description = _pack((kind, header, [described(array) for array in arrays]))
     total = len(description) + sum([array.nbytes for array in arrays])
     start = 0
     for pieces in _cut(chain([np.frombuffer(description, np.uint8)], map(_flat, arrays)), limits):
-        yield BUCKET, _written((start, len(description), total)), pieces
+        yield BUCKET, _pack((start, len(description), total)), pieces
         start += sum([piece.size for piece in pieces])
 
 

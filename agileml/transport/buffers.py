@@ -32,7 +32,7 @@ def capacity_for(size: int) -> int:
     return -(-size // step) * step
 
 
-class _Lease:
+class _LentBuffer:
     """Lends a buffer: arrays over it keep this object alive, and its deletion returns the buffer."""
 
     __slots__ = ("__array_interface__", "__weakref__")
@@ -61,7 +61,7 @@ class BufferPool:
             buffer = aligned(capacity)
         else:
             self._idle = [other for other in self._idle if other is not buffer]
-        lease = _Lease(buffer)
+        lease = _LentBuffer(buffer)
         weakref.finalize(lease, self._returned.append, buffer).atexit = False
         return np.asarray(lease)[:size]
 

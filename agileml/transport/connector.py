@@ -27,7 +27,7 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 @dataclass(frozen=True, slots=True)
 class EndpointCallbacks:
-    """What the connector reports to its endpoint and asks it."""
+    """The connector's reports to its endpoint, and its questions."""
 
     report: Callable[[Rejected], None]
     opened: Callable[[Link], None]
@@ -171,9 +171,9 @@ class Connector:
         except Failure as failure:
             self._refuse(link, failure)
         except ssl.SSLError as error:
-            self._insecure(link, error)
+            self._reject_insecure(link, error)
         except OSError as error:
-            self._gone(
+            self._lose(
                 link, f"cannot connect: {error}" if link.phase is Phase.CONNECTING else f"the connection broke: {error}"
             )
 
@@ -200,7 +200,7 @@ class Connector:
                 self._loop.change(link.descriptor, READ | WRITE if link.outgoing else READ)
                 return
             if not received:
-                self._gone(link, "the peer closed the connection during the handshake")
+                self._lose(link, "the peer closed the connection during the handshake")
                 return
         self._take_out(link)
         assert link.handshake.peer is not None
@@ -217,7 +217,7 @@ class Connector:
         if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
             self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
 
-    def _insecure(self, link: Link, error: ssl.SSLError) -> None:
+    def _reject_insecure(self, link: Link, error: ssl.SSLError) -> None:
         """Ends a link that TLS has refused; permanently if no process of the job would have answered like this."""
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = f"the process that listens there does not hold this job's secret ({error.verify_message})"
@@ -225,9 +225,9 @@ class Connector:
         elif error.reason in _NOT_TLS and link.initiated:
             self._end(link, f"what listens there does not speak TLS ({error.reason})", permanent=True)
         else:
-            self._gone(link, f"the connection broke: {error}")
+            self._lose(link, f"the connection broke: {error}")
 
-    def _gone(self, link: Link, reason: str) -> None:
+    def _lose(self, link: Link, reason: str) -> None:
         claimed = link.handshake.peer
         # Not worth a report: a connection that never introduced itself, and an attempt that crossed ours.
         quiet = claimed is None or claimed.name in self._attempts or self._linked(claimed.name)

@@ -15,7 +15,7 @@ from agileml.transport.addresses import Address
 from agileml.transport.buffers import BufferPool
 from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
-from agileml.transport.events import Connected, Event, Lost, Received
+from agileml.transport.events import Connected, LinkEvent, Lost, Received
 from agileml.transport.framing import Array, FrameReader, encode, scratch_for
 from agileml.transport.handshake import Identity, Names, check_secret
 from agileml.transport.link import Link, Phase
@@ -48,7 +48,7 @@ class Endpoint:
         """Links with new data to send."""
         self._buffered: dict[Link, None] = {}
         """Links whose TLS layer holds decrypted data that the selector does not see."""
-        self._events: list[Event] = []
+        self._events: list[LinkEvent] = []
         self._check_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
         self._next_check = clock()
         self._loop = Loop()
@@ -100,7 +100,7 @@ class Endpoint:
         """The names of all linked peers."""
         return frozenset(self._links)
 
-    def poll(self, timeout: float | None = None) -> list[Event]:
+    def poll(self, timeout: float | None = None) -> list[LinkEvent]:
         """Sends and receives until an event occurs, `wake` is called or `timeout` seconds have passed."""
         deadline = self._deadline(timeout)
         self._turn(timeout)

@@ -1,4 +1,4 @@
-"""What can go wrong on a link, split by what the caller can do about it."""
+"""Errors of a link, split by what the caller can do about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Endpoint.poll` reports."""
+"""Events that `Endpoint.poll` reports."""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ class Rejected:
     no_answer: bool = False
 
 
-Event = Received | Connected | Lost | Rejected
+LinkEvent = Received | Connected | Lost | Rejected

@@ -35,8 +35,8 @@ _DTYPES = {
 }
 _NOTHING = memoryview(b"")
 _PADDING = memoryview(bytes(ALIGNMENT))
-_written = msgspec.msgpack.Encoder().encode
-_read = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def encode(kind: str, header: bytes, arrays: Sequence[Array], limits: FrameLimit
             pieces.append(_PADDING[:gap])
         pieces.append(memory.data.cast("B"))
         length += gap + memory.nbytes
-    head = _written((kind, header, table))
+    head = _pack((kind, header, table))
     _check_sending(kind, table, len(head), length, limits)
     return [memoryview(_PREFIX.pack(_MAGIC, len(head), length) + head), *pieces], _PREFIX.size + len(head) + length
 
@@ -111,7 +111,7 @@ def _check_sending(kind: str, table: list[Described], header: int, body: int, li
 
 
 @dataclass(slots=True)
-class _Head:
+class _FrameHeader:
     """A frame's header: its content, and the positions of its arrays in the body."""
 
     kind: str
@@ -124,9 +124,9 @@ class _Head:
         return Frame(self.kind, self.header, arrays, self.nbytes)
 
 
-def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _Head:
+def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _FrameHeader:
     try:
-        kind, content, table = _read(header)
+        kind, content, table = _unpack(header)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadFrame(f"a header that does not consist of kind, content and arrays ({error})") from error
     if len(kind) > limits.kind_length:
@@ -141,7 +141,7 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
         end = offset + size if size else end
     if end != body_bytes:
         raise BadFrame(f"arrays of {end:,} bytes in a body of {body_bytes:,}")
-    return _Head(kind, content, places, nbytes)
+    return _FrameHeader(kind, content, places, nbytes)
 
 
 def checked(entry: Described, dimensions: int, most_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -171,7 +171,7 @@ class FrameReader:
         self._rest = b""
         """The begun frame as far as it is here, until its body is received in place."""
         self._needed = _PREFIX.size
-        self._head: _Head | None = None
+        self._head: _FrameHeader | None = None
         self._body: Bytes | None = None
         self._missing = _NOTHING
 

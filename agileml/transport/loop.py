@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-Ready = Callable[[int], None]
+OnReady = Callable[[int], None]
 """Called with READ, WRITE or both."""
 
 
@@ -23,7 +23,7 @@ class Loop:
         self.woken = False
         self.watch(self._alarm.fileno(), READ, self._on_alarm)
 
-    def watch(self, descriptor: int, mask: int, ready: Ready) -> None:
+    def watch(self, descriptor: int, mask: int, ready: OnReady) -> None:
         """Starts watching a descriptor."""
         self._selector.register(descriptor, mask, ready)
 

@@ -41,7 +41,7 @@ class TransportSettings:
     unix_buffer_bytes: int | None = 1 << 20
     """Kernel buffers of a Unix socket; None means the system's default, which is a fifth slower."""
     tcp_buffer_bytes: int | None = None
-    """The same for TCP, where None lets the system adapt them to the path."""
+    """Kernel buffers of a TCP socket; None lets the system adapt them to the path."""
     tls: Tls | None = None
 
     def buffer_bytes(self, address: Address) -> int | None:

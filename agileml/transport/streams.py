@@ -45,7 +45,7 @@ class PlainStream:
         return True
 
     def secured(self, context: ssl.SSLContext, server_hostname: str | None) -> TlsStream:
-        """The same connection under TLS. A client gives the name that the server has to prove."""
+        """Puts the connection under TLS. A client gives the name that the server has to prove."""
         return TlsStream(self._socket, context, server_hostname)
 
     def receive_into(self, memory: memoryview) -> int | None:

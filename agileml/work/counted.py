@@ -9,7 +9,7 @@ from agileml.work.covers import Accepted, Cover
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
 
-Decision = tuple[int, tuple[Cover, ...]]
+ClockCovers = tuple[int, tuple[Cover, ...]]
 """A clock and its accepted chunks, as messages carry it."""
 
 
@@ -23,7 +23,7 @@ class CountedWork:
     _past: int = 0
     """Up to this clock nothing is left to do, as no rollback of this epoch leads behind it."""
 
-    def decide(self, decisions: Iterable[Decision]) -> None:
+    def decide(self, decisions: Iterable[ClockCovers]) -> None:
         """Adds decisions of the controller."""
         self._decided.update((clock, Accepted(clock, covers)) for clock, covers in decisions)
 
@@ -33,7 +33,7 @@ class CountedWork:
         for at in [at for at in self._decided if at <= clock]:
             del self._decided[at]
 
-    def reset(self, clock: int, decisions: Iterable[Decision]) -> None:
+    def reset(self, clock: int, decisions: Iterable[ClockCovers]) -> None:
         """An epoch begins from a version, with the decisions about the clocks that are repeated."""
         self._decided.clear()
         self._past = clock
@@ -44,7 +44,7 @@ class CountedWork:
         if self.awaits or clock in self._decided:
             return self._decided.get(clock)
         # Partitions of one server ask for the same clocks.
-        self._decided = {at: one for at, one in self._decided.items() if at >= clock - 2}
+        self._decided = {at: accepted for at, accepted in self._decided.items() if at >= clock - 2}
         self._decided[clock] = self.plan.accept_all(clock)
         return self._decided[clock]
 

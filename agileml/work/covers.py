@@ -63,7 +63,7 @@ class Accepted:
 
     def of_shard(self, shard: int) -> Ranges:
         """The accepted chunks of a shard."""
-        return Ranges.of(*((first, last) for one, first, last in self.covers if one == shard))
+        return Ranges.of(*(cover[1:] for cover in self.covers if cover[0] == shard))
 
 
 class Coverage:

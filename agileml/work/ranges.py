@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-Span = tuple[int, int]
+ChunkSpan = tuple[int, int]
 """First number, one past the last number."""
 
 
@@ -17,12 +17,12 @@ Span = tuple[int, int]
 class Ranges:
     """Numbers as half-open spans: sorted, not empty, with gaps between them, so that equal sets compare equal."""
 
-    spans: tuple[Span, ...] = ()
+    spans: tuple[ChunkSpan, ...] = ()
 
     @classmethod
-    def of(cls, *spans: Span) -> Ranges:
+    def of(cls, *spans: ChunkSpan) -> Ranges:
         """The union of spans in any order; they may overlap or be empty."""
-        merged: list[Span] = []
+        merged: list[ChunkSpan] = []
         for first, last in sorted(spans):
             if first >= last:
                 continue
@@ -53,7 +53,7 @@ class Ranges:
 
     def without(self, number: int) -> Ranges:
         """The set less one number; the same set if it does not contain the number."""
-        spans: list[Span] = []
+        spans: list[ChunkSpan] = []
         for first, last in self.spans:
             if first <= number < last:
                 spans += [span for span in ((first, number), (number + 1, last)) if span[0] < span[1]]

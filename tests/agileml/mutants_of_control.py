@@ -25,7 +25,12 @@ from agileml.transport import QueueFull
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
-_warned, _lost, _stale, _hello = Controller._warned, Controller._lost, Controller._stale, Controller._hello
+_handle_warning, _lose, _stale, _handle_hello = (
+    Controller._handle_warning,
+    Controller._lose,
+    Controller._stale,
+    Controller._handle_hello,
+)
 _set_stable, _close_clock = Server.set_stable, VersionLedger.close_clock
 
 
@@ -43,11 +48,11 @@ def _no_order(*_: object) -> Iterator[Any]:
 
 def _warned_without_start(self: Controller, event: Warned) -> None:
     with patch.object(Controller, "_gather", _nothing):
-        _warned(self, event)
+        _handle_warning(self, event)
 
 
 def _unknown_ones_not_lost(self: Controller, nodes: list[str], why: str) -> None:
-    _lost(self, [name for name in nodes if self.members.get(name) is not None], why)
+    _lose(self, [name for name in nodes if self.members.get(name) is not None], why)
 
 
 def _reports_of_any_epoch(self: Controller, event: object, now: float) -> bool:
@@ -140,14 +145,14 @@ OF_CONTROL = (
     Mutant(
         "a warning before the first clock starts no job",
         Controller,
-        "_warned",
+        "_handle_warning",
         _warned_without_start,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
     ),
     Mutant(
         "a node lost before its hello is not counted",
         Controller,
-        "_lost",
+        "_lose",
         _unknown_ones_not_lost,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
     ),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import agileml
-from agileml.apps.corpus import Corpus, generated, read_corpus
+from agileml.apps.corpus import Corpus, generate_corpus, read_corpus
 from agileml.apps.lda import TopicModel
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.mlr import LogisticRegression
@@ -157,7 +157,7 @@ def recounted(params: Params, corpus: Corpus) -> Params:
 
 
 def test_topics_are_found_and_counts_stay_exact() -> None:
-    corpus = generated(90, 60, 30, 4, 10, 0)
+    corpus = generate_corpus(90, 60, 30, 4, 10, 0)
     seen = []
     for each in islice(iterate(SMALL_LDA, 7, partitions=4), 31):
         seen.append(each.loss)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from agileml.params.deltas import Delta, accumulate
-from agileml.protocol.actions import Work
+from agileml.protocol.actions import WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import PendingClock
 from agileml.transport import FrameLimits
@@ -90,7 +90,7 @@ def test_with_slack_nothing_is_lost_and_reads_keep_the_bound(
     staleness: list[int] = []
     compute = ChunkRunner.run
 
-    def run(chunk_runner: ChunkRunner, work: Work, *arguments: object) -> WorkResult:
+    def run(chunk_runner: ChunkRunner, work: WorkUnit, *arguments: object) -> WorkResult:
         staleness.append(work.clock - 1 - min(chunk_runner.cache.clocks))
         return compute(chunk_runner, work, *arguments)  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from agileml.errors import BadArgument, NotFinite, TrainerFailed
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Aggregation
 from agileml.params.layout import Array, Params
-from agileml.params.view import Rows
+from agileml.params.view import RowSelection
 from agileml.reference import iterate, model_digest, run
 from agileml.trainer import chunk_rng, initial_model
 from tests.agileml.models import same_bits
@@ -28,11 +28,11 @@ class PlainView:
         self.by = by
         self.own = {name: np.full_like(array, by.identity(array.dtype)) for name, array in params.items()}
 
-    def read(self, name: str, rows: Rows = None) -> Array:
+    def read(self, name: str, rows: RowSelection = None) -> Array:
         everything: Array = self.by.ufunc(self.params[name], self.own[name])
         return everything if rows is None else everything[rows]
 
-    def update(self, name: str, rows: Rows, delta: Array) -> None:
+    def update(self, name: str, rows: RowSelection, delta: Array) -> None:
         numbered = np.arange(len(self.own[name]))[slice(None) if rows is None else rows]
         for row, values in zip(numbered, delta, strict=True):
             self.own[name][row] = self.by.ufunc(self.own[name][row], values.astype(np.float32))

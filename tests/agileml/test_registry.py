@@ -246,7 +246,7 @@ def test_a_trainers_files_can_be_loaded_elsewhere_as_the_same_code(tmp_path: Pat
     source = TrainerSource(str(here / "mine.py"), {"a": 1})
     files = source.files()
     assert sorted(files) == ["mine.py", "parts_of_it/__init__.py", "parts_of_it/size.py"]
-    moved = source.unpacked(files, there)
+    moved = source.unpack(files, there)
     assert moved.target == str(there / "mine.py")
     assert (moved.code(), moved.arguments) == (source.code(), source.arguments)
 
@@ -260,7 +260,7 @@ def test_a_trainers_module_is_found_in_the_copy(tmp_path: Path, monkeypatch: pyt
     assert list(files) == ["some_trainer.py"]
     sys.path.pop(0)
     assert source.code() != code
-    moved = source.unpacked(files, tmp_path / "there")
+    moved = source.unpack(files, tmp_path / "there")
     assert (moved.target, moved.code()) == (source.target, code)
 
 
@@ -268,10 +268,10 @@ def test_a_trainers_module_is_found_in_the_copy(tmp_path: Path, monkeypatch: pyt
 def test_installed_code_is_not_sent(target: str) -> None:
     source = TrainerSource(target)
     assert source.files() == {}
-    assert source.unpacked({}, Path("/nowhere")) is source
+    assert source.unpack({}, Path("/nowhere")) is source
 
 
 @pytest.mark.parametrize("name", ["../x.py", "/x.py", "a/../../x.py"])
 def test_files_outside_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(PeerRefused, match="outside of the trainer's folder"):
-        TrainerSource("mine.py").unpacked({name: b""}, tmp_path)
+        TrainerSource("mine.py").unpack({name: b""}, tmp_path)

@@ -26,7 +26,7 @@ from agileml.engines.script import Quiet
 from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.job import TrainingJob
 from agileml.policies.stage import FixedStage
-from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Work
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, WorkUnit
 from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit
 from agileml.reference import model_digest
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
@@ -89,7 +89,7 @@ def redone_work_is_counted(seed: int) -> None:
     """What nodes have computed beyond one time each chunk is in the log, but for a chunk at each loss."""
     chance, computed, run = random.Random(seed), 0, ChunkRunner.run
 
-    def counting(runner: ChunkRunner, work: Work) -> WorkResult:
+    def counting(runner: ChunkRunner, work: WorkUnit) -> WorkResult:
         nonlocal computed
         result = run(runner, work)
         # A chunk that read rows it did not have is abandoned, whether nodes are lost or not.

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from agileml.core.controller_state import Mode
 from agileml.engines.sim.simulation import Simulation
-from agileml.params.layout import Params, State
+from agileml.params.layout import Params, PartitionState
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
 from agileml.roles.node import Node
@@ -50,7 +50,7 @@ class Watch:
     _last: tuple[int, int] = (0, 0)
     _reliable: set[str] = field(default_factory=set)
     _backups: dict[tuple[int, str, int], tuple[BackupPartition, int]] = field(default_factory=dict)
-    _expected: dict[tuple[int, int, int], State] = field(default_factory=dict)
+    _expected: dict[tuple[int, int, int], PartitionState] = field(default_factory=dict)
     _right: dict[int, Version] = field(default_factory=dict)
     _unmarked: dict[tuple[int, str], set[str]] = field(default_factory=dict)
     _seen: int = 0
@@ -142,7 +142,7 @@ class Watch:
             assert earlier is not copy or newest >= reached, "a backup's clock went back"
             self._backups[key] = (copy, newest)
 
-    def _state(self, simulation: Simulation, node: Node, partition: int, version: Version) -> State:
+    def _state(self, simulation: Simulation, node: Node, partition: int, version: Version) -> PartitionState:
         """The expected state: that of the reference run, or else of the first node that had it."""
         key = (0 if self.same_in_all_epochs else node.epoch, partition, version.clock)
         if key not in self._expected:

@@ -33,15 +33,15 @@ class LocalEngine:
         return self.play(job, FaultSchedule(chaos), listener, output)
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
-        """The same, with faults from a script."""
-        plan = prepared(job)
+        """Trains as `run` does, with faults from a script."""
+        plan = prepare_job(job)
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
             return run_job(LocalFleet(plan, processes, rendezvous), rendezvous, plan, script, listener, output)
 
 
-def prepared(job: TrainingJob) -> PreparedJob:
-    """The job with its shape. Raises BadArgument if it asks for what only a simulation can do."""
+def prepare_job(job: TrainingJob) -> PreparedJob:
+    """Determines the shape of a job. Raises BadArgument if it asks for what only a simulation can do."""
     if any(isinstance(slowdown, SlowServer) for slowdown in job.slowdowns):
         raise BadArgument("chaos: 'slow server' limits a simulated network; use it with the sim engine")
     return PreparedJob(job, shape_of(job))

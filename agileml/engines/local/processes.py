@@ -56,7 +56,7 @@ class Processes:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._keep = folder is not None
-        self._lock = None if folder is None else _locked(folder)
+        self._lock = None if folder is None else _lock_folder(folder)
         self.folder = folder or short_folder()
         self._stopped: set[str] = set()
         self._connection, theirs = Pipe()
@@ -159,7 +159,7 @@ class Processes:
         )
 
 
-def _locked(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """A descriptor that locks a folder while any process holds it: those of a killed parent take a moment to end."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -83,8 +83,8 @@ class RayCluster:
             return []
         tasks = {task.items: name for name, task in self._tasks.items()}
         ready, _ = self._ray.wait(list(tasks), num_returns=len(tasks), timeout=0)
-        gone = [self._next(tasks[items]) for items in ready]
-        return [one for one in gone if one is not None]
+        ended = [self._next(tasks[items]) for items in ready]
+        return [gone for gone in ended if gone is not None]
 
     def draining(self) -> dict[str, float]:
         """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is not known."""
@@ -104,7 +104,7 @@ class RayCluster:
             self._ray.wait([task.items for task in self._tasks.values()], num_returns=len(self._tasks), timeout=10)
 
     def _next(self, name: str) -> Gone | None:
-        """What a node's task has yielded: its machine, or how it ended."""
+        """Takes the next result of a node's task: its machine, or the end of the node, which is returned."""
         task = self._tasks[name]
         if name in self._stopped:
             # What it has yielded no longer matters, and Ray may never say: if it was cancelled before it had a worker.

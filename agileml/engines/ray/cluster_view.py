@@ -1,6 +1,6 @@
-"""What a Ray cluster's head says about its machines.
+"""The machines of a Ray cluster, as its head reports them.
 
-It is asked on a thread of its own: a lost head answers nothing, and after a minute Ray ends the process that asked.
+The head is asked on a separate thread: a lost head answers nothing, and after a minute Ray ends the process that asked.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClusterView:
 
     @property
     def newest(self) -> ClusterSnapshot:
-        """What the head has said last."""
+        """The head's last answer."""
         if time.monotonic() - self._newest.at > HEAD_SECONDS:
             # What Ray raised last is for `--debug`: its kinds are many, and its texts are for Ray's developers.
             raise HeadLost(
@@ -66,6 +66,6 @@ class ClusterView:
                 self._failure = error
 
     def _look(self) -> ClusterSnapshot:
-        machines = [RayMachine(one["Resources"], one["Labels"]) for one in self._ray.nodes() if one["Alive"]]
+        machines = [RayMachine(node["Resources"], node["Labels"]) for node in self._ray.nodes() if node["Alive"]]
         # Ray Train finds out in this way; there is no public one.
         return ClusterSnapshot(time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes())

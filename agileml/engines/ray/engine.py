@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agileml.engines import job_state
 from agileml.engines.chaos import Chaos, FaultSchedule
-from agileml.engines.local.engine import SECRET_BYTES, prepared, run_job
+from agileml.engines.local.engine import SECRET_BYTES, prepare_job, run_job
 from agileml.engines.local.processes import Processes
 from agileml.engines.ray.cluster import connected
 from agileml.engines.ray.cluster_view import HeadLost
@@ -43,15 +43,15 @@ class RayEngine:
         return self.play(job, FaultSchedule(chaos), listener, output)
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
-        """The same, with faults from a script."""
+        """Trains as `run` does, with faults from a script."""
         try:
-            return self._played(job, script, listener, output)
+            return self._play(job, script, listener, output)
         except HeadLost as error:
             kept = f"run it again with the same state folder, {self.state}" if self.state else "it had no state folder"
             raise HeadLost(f"{error}, and the training ends; {kept}") from error
 
-    def _played(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:
-        plan, earlier = prepared(job), tuple[str, ...]()
+    def _play(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:
+        plan, earlier = prepare_job(job), tuple[str, ...]()
         if self.state is not None:
             job_state.prepare(self.state, plan)
         with connected(self.address) as cluster, _free_port(cluster.host) as listen:

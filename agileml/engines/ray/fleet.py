@@ -11,7 +11,7 @@ from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.ray.cluster import RayCluster
 from agileml.engines.ray.cluster_view import LOOK_SECONDS
-from agileml.engines.ray.placement import placed
+from agileml.engines.ray.placement import placement_options
 from agileml.engines.ray.shipped_code import zipped_package
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.output import Output, Printed
@@ -30,7 +30,7 @@ WAITING_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a node takes of its machine, in Ray's terms."""
+    """A node's share of its machine, in Ray's terms."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -77,7 +77,7 @@ class RayFleet(LocalFleet):
         options = {
             "num_cpus": self._share.cpus,
             "num_gpus": self._share.gpus,
-            **placed(self._cluster.machines, reliable=reliable),
+            **placement_options(self._cluster.machines, reliable=reliable),
         }
         words += ["--reliable"] if reliable else []
         self._cluster.start(name, options, words, environment, self._rendezvous.version, self._code)

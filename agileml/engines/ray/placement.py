@@ -9,8 +9,8 @@ from typing import Any
 MARKET_LABEL = "ray.io/market-type"
 """Ray's own label: the autoscaler and KubeRay set it to `spot` or `on-demand`."""
 
-SHARE = 0.001
-"""What a node takes of the resource that marks a machine: the mark says which kind it is, not how many nodes fit."""
+MARK_SHARE = 0.001
+"""A node's share of the resource that marks a machine: the mark tells kinds of machines apart and limits no numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,18 @@ class RayMachine:
     labels: Mapping[str, str]
 
 
-def placed(machines: Sequence[RayMachine], *, reliable: bool) -> dict[str, Any]:
+def placement_options(machines: Sequence[RayMachine], *, reliable: bool) -> dict[str, Any]:
     """Ray's options for a node of this kind. Without marks in the cluster, it may run anywhere.
 
     >>> marked = RayMachine({"CPU": 4.0, "reliable": 1.0}, {})
-    >>> placed([marked], reliable=True)
+    >>> placement_options([marked], reliable=True)
     {'resources': {'reliable': 0.001}}
-    >>> placed([marked], reliable=False)
+    >>> placement_options([marked], reliable=False)
     {}
     """
     mark = "reliable" if reliable else "transient"
     if any(mark in machine.resources for machine in machines):
-        return {"resources": {mark: SHARE}}
+        return {"resources": {mark: MARK_SHARE}}
     markets = {machine.labels.get(MARKET_LABEL) for machine in machines}
     if reliable and "spot" in markets:
         return {"label_selector": {MARKET_LABEL: "!spot"}}

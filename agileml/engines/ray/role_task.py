@@ -1,4 +1,4 @@
-"""What runs in a worker process of Ray: it starts a node, passes its log on to Ray, and returns how it ended.
+"""The task in a worker process of Ray: starts a node, passes its log on to Ray, and returns how the node ended.
 
 Ray copies this module to its workers by value: they may not have this package, so it imports the standard library only.
 """

@@ -37,7 +37,7 @@ class SimulatedEngine:
         return self.play(job, FaultSchedule(chaos), listener, output)
 
     def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
-        """The same, with faults from a script. The user's code runs in this process, which prints what it prints."""
+        """Trains as `run` does, with faults from a script. The user's code runs, and prints, in this process."""
         trainer = job.source.load()
         settings = controller_settings(job, job.source.code(), _StopRule(job.stopping))
         simulation = Simulation(
@@ -102,7 +102,7 @@ class SimulatedFleet:
             self._events.append(EvictionWarning(name, notice or 0.0))
 
     def events(self) -> Sequence[FleetEvent]:
-        """What was done to machines, and which nodes left by themselves."""
+        """The changes that were made to machines, and the nodes that left by themselves."""
         nodes = self._simulation.nodes
         if len(nodes) != len(self._running):
             for name in [name for name in self._running if name not in nodes]:
@@ -154,7 +154,7 @@ class SimulatedLink:
                 yield iteration
 
     def settle(self, seconds: float) -> None:
-        """What a simulated node prints, it prints at once."""
+        """Nothing to wait for: a simulated node prints in this process."""
 
     def stop(self) -> None:
         """Ends the job with its last stable model."""

@@ -12,22 +12,22 @@ from agileml.runtime.mailbox import codec
 from agileml.transport import FrameLimits
 from agileml.transport.buckets import Assembly, split
 
-Act = Callable[[], None]
+Callback = Callable[[], None]
 
 
 @dataclass(slots=True)
 class VirtualTime:
-    """What is going to happen, in the order of time; events of the same time in the order in which they were added."""
+    """Events to come, in the order of time; those of the same time in the order in which they were added."""
 
     now: float = 0.0
-    coming: list[tuple[float, int, Act]] = field(default_factory=list)
+    coming: list[tuple[float, int, Callback]] = field(default_factory=list)
     _order: Iterator[int] = field(default_factory=count)
 
-    def at(self, when: float, act: Act) -> None:
+    def at(self, when: float, act: Callback) -> None:
         """Calls `act` at a virtual time."""
         heapq.heappush(self.coming, (when, next(self._order), act))
 
-    def later(self, seconds: float, act: Act) -> None:
+    def later(self, seconds: float, act: Callback) -> None:
         """Calls `act` after some seconds."""
         self.at(self.now + seconds, act)
 
@@ -100,13 +100,13 @@ class Messages:
         self.delivered += 1
         self.last = (sender, receiver, message)
         if isinstance(message, MessageBucket):
-            message = self._assembled(sender, receiver, message)
+            message = self._assemble(sender, receiver, message)
             if message is None:
                 return
             self.last = (sender, receiver, message)
         self._deliver(sender, receiver, message)
 
-    def _assembled(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
+    def _assemble(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
         """The message that a bucket completes."""
         _, header, pieces = bucket.frame
         encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)

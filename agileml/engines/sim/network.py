@@ -35,7 +35,7 @@ def _of_version(message: Restore | Collected) -> int:
 
 
 def _of_handover(message: Handover) -> int:
-    pending = sum(nbytes(entry.delta) for one in message.pending for entry in one.entries)
+    pending = sum(nbytes(entry.delta) for push in message.pending for entry in push.entries)
     return pending + sum(state_bytes(version.state) for version in message.versions)
 
 

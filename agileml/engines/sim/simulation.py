@@ -36,7 +36,7 @@ from agileml.engines.sim.messages import Messages, VirtualTime
 from agileml.engines.sim.network import Network, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
-from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, Work
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.results import Result
@@ -44,9 +44,9 @@ from agileml.slowdowns import Slowdown, Slowness, SlowServer
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of
 from agileml.transport import FrameLimits
 
-TICK = 0.25
+TICK_SECONDS = 0.25
 COLLECT_AFTER = 200_000
-NOTHING_FOR = 600.0
+STUCK_SECONDS = 600.0
 """Virtual seconds without a finished clock after which a job counts as stuck."""
 
 
@@ -127,7 +127,7 @@ class Simulation:
         self._failed: str | None = None
         self._progress_at = 0.0
         self._names = count()
-        self.time.later(TICK, self._tick)
+        self.time.later(TICK_SECONDS, self._tick)
 
     # -- faults and machines -----------------------------------------------------------------------------------------
 
@@ -249,8 +249,8 @@ class Simulation:
         """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
         if self._failed is not None:
             raise AgileMLError(self._failed)
-        if self.now - self._progress_at > NOTHING_FOR:
-            raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.describe()}")
+        if self.now - self._progress_at > STUCK_SECONDS:
+            raise Unrecoverable(f"no clock finished for {STUCK_SECONDS:g} virtual seconds; {self.describe()}")
         self.time.advance()
         if self._observe is not None:
             self._observe(self)
@@ -271,7 +271,7 @@ class Simulation:
                 member.last_heard = self.now
                 self.controller.note_underway(name, self.nodes[name].worker.unreported)
         self._control(Tick())
-        self.time.later(TICK, self._tick)
+        self.time.later(TICK_SECONDS, self._tick)
 
     def _deliver(self, sender: str, receiver: str, message: object) -> None:
         if receiver == CONTROLLER:
@@ -283,9 +283,9 @@ class Simulation:
         if self.away:
             return
         for instruction in self.controller.handle(event, self.now, sender):
-            self._instructed(instruction)
+            self._carry_out(instruction)
 
-    def _instructed(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Remember():
                 self._remembered = json.dumps(instruction.record)
@@ -334,7 +334,7 @@ class Simulation:
                     if node is not None and not node.epoch and name not in self.warned:
                         self.refused.add(name)
 
-    def _compute(self, name: str, work: Work) -> None:
+    def _compute(self, name: str, work: WorkUnit) -> None:
         seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items
         if self._slowdowns:
             slowness = self._slowness.setdefault(name, Slowness(self._slowdowns, self.job.seed, name))
@@ -344,7 +344,7 @@ class Simulation:
         def computed() -> None:
             if self.nodes.get(name) is node:
                 result = node.chunk_runner.run(work)
-                self._act(name, node.computed(replace(result, seconds=seconds)))
+                self._act(name, node.take_result(replace(result, seconds=seconds)))
 
         self.time.later(seconds, computed)
 
@@ -354,7 +354,7 @@ class Simulation:
         def saved() -> None:
             if self.nodes.get(name) is node:
                 self._checkpoints[save.partition, save.version.clock] = save.version
-                self._act(name, node.saved(save.epoch, save.partition, save.version.clock))
+                self._act(name, node.confirm_saved(save.epoch, save.partition, save.version.clock))
 
         if self.machines.saving:
             self.time.later(self.machines.saving, saved)
@@ -364,7 +364,7 @@ class Simulation:
     def _fetch(self, name: str, fetch: Fetch) -> None:
         node = self.nodes[name]
         version = self._checkpoints[fetch.partition, fetch.clock]
-        self._act(name, node.fetched(fetch.epoch, fetch.partition, version))
+        self._act(name, node.take_version(fetch.epoch, fetch.partition, version))
 
 
 @contextmanager

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.engines.chaos import EXAMPLE, WARNING, AddNodes, Chaos, FaultSchedule, RemoveController, RemoveNodes, Rule
+from agileml.engines.chaos import (
+    EXAMPLE,
+    WARNING_SECONDS,
+    AddNodes,
+    Chaos,
+    FaultSchedule,
+    RemoveController,
+    RemoveNodes,
+    Rule,
+)
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.errors import BadArgument
 
@@ -36,7 +45,10 @@ def test_the_example_of_the_spec() -> None:
     ("text", "rule"),
     [
         ("AT CLOCK 1 DO KILL ALL", Rule(1, in_clocks=True, repeats=False, fault=RemoveNodes("all", False, None))),
-        ("at 250ms evict 2 reliable", Rule(0.25, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, WARNING))),
+        (
+            "at 250ms evict 2 reliable",
+            Rule(0.25, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, WARNING_SECONDS)),
+        ),
         ("at 1.5min evict 2 warn 0s reliable", Rule(90, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, 0))),
         ("every 5 clocks join 1 reliable", Rule(5, in_clocks=True, repeats=True, fault=AddNodes(1, True))),
         ("every 2h kill controller prob 1", Rule(7200, in_clocks=False, repeats=True, fault=RemoveController())),

@@ -8,7 +8,7 @@ import pytest
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, RowDelta, assigned
-from agileml.params.layout import Layout, State
+from agileml.params.layout import Layout, PartitionState
 from tests.agileml.models import same_bits
 from tests.agileml.toys import Decades, Largest, Momentum
 
@@ -23,7 +23,7 @@ def part(values: list[float], rows: list[int] | None = None) -> RowDelta:
     return RowDelta(None if rows is None else np.array(rows, np.int32), np.array(values))
 
 
-def lists(state: State) -> list[object]:
+def lists(state: PartitionState) -> list[object]:
     return [array.tolist() for array in state]
 
 

@@ -25,17 +25,17 @@ from agileml.params.deltas import (
     inner,
     nbytes,
 )
-from agileml.params.layout import Array, State
+from agileml.params.layout import Array, PartitionState
 from tests.agileml.models import DTYPES, numbers, same_bits, seeds
 
 aggregations = st.sampled_from(list(AGGREGATIONS.values()))
 
 
-def random_state(rng: np.random.Generator) -> State:
+def random_state(rng: np.random.Generator) -> PartitionState:
     return [numbers(rng, (int(rng.integers(1, 9)), int(rng.integers(1, 4))), dtype) for dtype in DTYPES]
 
 
-def random_delta(rng: np.random.Generator, state: State) -> Delta:
+def random_delta(rng: np.random.Generator, state: PartitionState) -> Delta:
     return [random_part(rng, array) for array in state]
 
 
@@ -49,7 +49,7 @@ def random_part(rng: np.random.Generator, array: Array) -> RowDelta | None:
     return RowDelta(rows, numbers(rng, (len(rows), *array.shape[1:]), array.dtype.str))
 
 
-def brute_force(state: State, deltas: Sequence[Delta], by: Aggregation) -> State:
+def brute_force(state: PartitionState, deltas: Sequence[Delta], by: Aggregation) -> PartitionState:
     """Number by number, in Python."""
     after = [array.copy() for array in state]
     for index, array in enumerate(after):
@@ -64,7 +64,7 @@ def brute_force(state: State, deltas: Sequence[Delta], by: Aggregation) -> State
     return after
 
 
-def equal(one: State, other: State) -> bool:
+def equal(one: PartitionState, other: PartitionState) -> bool:
     return all(same_bits(a, b) for a, b in zip(one, other, strict=True))
 
 

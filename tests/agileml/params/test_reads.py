@@ -17,7 +17,7 @@ from agileml.params.fast_rows import RowNumbers
 from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import MOST_PICKED, MissingRows, RowsRead, picked
 from agileml.params.view import CacheView, ParamCache
-from agileml.protocol.actions import Chunk, Work
+from agileml.protocol.actions import Chunk, WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
 from agileml.roles.server import Server
@@ -203,7 +203,7 @@ class ReadLog:
         self,
         function: Callable[..., WorkResult],
         chunk_runner: ChunkRunner,
-        work: Work,
+        work: WorkUnit,
         *rest: Any,  # noqa: ANN401
     ) -> WorkResult:
         self._clock = work.clock

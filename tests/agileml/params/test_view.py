@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation, Delta, dense
 from agileml.params.layout import Array, ArraySpec, Layout, Params
-from agileml.params.view import NEVER, ChunkView, ParamCache, Rows, WriteBack
+from agileml.params.view import NEVER, ChunkView, ParamCache, RowSelection, WriteBack
 from tests.agileml.models import numbers, params_of, same_bits, seeds, specs
 
 aggregations = st.sampled_from(list(AGGREGATIONS.values()))
@@ -221,7 +221,7 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
         ("n", [1], np.ones(1), "an update of float64 for an array of int64"),
     ],
 )
-def test_wrong_names_rows_and_shapes_are_refused(name: str, rows: Rows, delta: Array, problem: str) -> None:
+def test_wrong_names_rows_and_shapes_are_refused(name: str, rows: RowSelection, delta: Array, problem: str) -> None:
     view = ChunkView(filled({"w": np.zeros((4, 2), np.float32), "n": np.zeros(3, np.int64)}, 2), "app")
     view.begin(7)
     with pytest.raises(BadTrainer, match=problem):

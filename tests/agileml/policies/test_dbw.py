@@ -8,7 +8,7 @@ import pytest
 
 from agileml.policies.dbw import (
     DBW,
-    RECENT,
+    FORGET_AFTER,
     ClockBegins,
     FixedWait,
     GradientArrived,
@@ -115,10 +115,10 @@ def test_the_blind_variant_weighs_time_alone() -> None:
 
 def test_a_number_that_was_not_chosen_for_long_is_tried_again() -> None:
     # Times of up to 2 s, that of a clock, are forgotten after 64 clocks; the guess of 6.5 s after 3.25 times as many.
-    proposals = played(DBW(), 5 * RECENT, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
+    proposals = played(DBW(), 5 * FORGET_AFTER, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
     again = [clock for clock, one in enumerate(proposals, 1) if one == WaitFor(4)]
-    assert 3.25 * RECENT < again[0] < 4.25 * RECENT
-    assert proposals.count(WaitFor(2)) > 4 * RECENT
+    assert 3.25 * FORGET_AFTER < again[0] < 4.25 * FORGET_AFTER
+    assert proposals.count(WaitFor(2)) > 4 * FORGET_AFTER
 
 
 def test_auto_waits_for_all_until_less_pays_and_says_so() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from agileml.policies.psld import NEEDED, PSLD, Line, superior_set
+from agileml.policies.psld import MEASUREMENTS_BEFORE_MOVE, PSLD, Line, superior_set
 
 SERVERS = ("a", "b", "c", "d")
 BLOCKS = 40
@@ -16,9 +16,9 @@ BLOCKS = 40
 def measured(speeds: dict[str, float], noise: float = 0.0, policy: PSLD | None = None) -> PSLD:
     """Exchanges of ten blocks with each server; a speed is in blocks per second."""
     rng, policy = random.Random(1), policy or PSLD()
-    for _ in range(2 * NEEDED):
+    for _ in range(2 * MEASUREMENTS_BEFORE_MOVE):
         for name, speed in speeds.items():
-            policy = policy.timed(name, 10, 10 / speed * (1 + noise * rng.random()))
+            policy = policy.with_measurement(name, 10, 10 / speed * (1 + noise * rng.random()))
     return policy
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, Report, TrainingPolicy, UseStage
+from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, TrainingPolicy, TrainingReport, UseStage
 from agileml.policies.stage import FixedStage, LearnedStage, StageByRatio, Thresholds
 from tests.agileml.stage_trials import MOST_BEHIND, Trial, trained
 
@@ -177,7 +177,7 @@ class Through:
     clocks: int = 4
     done: int = 0
 
-    def observe(self, report: Report) -> tuple[Through, tuple[UseStage, ...]]:
+    def observe(self, report: TrainingReport) -> tuple[Through, tuple[UseStage, ...]]:
         after = replace(self, done=self.done + isinstance(report, ClockFinished))
         return after, (UseStage(self.stages[min(after.done // self.clocks, len(self.stages) - 1)]),)
 

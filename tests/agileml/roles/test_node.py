@@ -115,7 +115,7 @@ def test_a_node_reports_what_it_holds_and_has_saved() -> None:
     one.handle(recover(4))
     hello = one.hello(reliable=True, code="abc")
     assert (hello.node, hello.reliable, hello.code, hello.epoch, hello.holds) == ("n", True, "abc", 4, ((0, 0), (1, 0)))
-    assert one.saved(4, 1, 7) == [Send(CONTROLLER, Saved("n", 4, 1, 7))]
+    assert one.confirm_saved(4, 1, 7) == [Send(CONTROLLER, Saved("n", 4, 1, 7))]
 
 
 def test_a_checkpoint_read_for_an_earlier_epoch_is_ignored() -> None:
@@ -123,5 +123,5 @@ def test_a_checkpoint_read_for_an_earlier_epoch_is_ignored() -> None:
     one.handle(Recover(1, 5, MINE, ("checkpoint", "checkpoint"), 9))
     version = one.server.initial(0)
     one.handle(recover(2))
-    assert one.fetched(1, 0, version) == []
+    assert one.take_version(1, 0, version) == []
     assert one.server.served[0].clock == 0

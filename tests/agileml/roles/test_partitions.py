@@ -12,7 +12,7 @@ from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import ADD, RowDelta, assigned
-from agileml.params.layout import Layout, State
+from agileml.params.layout import Layout, PartitionState
 from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
 from agileml.roles.partitions import BackupPartition, PendingClock, ServedPartition, keep_from
 from agileml.work.counted import CountedWork
@@ -174,7 +174,7 @@ def test_a_copy_that_is_sent_again_keeps_its_values() -> None:
 
 
 def test_unchanged_rows_are_those_of_the_base() -> None:
-    base: State = [np.arange(6, dtype=np.float32).reshape(3, 2), np.ones(2)]
+    base: PartitionState = [np.arange(6, dtype=np.float32).reshape(3, 2), np.ones(2)]
     rows = RowDelta(np.array([2], np.int32), np.array([[9, 9]], np.float32))
     after = assigned(base, [rows, None])
     assert after[0].tolist() == [[0, 1], [2, 3], [9, 9]]

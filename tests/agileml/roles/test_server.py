@@ -10,7 +10,7 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, RowDelta
 from agileml.params.layout import Layout
-from agileml.params.reads import Wanted
+from agileml.params.reads import WantedRows
 from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
 from agileml.protocol.messages import (
     Collect,
@@ -171,7 +171,7 @@ def test_a_worker_receives_the_rows_it_reads_or_the_whole_partition_on_request()
     start = Version(0, Tally(0, 0), [np.arange(12, dtype=np.float32).reshape(6, 2)])
     server = Server("s", CountedWork(PLAN), rule, lambda _: start, ordered=True, fresh=False, out=out)
     server.recover(Recover(1, 0, Table(1, ("s",), ("",), ("w", "w")), ("init",), 9))
-    rows: Wanted = [np.array([1, 4], np.int32)]
+    rows: WantedRows = [np.array([1, 4], np.int32)]
     server.set_reads(Reads(1, "w", 0, rows))
     server.push(Push(1, "w", 1, ((0, 0, 2),), (PartitionUpdate(0, ()),), 0))
     server.push(Push(1, "v", 1, ((1, 0, 1),), (PartitionUpdate(0, ()),), 0))

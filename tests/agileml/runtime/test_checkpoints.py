@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.params.layout import State
+from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import FileBlobStore, UnreadableBlob
 from agileml.runtime.checkpoints import CheckpointCleaner, CheckpointQueue, DamagedCheckpoint, ModelCheckpoints
 
-STATE: State = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
+STATE: PartitionState = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_slow_disk_finishes_the_clock_it_began_and_skips_to_the_latest() -> No
         if clock % 2 == 0:
             one = queue.next()
             assert one is not None
-            queue.written(one)
+            queue.finish(one)
             written.append((one.version.clock, one.partition))
     assert [partition for _, partition in written] == [0, 1, 2] * 5
     assert [clock for clock, partition in written if partition == 0] == [clock for clock, p in written if p == 2]
@@ -100,7 +100,7 @@ def test_a_fast_disk_writes_every_version(seed: int) -> None:
             queue.add(added[-1])
         while (one := queue.next()) is not None:
             written.append(one)
-            queue.written(one)
+            queue.finish(one)
     assert written == added
 
 
@@ -116,11 +116,11 @@ def test_a_few_partitions_are_written_at_the_same_time() -> None:
     assert [(one.version.clock, one.partition) for one in (first, second)] == [(1, 0), (1, 1)]
     assert queue.next() is None
     left = []
-    queue.written(first)
-    queue.written(second)
+    queue.finish(first)
+    queue.finish(second)
     while (one := queue.next()) is not None:
         left.append((one.version.clock, one.partition))
-        queue.written(one)
+        queue.finish(one)
     # The clock that was started is completed, and only the latest of the others is written.
     assert left == [(1, 2), (3, 0), (3, 1), (3, 2)]
 

@@ -88,9 +88,9 @@ class Looping(Vitals):
 
     turns = 0
 
-    def looped(self, now: float) -> None:
+    def note_turn(self, now: float) -> None:
         self.turns += 1
-        super().looped(now)
+        super().note_turn(now)
 
 
 class Played:

@@ -26,16 +26,16 @@ def steps(vitals: Vitals, seconds: Sequence[float], start: float = 0.0) -> None:
 
 def test_a_node_that_waits_for_messages_makes_progress() -> None:
     vitals = Vitals()
-    vitals.looped(50.0)
+    vitals.note_turn(50.0)
     assert vitals.stalled(50.5) == 0.5
 
 
 def test_a_step_and_a_stopped_message_loop_are_no_progress() -> None:
     vitals = Vitals()
-    vitals.looped(50.0)
+    vitals.note_turn(50.0)
     with vitals.step(first=False, clock=clock(10.0, 60.0)):
         assert vitals.stalled(50.0) == 40.0
-        vitals.looped(5.0)
+        vitals.note_turn(5.0)
         assert vitals.stalled(50.0) == 45.0
     assert vitals.stalled(50.0) == 45.0
 
@@ -64,7 +64,7 @@ def test_a_step_that_fails_is_over() -> None:
     vitals = Vitals()
     with pytest.raises(KeyError), vitals.step(first=True):
         raise KeyError
-    vitals.looped(9.0)
+    vitals.note_turn(9.0)
     assert vitals.stalled(9.0) == 0.0
 
 
@@ -75,7 +75,7 @@ def test_a_forked_process_sees_what_the_node_does() -> None:
     if child == 0:
         os.read(told, 1)
         os._exit(int(vitals.stalled(100.0)))
-    vitals.looped(58.0)
+    vitals.note_turn(58.0)
     os.write(tell, b"x")
     _, status = os.waitpid(child, 0)
     os.close(told)

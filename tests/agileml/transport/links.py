@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from agileml.transport import Address, Endpoint, Event, Identity, TransportSettings, UnixAddress
+from agileml.transport import Address, Endpoint, Identity, LinkEvent, TransportSettings, UnixAddress
 
 SECRET = b"a secret that the job's nodes share"
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Meeting:
 
     folder: Path
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    events: dict[str, list[Event]] = field(default_factory=dict)
+    events: dict[str, list[LinkEvent]] = field(default_factory=dict)
 
     def add(
         self,

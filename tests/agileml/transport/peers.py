@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 
 import numpy as np
 
-from agileml.transport import Connected, Endpoint, Event, Identity, Lost, Received, Rejected, parse_address
+from agileml.transport import Connected, Endpoint, Identity, LinkEvent, Lost, Received, Rejected, parse_address
 from tests.agileml.transport.links import SECRET
 
 FOREVER = 60.0
@@ -29,7 +29,7 @@ def running(work: Callable[..., None], *arguments: object) -> Iterator[BaseProce
         process.join()
 
 
-def joined(name: str, address: str, secret: bytes = SECRET) -> tuple[Endpoint, list[Event]]:
+def joined(name: str, address: str, secret: bytes = SECRET) -> tuple[Endpoint, list[LinkEvent]]:
     """An endpoint with a link to "a", and what it has heard already."""
     endpoint = Endpoint(Identity(name, "node", "1"), secret)
     endpoint.connect("a", parse_address(address))

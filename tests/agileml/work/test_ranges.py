@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.work.ranges import Ranges, Span
+from agileml.work.ranges import ChunkSpan, Ranges
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
 
 
-def numbers(spans: list[Span]) -> set[int]:
+def numbers(spans: list[ChunkSpan]) -> set[int]:
     return {number for first, last in spans for number in range(first, last)}
 
 
 @given(SPANS)
-def test_equal_sets_have_equal_spans(spans: list[Span]) -> None:
+def test_equal_sets_have_equal_spans(spans: list[ChunkSpan]) -> None:
     ranges = Ranges.of(*spans)
     assert list(ranges) == sorted(numbers(spans))
     assert len(ranges) == len(numbers(spans))
@@ -24,24 +24,24 @@ def test_equal_sets_have_equal_spans(spans: list[Span]) -> None:
 
 
 @given(SPANS, SPANS)
-def test_union(one: list[Span], other: list[Span]) -> None:
+def test_union(one: list[ChunkSpan], other: list[ChunkSpan]) -> None:
     assert set(Ranges.of(*one) | Ranges.of(*other)) == numbers(one) | numbers(other)
 
 
 @given(SPANS, st.integers(0, 40))
-def test_a_number_can_be_removed(spans: list[Span], number: int) -> None:
+def test_a_number_can_be_removed(spans: list[ChunkSpan], number: int) -> None:
     left = Ranges.of(*spans).without(number)
     assert set(left) == numbers(spans) - {number}
     assert left == Ranges.of(*left.spans)
 
 
 @given(SPANS, st.integers(0, 40), st.integers(0, 8))
-def test_overlap_and_cover(spans: list[Span], first: int, count: int) -> None:
+def test_overlap_and_cover(spans: list[ChunkSpan], first: int, count: int) -> None:
     ranges, wanted = Ranges.of(*spans), set(range(first, first + count))
     assert ranges.overlaps(first, first + count) == bool(numbers(spans) & wanted)
     assert ranges.covers(first, first + count) == (wanted <= numbers(spans))
 
 
 @given(SPANS.filter(numbers))
-def test_the_first_number(spans: list[Span]) -> None:
+def test_the_first_number(spans: list[ChunkSpan]) -> None:
     assert Ranges.of(*spans).first == min(numbers(spans))

@@ -36,7 +36,7 @@ from agileml.pipeline.run.training import PipelinePlan, controller_for
 from agileml.pipeline.run.wire import Control, message_in, post
 from agileml.pipeline.run.worker import PipelineWorker, WorkerBoot, socket_of
 from agileml.runtime.own_folder import short_folder
-from agileml.transport import Connected, Endpoint, Event, Identity, Received, TransportSettings
+from agileml.transport import Connected, Endpoint, Identity, LinkEvent, Received, TransportSettings
 from agileml.transport.settings import PATIENT
 from tests.agileml.pipeline.oracle import WIDTH, same, small_model, trained
 
@@ -112,9 +112,9 @@ class Breaking(Endpoint):
 
     def __init__(self, identity: Identity, secret: bytes, settings: TransportSettings) -> None:
         super().__init__(identity, secret, settings)
-        self.broke: set[tuple[type[Event], str]] = set()
+        self.broke: set[tuple[type[LinkEvent], str]] = set()
 
-    def poll(self, timeout: float | None = None) -> list[Event]:
+    def poll(self, timeout: float | None = None) -> list[LinkEvent]:
         events = super().poll(timeout)
         for event in events:
             if not isinstance(event, Connected | Received) or event.peer not in self.peers:
