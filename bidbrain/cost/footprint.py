@@ -141,12 +141,12 @@ class CostShare:
 
     def __str__(self) -> str:
         """All its terms on one line."""
-        one = self.allocation
+        held = self.allocation
         return (
-            f"{one.market}: {one.machines} {'planned' if one.planned else 'held'} at ${format_usd(one.price)}/h,"
-            f" {one.left / MINUTE:.1f} min left of the hour, {one.beta:.1%} evicted: ${self.cost_usd:.4g};"
-            f" runs {one.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful,"
-            f" {one.nu:g} per machine-hour: work {self.work:.4g}"
+            f"{held.market}: {held.machines} {'planned' if held.planned else 'held'} at ${format_usd(held.price)}/h,"
+            f" {held.left / MINUTE:.1f} min left of the hour, {held.beta:.1%} evicted: ${self.cost_usd:.4g};"
+            f" runs {held.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful,"
+            f" {held.nu:g} per machine-hour: work {self.work:.4g}"
         )
 
 
@@ -200,24 +200,24 @@ def evaluate(
     """
     eviction = chance_of_eviction(footprint, dependence)
     stall = eviction * application.lambda_ / HOUR
-    changes = shrinks or any(one.planned for one in footprint)
+    changes = shrinks or any(allocation.planned for allocation in footprint)
     resize = application.sigma / HOUR if changes else 0.0
-    phi = float(application.scaling(np.asarray(sum(one.rate for one in footprint), dtype=np.float64)))
+    phi = float(application.scaling(np.asarray(sum(allocation.rate for allocation in footprint), dtype=np.float64)))
 
-    def share(one: FootprintAllocation) -> CostShare:
-        useful = max(one.expected_hours - stall - resize, 0.0)
-        return CostShare(one, one.cost_usd, useful, phi * one.rate * useful)
+    def share(allocation: FootprintAllocation) -> CostShare:
+        useful = max(allocation.expected_hours - stall - resize, 0.0)
+        return CostShare(allocation, allocation.cost_usd, useful, phi * allocation.rate * useful)
 
-    return CostPerWork(tuple(share(one) for one in footprint), eviction, stall, resize, phi)
+    return CostPerWork(tuple(share(allocation) for allocation in footprint), eviction, stall, resize, phi)
 
 
 def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dependence) -> float:
     """The probability that any allocation is evicted within its time left."""
     if dependence is Dependence.INDEPENDENT:
-        return 1 - math.prod(1 - one.beta for one in footprint)
+        return 1 - math.prod(1 - allocation.beta for allocation in footprint)
     by_market: dict[Market, list[FootprintAllocation]] = {}
-    for one in footprint:
-        by_market.setdefault(one.market, []).append(one)
+    for allocation in footprint:
+        by_market.setdefault(allocation.market, []).append(allocation)
     total = sum(
         (until - since) * hazard
         for together in by_market.values()
@@ -229,7 +229,10 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dep
 def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
     """For allocations that are evicted together: spans of time (microseconds) with the largest hazard still running in
     each."""
-    ordered = [(one.left, float(cumulative_hazard(np.float64(one.beta))) / one.left) for one in together]
+    ordered = [
+        (allocation.left, float(cumulative_hazard(np.float64(allocation.beta))) / allocation.left)
+        for allocation in together
+    ]
     ends = sorted({0, *(left for left, _ in ordered)})
     return [(since, until, max(hazard for left, hazard in ordered if left >= until)) for since, until in pairwise(ends)]
 

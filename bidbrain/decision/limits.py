@@ -22,7 +22,7 @@ class CommonQuota:
         """How many more machines of a market it holds; `unlimited` if they do not count against it."""
         if not (each := self.uses.get(market, 0)):
             return unlimited
-        return (self.amount - sum(self.uses.get(one, 0) * count for one, count in held.items())) // each
+        return (self.amount - sum(self.uses.get(other, 0) * count for other, count in held.items())) // each
 
 
 @dataclass(frozen=True, slots=True)

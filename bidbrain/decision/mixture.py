@@ -103,8 +103,10 @@ class Schedule:
 
 def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Schedule | None:
     """The least dollars for the work within the hours left; None if no mixture is fast enough."""
-    found = (_cheapest_on(curve, work, hours_left) for curve in curves(terms))
-    return min((one for one in found if one is not None), key=lambda one: one.usd, default=None)
+    schedules = (_cheapest_on(curve, work, hours_left) for curve in curves(terms))
+    return min(
+        (schedule for schedule in schedules if schedule is not None), key=lambda schedule: schedule.usd, default=None
+    )
 
 
 def _cheapest_on(curve: Curve, work: float, hours_left: float) -> Schedule | None:
@@ -121,12 +123,14 @@ def _cheapest_on(curve: Curve, work: float, hours_left: float) -> Schedule | Non
 
 def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedule | None:
     """The earliest end of the work within the budget; None if no mixture is cheap enough."""
-    found = (_fastest_on(curve, work, budget_usd) for curve in curves(terms))
-    return min((one for one in found if one is not None), key=lambda one: one.hours, default=None)
+    schedules = (_fastest_on(curve, work, budget_usd) for curve in curves(terms))
+    return min(
+        (schedule for schedule in schedules if schedule is not None), key=lambda schedule: schedule.hours, default=None
+    )
 
 
 def _fastest_on(curve: Curve, work: float, budget_usd: float) -> Schedule | None:
-    affordable = [i for i, one in enumerate(curve.corners) if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+    affordable = [i for i, corner in enumerate(curve.corners) if corner.usd_per_work * work <= budget_usd * (1 + _SAME)]
     if not affordable:
         return None
     place = affordable[-1]
@@ -138,16 +142,18 @@ def _fastest_on(curve: Curve, work: float, budget_usd: float) -> Schedule | None
 
 def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
     """The mixture with the lowest price of work, the fastest one among equals; None if none is possible."""
-    return _cheapest_of([one for curve in curves(terms) for one in curve.corners])
+    return _cheapest_of([corner for curve in curves(terms) for corner in curve.corners])
 
 
 def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
-    return min(mixtures, key=lambda one: (round(one.usd_per_work, 12), -one.rate), default=None)
+    return min(mixtures, key=lambda mixture: (round(mixture.usd_per_work, 12), -mixture.rate), default=None)
 
 
 def highest_rate(terms: MixtureTerms) -> Mixture | None:
     """The fastest mixture; None if none is possible."""
-    return max((one for curve in curves(terms) for one in curve.corners), key=lambda one: one.rate, default=None)
+    return max(
+        (corner for curve in curves(terms) for corner in curve.corners), key=lambda corner: corner.rate, default=None
+    )
 
 
 # -- the curve --------------------------------------------------------------------------------------------------------
@@ -167,7 +173,7 @@ def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
     yield frontier(terms)
     if not terms.quotas:
         return
-    usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(one.per_machine) for one in terms.quotas)
+    usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
     for price in _QUOTA_PRICES:
         yield frontier(terms, price * usual)
     limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
@@ -272,7 +278,9 @@ def _between(curve: Curve, place: int, work: float, hours_left: float) -> Schedu
         phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
         return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
 
-    return min(_candidates(curve.steps(place), work / hours_left, work, split), key=lambda one: round(one.usd, 9))
+    return min(
+        _candidates(curve.steps(place), work / hours_left, work, split), key=lambda schedule: round(schedule.usd, 9)
+    )
 
 
 def _within_budget(curve: Curve, place: int, work: float, budget_usd: float) -> Schedule | None:
@@ -291,19 +299,19 @@ def _within_budget(curve: Curve, place: int, work: float, budget_usd: float) -> 
 
     steps = curve.steps(place)
     # The rate at which the constant mixture costs the budget; neighbors of it are the candidates.
-    paid = [one for one in steps if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+    paid = [mixture for mixture in steps if mixture.usd_per_work * work <= budget_usd * (1 + _SAME)]
     target = paid[-1].rate if paid else steps[0].rate
     every = list(_candidates(steps, target * (1 + _SAME), work, split))
-    affordable = [one for one in every if one.usd <= budget_usd * (1 + _SAME)]
+    affordable = [schedule for schedule in every if schedule.usd <= budget_usd * (1 + _SAME)]
     affordable += [_constant(paid[-1], work)] if paid else []
-    return min(affordable, key=lambda one: (one.hours, one.usd), default=None)
+    return min(affordable, key=lambda schedule: (schedule.hours, schedule.usd), default=None)
 
 
 def _candidates(
     steps: Sequence[Mixture], rate: float, work: float, split: Callable[[Mixture, Mixture], Schedule | None]
 ) -> Iterator[Schedule]:
     """Constant mixtures and divisions of the time on both sides of a rate."""
-    above = next((i for i, one in enumerate(steps) if one.rate >= rate * (1 - _SAME)), len(steps) - 1)
+    above = next((i for i, mixture in enumerate(steps) if mixture.rate >= rate * (1 - _SAME)), len(steps) - 1)
     yield _constant(steps[above], work)
     for low, high in ((steps[max(above - 1, 0)], steps[above]), (steps[0], steps[-1])):
         if high.rate > low.rate and (divided := split(low, high)) is not None:

@@ -64,5 +64,5 @@ def granted_on_demand(
         for offer in offers
         if (offer.market, False) not in refused
     )
-    enough = (one for one in others if limits.rentable(one).machines * one.offer.nu >= least)
-    return min(enough, key=lambda one: one.machines * one.offer.on_demand, default=wanted)
+    enough = (rent for rent in others if limits.rentable(rent).machines * rent.offer.nu >= least)
+    return min(enough, key=lambda rent: rent.machines * rent.offer.on_demand, default=wanted)

@@ -98,15 +98,17 @@ class Roaming:
         chosen, running = decision.chosen, at.running
         inside = None if running is None else (self.offers[running.zone].market, running.spot)
         # Of an order that brought too few, also those in the same market.
-        lost = [Return(one.allocation) for one in situation.holdings if _kind(one) != inside]
+        lost = [Return(holding.allocation) for holding in situation.holdings if _kind(holding) != inside]
         soon = situation.now + LOOK_AROUND
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, decision.reason)
         offer = self.offers[chosen.zone]
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
-        held = [one.allocation for one in situation.holdings if _kind(one) == inside]
-        return Decision((*lost, rent, *(Return(one, leaves, replaced=True) for one in held)), soon, decision.reason)
+        held = [holding.allocation for holding in situation.holdings if _kind(holding) == inside]
+        return Decision(
+            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)), soon, decision.reason
+        )
 
     def outlooks(self, situation: Situation, gang: GangNow) -> list[ZoneOutlook]:
         """What is expected of each market, by its number in the offers; the best first."""
@@ -177,13 +179,17 @@ class Roaming:
         """The first market in which enough of the gang is to work, and the part of its machines that it has there."""
         there: dict[tuple[Market, bool], list[Holding]] = {}
         # Those that are about to leave last: the gang moves to the others.
-        for one in sorted(holdings, key=lambda one: one.leaves_at is not None):
-            there.setdefault(_kind(one), []).append(one)
+        for holding in sorted(holdings, key=lambda holding: holding.leaves_at is not None):
+            there.setdefault(_kind(holding), []).append(holding)
         for (market, spot), held in there.items():
-            zone, count = self._zone(market), sum(one.rent.machines for one in held)
+            zone, count = self._zone(market), sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
-            ready = [one.ready for one in sorted(held, key=lambda one: one.ready) for _ in range(one.rent.machines)]
+            ready = [
+                holding.ready
+                for holding in sorted(held, key=lambda holding: holding.ready)
+                for _ in range(holding.rent.machines)
+            ]
             # Those that come later join while it works.
             return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(count / gang.nodes, 1.0)
         return None, 1.0
@@ -207,7 +213,7 @@ class Roaming:
 
 def _kind(holding: Holding) -> tuple[Market, bool]:
     """Where machines are, and whether they are spot machines: a gang's are all alike."""
-    return holding.rent.offer.market, holding.rent.bid is not None
+    return holding.rent.offer.market, holding.rent.spot
 
 
 def _has_refused(situation: Situation, offer: Offer, gang: GangNow) -> bool:

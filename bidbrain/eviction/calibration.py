@@ -39,13 +39,13 @@ class CalibrationPlan:
         """Origins with the whole history before them and the whole horizon, with its outcomes, after them."""
         first = min(series.first for series, _ in markets)
         last = max(series.last for series, _ in markets)
-        found = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
-        if not found:
+        origins = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
+        if not origins:
             raise TooLittleHistory(
                 f"calibrate: {format_time(first)} to {format_time(last)} cannot hold {self.history / DAY:g} days of"
                 f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or import a longer history"
             )
-        return found
+        return origins
 
 
 class Predicted(NamedTuple):

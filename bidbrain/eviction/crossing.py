@@ -89,7 +89,9 @@ class CrossingHistory:
             crossed, position = self._crossed(position, held + delta)
             evicted = np.flatnonzero(crossed - self.window < end)
             if evicted.size < end.size:
-                begin, end, held, position, crossed = (one[evicted] for one in (begin, end, held, position, crossed))
+                begin, end, held, position, crossed = (
+                    values[evicted] for values in (begin, end, held, position, crossed)
+                )
             outcomes[delta] = self._crossing(begin, end, crossed, starts)
         return [outcomes[delta] for delta in deltas.tolist()]
 

@@ -69,9 +69,9 @@ class CrossingPanel:
         self.bids = [bid for _, bid in markets]
         self.paths = [PricePath(series) for series, _ in markets]
         starts = [self._starts(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)]
-        self._origin = min(one.first for one in starts)
-        size = max(one.first + one.held.size for one in starts) - self._origin
-        counts = [one.counts(self._origin, size) for one in starts]
+        self._origin = min(market_starts.first for market_starts in starts)
+        size = max(market_starts.first + market_starts.held.size for market_starts in starts) - self._origin
+        counts = [market_starts.counts(self._origin, size) for market_starts in starts]
         self._held = np.stack([held for held, _ in counts])
         self._crossed = np.stack([crossed for _, crossed in counts])
         self._all_held, self._all_crossed = self._held.sum(axis=0), self._crossed.sum(axis=0)

@@ -71,17 +71,17 @@ class PresentRisk:
         if day not in days:
             moments = series.first + (day * _STEPS_A_DAY + np.arange(_STEPS_A_DAY, dtype=np.int64)) * STEP
             days[day] = self._at(market, path, moments[moments <= series.last])
-        found: Floats = days[day][step]
-        return found
+        doublings: Floats = days[day][step]
+        return doublings
 
     def probabilities(self, market: Market, path: PricePath, moments: Ints) -> Floats:
         """Probabilities of a crossing within the hour: moments by distances."""
         count = self.distances.size
         rows = _rows(path, np.repeat(moments, count), np.tile(self.distances, moments.size))
         usual = np.tile(boosting.log_odds(self.shares[market]), moments.size)
-        found = self.model.probabilities(np.column_stack([rows, usual])).reshape(moments.size, count)
+        chances = self.model.probabilities(np.column_stack([rows, usual])).reshape(moments.size, count)
         # A price above a bid is above every lower bid, too.
-        return np.minimum.accumulate(found, axis=1)
+        return np.minimum.accumulate(chances, axis=1)
 
     def _at(self, market: Market, path: PricePath, moments: Ints) -> Floats:
         usual = -np.log1p(-np.clip(self.shares[market], _SURELY, 1 - _SURELY))

@@ -19,7 +19,9 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
     begins, ends = low >> shift, high >> shift
     classes = int(ends.max()) + 1
-    begun, ended = (np.concatenate(([0], np.cumsum(np.bincount(one, minlength=classes)))) for one in (begins, ends))
+    begun, ended = (
+        np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes)))) for numbers in (begins, ends)
+    )
     edges = np.arange(classes + 1, dtype=np.int64) << shift
     mass = _below(low, begins, edges, begun) - _below(high, ends, edges, ended)
     half = mass[-1] / 2

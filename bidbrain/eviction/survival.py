@@ -161,10 +161,10 @@ def exposure_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> 
 
 def by_market(lives: Iterable[Lifetime]) -> dict[tuple[str, str, str], list[Lifetime]]:
     """Lives by cloud, zone and instance type."""
-    found: dict[tuple[str, str, str], list[Lifetime]] = {}
+    groups: dict[tuple[str, str, str], list[Lifetime]] = {}
     for life in lives:
-        found.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
-    return found
+        groups.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
+    return groups
 
 
 def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:

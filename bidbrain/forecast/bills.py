@@ -28,19 +28,19 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
     """What was held, market by market, as a cloud bills it, with moves of the checkpoint: no other job takes over what
     is left of an hour."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
-    found: dict[Market, MarketBill] = {}
+    bills: dict[Market, MarketBill] = {}
     held = [(tenure.rent, _life(tenure, ended, job.at_end)) for tenure in run.tenures]
     if job.reliable is not None:
         held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
     for rent, life in held:
         market = rent.offer.market
         dollars = _bill(job, histories, rent, life)
-        before = found.get(market, MarketBill(market, 0, 0.0))
-        found[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+        before = bills.get(market, MarketBill(market, 0, 0.0))
+        bills[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
     for origin, target in pairwise(_places(run)):
         # The region that sends a checkpoint bills it.
-        found[origin] = replace(found[origin], usd=found[origin].usd + job.moving(origin, target))
-    return tuple(found.values())
+        bills[origin] = replace(bills[origin], usd=bills[origin].usd + job.moving(origin, target))
+    return tuple(bills.values())
 
 
 def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
@@ -51,8 +51,8 @@ def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent,
 
 def _places(run: Run) -> list[Market]:
     """Where the job worked, in order."""
-    worked = [one for one in run.tenures if one.ready < one.end]
-    return [one.rent.offer.market for one in sorted(worked, key=lambda one: one.ready)]
+    worked = [tenure for tenure in run.tenures if tenure.ready < tenure.end]
+    return [tenure.rent.offer.market for tenure in sorted(worked, key=lambda tenure: tenure.ready)]
 
 
 def _life(tenure: Tenure, ended: int, at_end: End) -> Life:
@@ -80,5 +80,5 @@ class CostsMore:
         self._counted = len(ended)
         return self._paid + sum(map(self._usd, held)) > self.usd
 
-    def _usd(self, one: Tenure) -> float:
-        return _bill(self.job, self.histories, one.rent, one.life)
+    def _usd(self, tenure: Tenure) -> float:
+        return _bill(self.job, self.histories, tenure.rent, tenure.life)

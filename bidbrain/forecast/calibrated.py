@@ -79,17 +79,17 @@ def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> S
 
 def _best(seen: PastOutcomes, *, scales: bool) -> tuple[_Model, Floats]:
     """The model with the least loss on windows that it has not seen, and its quantiles for each of them."""
-    found: tuple[float, _Model, Floats] | None = None
+    best: tuple[float, _Model, Floats] | None = None
     slopes = _SLOPES if scales else (0.0,)
     shares = _NEAREST if float(np.ptp(seen.levels)) > 0 else (1.0,)
     for share, slope in product(shares, slopes):
         model = _Model(slope, share)
         predicted = _left_out(seen, model)
         loss = float(pinball(predicted, seen.values).mean())
-        if found is None or loss < _CLEARLY * found[0]:
-            found = loss, model, predicted
-    assert found is not None
-    loss, model, predicted = found
+        if best is None or loss < _CLEARLY * best[0]:
+            best = loss, model, predicted
+    assert best is not None
+    loss, model, predicted = best
     for share in _FADING:
         fading = replace(model, half_life=share * max(float(np.ptp(seen.starts)), 1.0))
         quantiles = _left_out(seen, fading)
@@ -112,8 +112,8 @@ def _weights(apart: Floats, nearest: float) -> Floats:
         return np.ones_like(apart)
     least = max(round(nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
     reach = np.partition(apart, least, axis=1)[:, least][:, None]
-    found: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
-    return np.maximum(found, _LEAST_WEIGHT)
+    weights: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
+    return np.maximum(weights, _LEAST_WEIGHT)
 
 
 def _left_out(seen: PastOutcomes, model: _Model) -> Floats:
@@ -137,8 +137,8 @@ def _quantiles(values: Floats, weights: Floats) -> Floats:
 def pinball(predicted: Floats, values: Floats) -> Floats:
     """The pinball loss of P10, P50 and P90, summed, for each value."""
     over = values[:, None] - predicted
-    found: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
-    return found
+    loss: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
+    return loss
 
 
 def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:

@@ -48,7 +48,7 @@ class Played:
     @property
     def usd(self) -> float:
         """The bill of all machines."""
-        return sum(one.usd for one in self.bills)
+        return sum(bill.usd for bill in self.bills)
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class PastMarket:
             cheapest = np.minimum(cheapest, self._per_work(offer, starts))
         reliable = self.job.reliable
         held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
-        found: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
-        return found
+        usd: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
+        return usd
 
     def _per_work(self, offer: Offer, starts: Ints) -> Floats:
         history = self.past.histories[offer.market]
@@ -194,9 +194,9 @@ def plays(market: PastMarket) -> list[Played]:
     count = int(np.clip(market.job.most_decisions / each, least, MOST_WINDOWS))
     if count == _FEWEST:
         # Every second trial; a quarter of them has been played.
-        more = [one for number, one in enumerate(_trial_starts(market)) if number % _EACH_FIRST == _EACH_FIRST // 2]
-        first += [market.play(start, number) for number, start in more]
-        return sorted((played for played, _ in first), key=lambda one: one.start)
+        second = (trial for trial in _trial_starts(market) if trial[0] % _EACH_FIRST == _EACH_FIRST // 2)
+        first += [market.play(start, number) for number, start in second]
+        return sorted((played for played, _ in first), key=lambda played: played.start)
     return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
 
 
@@ -208,15 +208,11 @@ def clearly_costs_more(market: PastMarket, usd: float) -> bool:
 
 def _trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
-    found = _first_trials(market)
-    each = sum(decisions for _, decisions in found) / len(found)
+    trials = [market.play(start, number) for number, start in _first_starts(market)]
+    each = sum(decisions for _, decisions in trials) / len(trials)
     if each * LEAST_WINDOWS < market.job.most_decisions:
-        found += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
-    return found
-
-
-def _first_trials(market: PastMarket) -> list[tuple[Played, int]]:
-    return [market.play(start, number) for number, start in _first_starts(market)]
+        trials += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
+    return trials
 
 
 def _first_starts(market: PastMarket) -> list[tuple[int, int]]:
@@ -229,8 +225,8 @@ def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:
 
 
 def _spread(begin: int, end: int, count: int) -> list[int]:
-    found: list[int] = np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
-    return found
+    starts: list[int] = np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
+    return starts
 
 
 def _continued(series: PriceSeries, first: int, now: int, tail: int) -> PriceSeries:

@@ -130,9 +130,9 @@ class _State:
     def _record(self) -> SpotRecord:
         """What spot machines were worth within the last hours; a run reads the same from its log."""
         since = self.now - RECORD_WINDOW
-        lives = [(one.rent, one.start, one.end) for one in self.tenures]
+        lives = [(tenure.rent, tenure.start, tenure.end) for tenure in self.tenures]
         lives += [(held.holding.rent, held.holding.start, self.now) for held in self.held.values()]
-        paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.bid is not None)
+        paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.spot)
         lost = sum(span for at, span in self.lost if at > since)
         lasting = max(paid - round(lost), 0)
         return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self._resumes)
@@ -183,10 +183,10 @@ class _State:
     def _looks(self) -> tuple[Look, ...]:
         """What machines showed that are gone, and what is not offered now."""
         looks = [
-            Look(at, one.rent.offer.market, up)
-            for one in self.tenures
-            if one.rent.bid is not None
-            for at, up in ((one.start, True), (one.end, one.ended is not End.EVICTED))
+            Look(at, tenure.rent.offer.market, up)
+            for tenure in self.tenures
+            if tenure.rent.spot
+            for at, up in ((tenure.start, True), (tenure.end, tenure.ended is not End.EVICTED))
         ]
         closed = set(self.job.offers) - set(self._open_offers())
         looks.sort(key=lambda look: look.at)
@@ -194,12 +194,12 @@ class _State:
 
     def _saved(self) -> SavedState | None:
         """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
-        ran = [one for one in self.tenures if one.ready < one.end]
-        held = [one.holding for one in self.held.values() if one.holding.ready < self.now]
+        ran = [tenure for tenure in self.tenures if tenure.ready < tenure.end]
+        held = [held.holding for held in self.held.values() if held.holding.ready < self.now]
         if self.job.saved_gb is None or not (ran or held) or self.work_left >= self.job.work:
             return None
-        rent = max(held, key=lambda one: one.ready).rent if held else max(ran, key=lambda one: one.end).rent
-        return SavedState(rent.offer.market, self.job.saved_gb)
+        last = max(held, key=lambda holding: holding.ready) if held else max(ran, key=lambda tenure: tenure.end)
+        return SavedState(last.rent.offer.market, self.job.saved_gb)
 
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
@@ -207,8 +207,8 @@ class _State:
         return RecordedSpells.of(self.market.recorded, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
-        before, wanted = self.bought, sum(one.machines for one in decision.actions if isinstance(one, Rent))
-        for action in sorted(decision.actions, key=lambda one: isinstance(one, Return) and one.replaced):
+        before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))
+        for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
                 self._buy(action)
             elif action.replaced and self._granted_since(before) < wanted:
@@ -220,7 +220,7 @@ class _State:
                 held.holding = replace(held.holding, leaves_at=action.at)
 
     def _granted_since(self, number: int) -> int:
-        return sum(held.holding.rent.machines for one, held in self.held.items() if one >= number)
+        return sum(held.holding.rent.machines for allocation, held in self.held.items() if allocation >= number)
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""
@@ -251,7 +251,7 @@ class _State:
         if self.job.enough is None:
             return False
         held = (held.holding for held in self.held.values())
-        evicted = (Tenure(one.rent, one.start, one.ready, self.now, End.EVICTED) for one in held)
+        evicted = (Tenure(holding.rent, holding.start, holding.ready, self.now, End.EVICTED) for holding in held)
         return self.job.enough(self.now, self.tenures, evicted)
 
     def lose(self) -> None:
@@ -307,7 +307,7 @@ class _State:
 
     def _take(self, market: Market, excess: float) -> None:
         """Evicts `excess` machines of a market, those granted last first."""
-        for held in sorted(self.held.values(), key=lambda one: -one.holding.allocation):
+        for held in sorted(self.held.values(), key=lambda held: -held.holding.allocation):
             rent = held.holding.rent
             if excess <= 0:
                 return

@@ -54,12 +54,12 @@ class PastJobs:
 
         def pace(strategy: Strategy, most: float = inf) -> float:
             """Infinite as soon as it is certain to be above `most`."""
-            found, soonest = list[float](), [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
+            paces, soonest = list[float](), [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
             for number, (hours, job) in enumerate(jobs):
-                if sum(found) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
+                if sum(paces) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
                     return inf
-                found.append(_hours(job, strategy, market, known) / hours)
-            return fmean(found)
+                paces.append(_hours(job, strategy, market, known) / hours)
+            return fmean(paces)
 
         usual, baseline = pace(rival), known.baseline
         goal = (1 - MARGIN) * usual

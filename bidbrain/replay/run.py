@@ -51,9 +51,11 @@ class ReplayedJob:
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
         if self.nodes:
-            each = sorted((one.rent.offer.nu for one in working for _ in range(one.rent.machines)), reverse=True)
+            each = sorted(
+                (holding.rent.offer.nu for holding in working for _ in range(holding.rent.machines)), reverse=True
+            )
             return sum(each[: max(self.nodes, self.most_nodes)]) if gang_works(working, self.nodes) else 0.0
-        nu = sum(one.nu for one in working)
+        nu = sum(holding.nu for holding in working)
         return nu * (nu / self.most_nu) ** self.scaling if self.scaling and nu else nu
 
 

@@ -49,5 +49,5 @@ def _open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:
         return np.ones(ticks.size, dtype=np.bool_)
     times, opened = openings
     at = times.searchsorted(ticks, side="right") - 1
-    found: Bools = opened[np.maximum(at, 0)]
-    return found
+    opened_at: Bools = opened[np.maximum(at, 0)]
+    return opened_at

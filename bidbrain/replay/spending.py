@@ -46,7 +46,7 @@ class ReplayedBudget:
     def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> tuple[float, float]:
         """What may still be committed, after `spent` dollars for machines that are gone, and what is kept back for the
         leases of those that are held."""
-        held = [(one.rent, one.start) for one in holdings]
+        held = [(holding.rent, holding.start) for holding in holdings]
         if self.reliable is not None:
             held.append((self.reliable, start))
         reserved = sum(self._reserved(rent, since, now) for rent, since in held)

@@ -54,6 +54,11 @@ class Rent:
     bid: int | None
 
     @property
+    def spot(self) -> bool:
+        """Whether these are spot machines."""
+        return self.bid is not None
+
+    @property
     def highest_price(self) -> int:
         """The most that an hour of one of these machines can cost, in nano-dollars."""
         return highest_price(self.offer.market.cloud, self.bid, self.offer.on_demand)
@@ -100,10 +105,14 @@ class Holding:
         """Work per hour of all its machines."""
         return self.rent.machines * self.rent.offer.nu
 
+    def hour_end(self, now: int) -> int:
+        """The end of the hour of its life that is under way."""
+        return self.start + ((now - self.start) // HOUR + 1) * HOUR
+
 
 def gang_works(holdings: Iterable[Holding], nodes: int) -> bool:
     """Whether a gang can work on these machines: it needs all of its nodes. 0 nodes: not a gang."""
-    return sum(one.rent.machines for one in holdings) >= nodes
+    return sum(holding.rent.machines for holding in holdings) >= nodes
 
 
 RECORD_WINDOW = 2 * HOUR
@@ -195,6 +204,20 @@ class Situation:
     saved: SavedState | None = None
     path: Callable[[Market], PricePath | None] = _no_path
     refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
+
+    @property
+    def on_spot(self) -> tuple[Holding, ...]:
+        """The holdings of spot machines."""
+        return tuple(holding for holding in self.holdings if holding.rent.spot)
+
+    @property
+    def on_demand(self) -> tuple[Holding, ...]:
+        """The holdings of on-demand machines."""
+        return tuple(holding for holding in self.holdings if not holding.rent.spot)
+
+    def sells(self, rent: Rent) -> bool:
+        """Whether a purchase can be made now: on demand, or of a listed offer whose price the bid covers."""
+        return rent.bid is None or (rent.offer in self.offers and self.price(rent.offer) <= rent.bid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,13 @@ def thresholds(chain: Chain, grid: Grid) -> Thresholds:
     enough.
     """
     iteration = _Iteration(chain, grid)
-    found: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    least: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)
         # Slack rises as work falls along a row of constant steps left, hence the reversal.
-        found[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
-    return found
+        least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
+    return least
 
 
 class _Iteration:

@@ -147,8 +147,8 @@ def _factors(here: Flags, age_class: Ints, gap: int, rates: Floats, forget: floa
 
 def _mean(strength: float, about: Floats | float, endings: Floats, expected: Floats, forget: float) -> Floats:
     seen = strength * about + _remembered(endings, forget)
-    found: Floats = seen / (strength + _remembered(expected, forget))
-    return found
+    mean: Floats = seen / (strength + _remembered(expected, forget))
+    return mean
 
 
 def _remembered(values: Floats, forget: float) -> Floats:
@@ -157,10 +157,10 @@ def _remembered(values: Floats, forget: float) -> Floats:
     Summed in stretches over which the weights stay within floating-point range.
     """
     stretch = values.size if forget >= 1 else min(values.size, max(1, int(-200 / np.log(forget))))
-    found, carried = np.empty(values.size), 0.0
+    sums_before, carried = np.empty(values.size), 0.0
     for begin in range(0, values.size, stretch):
         part = values[begin : begin + stretch]
         weights = forget ** np.arange(part.size + 1)
         sums = (carried + np.concatenate(([0.0], np.cumsum(part / weights[:-1])))) * weights
-        found[begin : begin + part.size], carried = sums[:-1], sums[-1]
-    return found
+        sums_before[begin : begin + part.size], carried = sums[:-1], sums[-1]
+    return sums_before

@@ -26,11 +26,10 @@ import numpy as np
 from bidbrain.eviction.crossing import Floats
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, place_of
-from bidbrain.strategies.proteus import JobCosts
+from bidbrain.strategies.proteus import RENEW_BEFORE, JobCosts
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 
-RENEW_BEFORE = 120 * SECOND
 SURVIVAL_CREDIT = 2.0
 """Surviving the hour is worth this many start-ups."""
 FILLING_WORTH = 0.7
@@ -87,9 +86,9 @@ class Lookahead:
         now = situation.now
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
-        ending = [holding for holding in staying if _hour_end(holding, now) - now <= RENEW_BEFORE + SECOND]
+        ending = [holding for holding in staying if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND]
         dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices)]
-        returns = tuple(Return(holding.allocation, _hour_end(holding, now)) for holding in dropped)
+        returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
         rents, reason = self._buy(situation, prices)
         looks = [_look(holding, now) for holding in staying if holding not in dropped]
         looks += [now + HOUR - RENEW_BEFORE] * bool(rents)
@@ -161,8 +160,8 @@ class Lookahead:
         some = work > 0
         credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
-        self._rooms[room] = found = _Room(machines, time_usd, credited)
-        return found
+        self._rooms[room] = filled = _Room(machines, time_usd, credited)
+        return filled
 
     def _price_of_work(self, dollars: float, alive: float, work: float, surviving_nu: float) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
@@ -202,11 +201,7 @@ def _price(rent: Rent, situation: Situation) -> int:
     return rent.offer.on_demand if rent.bid is None else situation.price(rent.offer)
 
 
-def _hour_end(holding: Holding, now: int) -> int:
-    return holding.start + ((now - holding.start) // HOUR + 1) * HOUR
-
-
 def _look(holding: Holding, now: int) -> int:
     """When the next hour of an allocation is decided."""
-    due = _hour_end(holding, now) - RENEW_BEFORE
+    due = holding.hour_end(now) - RENEW_BEFORE
     return due if due > now else due + HOUR

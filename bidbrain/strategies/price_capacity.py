@@ -111,7 +111,7 @@ class PriceCapacity:
             for offer in situation.offers
             if offer.market in self.fresh and situation.price(offer) <= offer.on_demand
         ]
-        return sorted((one for one in priced if one[0] < limit), key=lambda one: (one[0], one[1].market))
+        return sorted((pool for pool in priced if pool[0] < limit), key=lambda pool: (pool[0], pool[1].market))
 
     def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
         """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that has to start up."""
@@ -134,7 +134,7 @@ class PriceCapacity:
         """On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up."""
         bearable = best * (1 + self.margin)
         age = situation.now - holding.start
-        return holding.rent.bid is None or self.price_of_work(holding.rent.offer, situation, age) > bearable
+        return not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable
 
     def _fill(
         self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation

@@ -91,8 +91,8 @@ class RegionsSituation:
     @property
     def moves_usd(self) -> Floats:
         """What taking the checkpoint to each zone costs."""
-        found: Floats = np.zeros(len(self.regions)) if self.home is None else self.moving[self.home]
-        return found
+        usd: Floats = np.zeros(len(self.regions)) if self.home is None else self.moving[self.home]
+        return usd
 
     def name(self, zone: int) -> str:
         """A zone as a reason names it."""
@@ -139,14 +139,14 @@ class RegionsStrategy:
     def decide(self, at: RegionsSituation) -> RegionsDecision:
         """The cheapest option, or staying."""
         options = _options(at, self._planned(at))
-        best = min(options, key=lambda one: one.usd)
-        stays = next((one for one in options if one.action == STAY), None)
+        best = min(options, key=lambda option: option.usd)
+        stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
             hurdle = HALF_OF_A_START * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return RegionsDecision(stays, _reason(at, stays, best, why))
-        second = min((one for one in options if one is not best), key=lambda one: one.usd, default=None)
+        second = min((option for option in options if option is not best), key=lambda option: option.usd, default=None)
         return RegionsDecision(best, _reason(at, best, second, "costs more"))
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
@@ -155,8 +155,8 @@ class RegionsStrategy:
         survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
         lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
         figures = (at.known.chances(at.now), lasts, _spot_usd(at, by), _on_demand_usd(at, by))
-        found = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
-        return sorted(found, key=lambda one: one.spot_usd)
+        outlooks = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
+        return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def probes(self, at: RegionsSituation) -> list[int]:
         """The zones that are worth a probe now; nothing is probed while nothing runs, since a try is free."""
@@ -180,8 +180,8 @@ class RegionsStrategy:
         # The dollars an hour that knowing is worth have paid for a probe since the last look.
         pause = np.maximum(PROBE_PAUSE, at.spot * at.probe_hours / np.maximum(worth, 1e-9))
         due = np.where(at.known.up == UNSEEN, pause < _FIRST_PROBE, at.now - at.known.seen >= pause - 1e-9)
-        found: list[int] = np.flatnonzero((worth > 0) & due).tolist()
-        return found
+        worthwhile: list[int] = np.flatnonzero((worth > 0) & due).tolist()
+        return worthwhile
 
     def _planned(self, at: RegionsSituation) -> PlannedPlaces:
         key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
@@ -205,22 +205,22 @@ class PlannedPlaces:
 
 def _options(at: RegionsSituation, by: PlannedPlaces) -> list[Option]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
-    running, found = at.running, list[Option]()
+    running, options = at.running, list[Option]()
     spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
-        found.append(Option(STAY, running.zone, running.spot, float(usd)))
+        options.append(Option(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
-        found.append(Option(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
+        options.append(Option(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
     if running is None or running.spot:
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
-        found += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
+        options += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
     if at.fits(2) and at.fits(1, steps=1):
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
-        found += _cheapest(spot, spot=True)
-    return found or [Option(WAIT, None, False, inf)]
+        options += _cheapest(spot, spot=True)
+    return options or [Option(WAIT, None, False, inf)]
 
 
 def _cheapest(usd: Floats, *, spot: bool) -> list[Option]:
@@ -229,9 +229,9 @@ def _cheapest(usd: Floats, *, spot: bool) -> list[Option]:
 
 
 def _only(usd: Floats, zone: int) -> Floats:
-    found = np.full_like(usd, inf)
-    found[zone] = usd[zone]
-    return found
+    usd_there = np.full_like(usd, inf)
+    usd_there[zone] = usd[zone]
+    return usd_there
 
 
 def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
@@ -255,8 +255,8 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
     ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)
     later = (1 - survives[:, 0]) * lost[:, 0] + ends.sum(axis=1) + survives[:, -1] * at.spot * at.work
-    found: Floats = move + at.spot * delay + later
-    return found
+    usd: Floats = move + at.spot * delay + later
+    return usd
 
 
 def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
@@ -268,8 +268,8 @@ def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
         zone = running.zone
         begins[zone] = price[zone] * running.delay_left
         later[zone] = by.plan.on_demand_on(int(by.place[zone]), at.work, at.slack)
-    found: Floats = begins + later + (price - by.plan.on_demand) * min(at.work, 1.0)
-    return found
+    usd: Floats = begins + later + (price - by.plan.on_demand) * min(at.work, 1.0)
+    return usd
 
 
 def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
@@ -284,14 +284,14 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     kept: list[int] = np.argsort(usd, kind="stable")[:MOST_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])
-    number = np.full(count.size, len(kept) - 1)
-    number[kept] = np.arange(len(kept))
+    place = np.full(count.size, len(kept) - 1)
+    place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns) + 1e-6
-    places = tuple(PlacePrices(float(usd[one]), float(up[one]), float(back[one]), float(losses[one])) for one in kept)
-    first = [int(np.argmax(region == one)) for one in kept]
+    places = tuple(PlacePrices(*figures) for figures in np.stack((usd, up, back, losses), axis=1)[kept].tolist())
+    first = [int(np.argmax(region == number)) for number in kept]
     moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))
     cheapest = float(at.on_demand.min())
-    return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), number[region]
+    return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), place[region]
 
 
 def _price(at: RegionsSituation, option: Option) -> float:

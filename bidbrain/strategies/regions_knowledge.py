@@ -47,14 +47,14 @@ class ZoneHazard:
 
     def rate(self, age: Floats | float) -> Floats:
         """Endings per hour at an age."""
-        found: Floats = self._rates[self._ages.searchsorted(age, side="right") - 1]
-        return found
+        rates: Floats = self._rates[self._ages.searchsorted(age, side="right") - 1]
+        return rates
 
     def until(self, ages: Floats | float) -> Floats:
         """Expected endings from age 0 on."""
         at = self._ages.searchsorted(ages, side="right") - 1
-        found: Floats = self._sums[at] + self._rates[at] * (ages - self._ages[at])
-        return found
+        endings: Floats = self._sums[at] + self._rates[at] * (ages - self._ages[at])
+        return endings
 
     def between(self, young: float, old: float) -> float:
         """Expected endings from one age to another."""
@@ -123,9 +123,9 @@ class Known:
     def factors(self) -> Floats:
         """How much more often down and up spells of each zone end than the prior says."""
         strength = np.array(STRENGTH)[:, None]
-        endings, expected = (strength + self._with_peers(one) for one in (self.endings, self.expected))
-        found: Floats = endings / expected
-        return found
+        endings, expected = (strength + self._with_peers(counts) for counts in (self.endings, self.expected))
+        factors: Floats = endings / expected
+        return factors
 
     def _with_peers(self, counts: Floats) -> Floats:
         of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
@@ -146,8 +146,8 @@ class Known:
         are rows of `hours`, or there is one row for all."""
         age = self.ages(now, up=True)[:, None]
         lost = HAZARDS[True].until(age + hours) - HAZARDS[True].until(age)
-        found: Floats = np.exp(-self.factors[1][:, None] * lost)
-        return found
+        survivals: Floats = np.exp(-self.factors[1][:, None] * lost)
+        return survivals
 
 
 def _with(values: NDArray[Any], zone: int, value: float) -> NDArray[Any]:

@@ -87,12 +87,12 @@ class Plan:
         # One number for each element read: three are several times slower.
         time, place, slacks = self._table[0].size, self._table[0, 0].size, self._most + 1
         column = places * place + row * slacks + left + (time if row == _Row.LOST else 0)
-        first, second, third = (np.minimum(low + left + one, self._last) * time + column for one in range(3))
+        first, second, third = (np.minimum(low + left + later, self._last) * time + column for later in range(3))
         read = self._flat.take
-        found: Floats = (1 - more) * ((1 - further) * read(first) + further * read(second + 1)) + more * (
+        usd: Floats = (1 - more) * ((1 - further) * read(first) + further * read(second + 1)) + more * (
             (1 - further) * read(second) + further * read(third + 1)
         )
-        return found
+        return usd
 
     def _fill(self, terms: PlanTerms) -> None:
         """Everything but the minima is linear, so a step is a matrix by place: there are many steps with few elements,
@@ -150,26 +150,28 @@ one with one step less of slack, a constant, and the better of each held one and
 
 def _linear_step(terms: PlanTerms, step: float) -> Floats:
     """By place: what one more step of time makes of what is known."""
-    price, up, returns, factor = np.array([(one.usd, one.up, one.returns, one.losses) for one in terms.places]).T
+    price, up, returns, factor = np.array(
+        [(place.usd, place.up, place.returns, place.losses) for place in terms.places]
+    ).T
     count, part, aging = price.size, terms.delay / step, 1 - exp(-step / YOUNG)
     moves = np.array(terms.moves)
     chosen, rest = _first_up(up, np.argsort(price + factor * moves.mean(axis=0), kind="stable"))
     known = np.eye(_ONE + 1 + 4 * count)
-    one, starts = known[_ONE], known[_ONE + 1 :].reshape(4, count, -1)
+    constant, starts = known[_ONE], known[_ONE + 1 :].reshape(4, count, -1)
     offers = _offers(_within(returns, step), up)
     held = [(1 - offers[what].sum(axis=1))[:, None] * known[what] + offers[what] @ starts[what] for what in range(4)]
     old, young = _losing(factor, step)
-    paid = (price * step)[:, None] * one
-    found = np.empty((len(_Row), count, known.shape[0]))
-    lost = found[_Row.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
-    found[_Row.ON_DEMAND] = held[0] + terms.on_demand * step * one
-    found[_Row.WAITS] = held[1]
-    found[_Row.OLD] = (1 - old) * held[2] + old * lost + paid
-    found[_Row.RUN] = (1 - young) * held[3] + young * lost + paid
-    found[_Row.YOUNG] = (1 - aging) * found[_Row.RUN] + aging * found[_Row.OLD]
-    found[_Row.IDLE] = (1 - part) * found[_Row.ON_DEMAND] + part * known[5] + terms.on_demand * terms.delay * one
-    found[_Row.BEGUN] = (1 - part) * found[_Row.RUN] + part * known[4] + (price * terms.delay)[:, None] * one
-    return np.ascontiguousarray(found.transpose(1, 0, 2))
+    paid = (price * step)[:, None] * constant
+    rows = np.empty((len(_Row), count, known.shape[0]))
+    lost = rows[_Row.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
+    rows[_Row.ON_DEMAND] = held[0] + terms.on_demand * step * constant
+    rows[_Row.WAITS] = held[1]
+    rows[_Row.OLD] = (1 - old) * held[2] + old * lost + paid
+    rows[_Row.RUN] = (1 - young) * held[3] + young * lost + paid
+    rows[_Row.YOUNG] = (1 - aging) * rows[_Row.RUN] + aging * rows[_Row.OLD]
+    rows[_Row.IDLE] = (1 - part) * rows[_Row.ON_DEMAND] + part * known[5] + terms.on_demand * terms.delay * constant
+    rows[_Row.BEGUN] = (1 - part) * rows[_Row.RUN] + part * known[4] + (price * terms.delay)[:, None] * constant
+    return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
 
 def _losing(factor: Floats, step: float) -> Floats:

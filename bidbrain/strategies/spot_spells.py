@@ -37,5 +37,5 @@ def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSer
 def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Flags:
     """Whether a price was known and at most a bound at each tick; the last price is taken to continue."""
     at = times.searchsorted(ticks, side="right") - 1
-    found: Flags = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
-    return found
+    cheap: Flags = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
+    return cheap
