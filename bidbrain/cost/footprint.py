@@ -106,7 +106,7 @@ class FootprintAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What scaling and pauses cost the job: phi, and the pauses sigma and lambda in microseconds.
+    """The job's losses by scaling and pauses: phi, and the pauses sigma and lambda in microseconds.
 
     The defaults are assumptions until a run's own log gives better values: perfect scaling, half a minute lost by a
     resize, a minute by an eviction.
@@ -132,7 +132,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class CostShare:
-    """What one allocation adds: its cost, its useful time dt_i, and its work."""
+    """One allocation's part: its cost, its useful time dt_i, and its work."""
 
     allocation: FootprintAllocation
     cost_usd: float

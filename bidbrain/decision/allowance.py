@@ -1,4 +1,4 @@
-"""What the limits and the budget of a job allow of a wanted decision, and what they allow in its place. Pure."""
+"""Cuts a wanted decision to a job's limits and budget, or replaces it with one that they allow. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from bidbrain.decision.limits import MachineLimits, Room
+from bidbrain.decision.limits import MachineLimits, PurchaseRoom
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, described
 from pricing_data.units import usd_text
 
@@ -22,12 +22,12 @@ class Allowance:
     most_nu: float
     committed_usd: Callable[[Rent], float]
 
-    def room(self, situation: Situation, holdings: Sequence[Holding]) -> Room:
-        """What may be bought next to some machines."""
-        return Room(self.limits, situation.usd_left, self.committed_usd).without(holdings)
+    def room(self, situation: Situation, holdings: Sequence[Holding]) -> PurchaseRoom:
+        """The machines and dollars that are free next to these holdings."""
+        return PurchaseRoom(self.limits, situation.usd_left, self.committed_usd).without(holdings)
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
-        """All returns of a decision, and of its purchases what fits."""
+        """The decision with all its returns, and its purchases cut to fit."""
         returns = tuple(action for action in wanted.actions if isinstance(action, Return))
         asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
         if not asked:
@@ -62,8 +62,8 @@ class Allowance:
         cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
         return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
 
-    def _cheaper(self, situation: Situation, room: Room, needed: int) -> Rent | None:
-        """The purchase that the budget covers and that does most: fewer machines, another market, a lower bid."""
+    def _cheaper(self, situation: Situation, room: PurchaseRoom, needed: int) -> Rent | None:
+        """The purchase with the most work that the budget covers: fewer machines, another market, a lower bid."""
         best: tuple[float, int, Rent] | None = None
         for offer in situation.offers:
             price = situation.price(offer)

@@ -83,7 +83,7 @@ class Decider:
         return self.limits.rentable(self.baseline)
 
     def decide(self, situation: Situation) -> Decision:
-        """What to rent and return now. Buys nothing whose first lease costs more than what is left of the budget."""
+        """Decides what to rent and return now. Buys nothing whose first lease costs more than the budget has left."""
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
@@ -100,7 +100,7 @@ class Decider:
         return self._within(self._unhurried(situation), situation)
 
     def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
-        """With the on-demand machines that a market grants now, and where the gang may move, the cheapest of these."""
+        """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
         resort = self.baseline
         if self.roaming is not None:
             resort = self.roaming.last_resort(situation, self._gang(deadline))
@@ -108,7 +108,7 @@ class Decider:
         return self if resort is self.baseline else replace(self, baseline=resort)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
-        """What a gang that may move between regions expects of each market, the best first; empty for other jobs."""
+        """How a gang that may move between regions rates each market, the best first; empty for other jobs."""
         if self.roaming is None or self.deadline is None:
             return ()
         return tuple(self.roaming.outlooks(situation, self._gang(self.deadline)))
@@ -127,7 +127,7 @@ class Decider:
         return usd(lease + self.held_price(rent) * -(-self.lease // SECOND))
 
     def _unhurried(self, situation: Situation) -> Decision:
-        """The decision of a job without a deadline."""
+        """Decides as for a job without a deadline."""
         if self.limits.together and (decided := self._gang_fallback(situation)) is not None:
             return decided
         if self._would_start_again(situation):
@@ -143,7 +143,7 @@ class Decider:
     # -- deadlines ----------------------------------------------------------------------------------------------------
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
-        """The decision of a job with a deadline: fill up on demand, or leave it to the strategy, or wait."""
+        """Decides for a job with a deadline: fills up on demand, leaves the job to the strategy, or waits."""
         full = self.fallback.machines * self.fallback.offer.nu
         left = time_left(
             situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
@@ -162,7 +162,7 @@ class Decider:
         return self._patient(situation, left)
 
     def _on_demand_if_granted(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """On-demand machines for what is missing. While all markets refuse them, spot machines do what they can."""
+        """Rents on-demand machines for what is missing, or spot machines while all markets refuse on-demand ones."""
         refused = (self.baseline.offer.market, False) in situation.refused
         if refused and not situation.on_demand:
             return self._as_fast_as_possible(situation, left, why)
@@ -175,13 +175,13 @@ class Decider:
         return self.fallback.machines < self.baseline.machines and left.slack < needed
 
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """Spot machines as the strategy wants them, and while there are none, those on demand."""
+        """Rents spot machines as the strategy wants them, and on-demand machines while there are none."""
         wanted = self._patient(situation, left)
         rents = any(isinstance(action, Rent) for action in wanted.actions)
         return wanted if situation.on_spot or rents else self._filled(situation, left, why)
 
     def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
-        """Where the gang is cheapest; it stays where it is if a move would lose its work."""
+        """Moves the gang to where it is cheapest, unless the move would lose its work."""
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
         wanted = roaming.decide(situation, self._gang(deadline))
@@ -199,7 +199,7 @@ class Decider:
         return GangNow(nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed)
 
     def _running(self, situation: Situation) -> list[Holding]:
-        """What does the work and stays: a gang runs only as a whole."""
+        """The machines that do the work and stay; none if they are too few for a gang."""
         soon = situation.now + self.overheads.startup + self.look
         staying = [holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon]
         return staying if gang_works(staying, self.limits.nodes) else []
@@ -213,7 +213,7 @@ class Decider:
         spell = situation.spell() or SpotSpell.begun(up=up)
         if spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
-        # The plan thinks in time on demand, as `worth` was told the length of the job.
+        # The plan counts time on demand: `worth` was built with the length of the job on on-demand machines.
         time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
@@ -221,7 +221,7 @@ class Decider:
         return f"slack of {left.slack / HOUR:.2f} h: on-demand costs more only above {least / HOUR:.2f} h"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
-        """Spot machines as the strategy wants them; on-demand machines only until they are there."""
+        """Rents spot machines as the strategy wants them, and keeps on-demand machines only until then."""
         on_demand, spot = situation.on_demand, situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(action for action in wanted.actions if isinstance(action, Return) or action.spot)
@@ -240,10 +240,10 @@ class Decider:
         return Decision((*back, *actions), wake_at, why)
 
     def _next_look(self, situation: Situation, left: TimeLeft, wanted: Decision, *, changing: bool) -> int | None:
-        """When the strategy wants to decide again; earlier, if by then slack could be missing.
+        """When to decide again: when the strategy wants to, or earlier if slack could run short by then.
 
-        Each moment loses at most itself of the slack, to missing machines or to work at risk until a checkpoint. Half
-        of what may be lost is kept.
+        A minute costs at most a minute of slack, through missing machines or work at risk until a checkpoint. Half of
+        the spare slack is kept.
         """
         calm = left.missing <= _ROUNDING and not self.limits.together
         if calm and not changing:
@@ -253,7 +253,7 @@ class Decider:
         return min(soon, wanted.wake_at or soon)
 
     def _leave_spot(self, situation: Situation, left: TimeLeft) -> Decision | None:
-        """Everything on demand; None if that is impossible, or would itself cost the deadline."""
+        """Moves everything to on-demand machines; None if that is impossible, or would itself cost the deadline."""
         spot, kept = situation.on_spot, situation.on_demand
         offer, rate = self.baseline.offer, self.fallback.machines * self.baseline.offer.nu
         wanted = Rent(offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None)
@@ -274,7 +274,7 @@ class Decider:
         return Decision((*back, wanted), situation.now + self.look, PRESSED)
 
     def _filled(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """On-demand machines for what is missing; a gang that is incomplete starts again on demand as a whole."""
+        """Rents on-demand machines for what is missing; an incomplete gang restarts on demand as a whole."""
         soon = situation.now + self.look
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
@@ -286,7 +286,7 @@ class Decider:
             return Decision((*back, wanted), soon, why)
         slower = any(holding.rent.spot and holding.rent.offer.nu < offer.nu for holding in running)
         if self.limits.shrinks and any(holding.rent.spot for holding in running):
-            # On spot it lacks nodes, and on demand it is of one kind again: it moves as a whole.
+            # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with all of them.
             whole = self._leave_spot(situation, left)
             return Decision((), soon, why) if whole is None else replace(whole, reason=why)
         full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines

@@ -17,8 +17,8 @@ from bidbrain.decision.mixture import KindOption, MixturePhase, MixtureTerms, Sc
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 
-_CLEARLY = 0.99
-"""What is left after exchanging machines for others must cost less than this share."""
+_MOST_OF_STAYING = 0.99
+"""Machines are exchanged if that costs, or takes, less than this share of keeping them."""
 _COMPARE_EVERY = 5 * MINUTE
 """How often the prices of the kinds are compared."""
 
@@ -43,12 +43,12 @@ class Mixed:
         wanted = dict(zip(types, schedule.phases[0].mixture.machines, strict=True))
         later = dict(zip(types, schedule.phases[-1].mixture.machines, strict=True))
         parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]
-        returns = tuple(_too_many(situation, wanted))
+        returns = tuple(_excess_returns(situation, wanted))
         wakes = [part.wake_at for part in parts if part.wake_at is not None]
         actions = _once((*returns, *(action for part in parts for action in part.actions)))
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
-        return Decision(actions, wake_at, f"{described(schedule, types, self._purpose(situation))}: {reasons}")
+        return Decision(actions, wake_at, f"{schedule_text(schedule, types, self._purpose(situation))}: {reasons}")
 
     def schedule(self, situation: Situation) -> tuple[list[str], Schedule | None]:
         """The machine types in the situation, and the best schedule of mixtures of them from here."""
@@ -91,8 +91,8 @@ class Mixed:
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
-            return stay if stay.usd * _CLEARLY <= new.usd + change_usd(terms, held, first) + stall_usd else new
-        return stay if stay.hours * _CLEARLY <= new.hours + terms.change_hours else new
+            return stay if stay.usd * _MOST_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
+        return stay if stay.hours * _MOST_OF_STAYING <= new.hours + terms.change_hours else new
 
     def _purpose(self, situation: Situation) -> str:
         return self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
@@ -103,7 +103,7 @@ class Mixed:
         return max(situation.now, min(ready, default=situation.now + self.mixing.overheads.startup))
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
-        """What the strategy decides for one kind. Machines that only the first phase needs are rented by themselves,
+        """The strategy's decision for one kind. Machines that only the first phase needs are rented separately,
         because an allocation is returned as a whole."""
         offers = tuple(offer for offer in situation.offers if offer.market.instance_type == name)
         holdings = tuple(holding for holding in situation.holdings if holding.rent.offer.market.instance_type == name)
@@ -121,7 +121,7 @@ class Mixed:
         return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
 
 
-def described(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
+def schedule_text(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
     """A schedule in words: `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`."""
     cost = f", {usd_text(schedule.usd)}" if schedule.hours < inf else f", ${schedule.usd:.3g} an hour"
     return f"{phases_text(schedule, types)} ({purpose}{cost})"
@@ -157,7 +157,7 @@ def _held(situation: Situation, types: Sequence[str]) -> tuple[int, ...]:
     return tuple(counts[name] for name in types)
 
 
-def _too_many(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:
+def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:
     """Returns of whole allocations beyond the wanted number of their kind, the newest first."""
     over: Counter[str] = Counter()
     staying: list[Holding] = [holding for holding in situation.holdings if holding.leaves_at is None]
@@ -206,7 +206,7 @@ def _divided(actions: Iterable[Rent | Return], lasting: int) -> Iterator[Rent | 
 
 
 def _once(actions: Iterable[Rent | Return]) -> tuple[Rent | Return, ...]:
-    """The actions without a second return of the same allocation."""
+    """The actions, with a single return of each allocation."""
     chosen: list[Rent | Return] = []
     returned: set[int] = set()
     for action in actions:

@@ -42,8 +42,8 @@ class MixtureTerms:
     """The kinds a job may mix, how many machines it holds in all, and what time and changes cost.
 
     `usd_per_hour` is paid whatever is held: reliable machines, and the value of the user's time. `change_hours` is how
-    long machines that replace others are paid for before they work. Where machines are
-    held already, `kept` says how many of each kind must stay. `quotas` limit several kinds together.
+    long machines that replace others are paid for before they work. Where machines are held already, `kept` says how
+    many of each kind must stay. `quotas` limit several kinds together.
     """
 
     kinds: tuple[KindOption, ...]
@@ -70,7 +70,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class MixtureCurve:
     """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none is possible."""
 
     terms: MixtureTerms
@@ -109,7 +109,7 @@ def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Sched
     )
 
 
-def _cheapest_on(curve: Curve, work: float, hours_left: float) -> Schedule | None:
+def _cheapest_on(curve: MixtureCurve, work: float, hours_left: float) -> Schedule | None:
     best = _cheapest_of(curve.corners)
     if best is None:
         return None
@@ -129,7 +129,7 @@ def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedu
     )
 
 
-def _fastest_on(curve: Curve, work: float, budget_usd: float) -> Schedule | None:
+def _fastest_on(curve: MixtureCurve, work: float, budget_usd: float) -> Schedule | None:
     affordable = [i for i, corner in enumerate(curve.corners) if corner.usd_per_work * work <= budget_usd * (1 + _SAME)]
     if not affordable:
         return None
@@ -160,13 +160,14 @@ def highest_rate(terms: MixtureTerms) -> Mixture | None:
 
 
 @lru_cache(maxsize=512)
-def curves(terms: MixtureTerms) -> tuple[Curve, ...]:
+def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
     """The curve; where kinds share quotas, also the curves for other prices of the quotas, and without some kinds.
 
-    With such quotas the first exchange is not always part of the best mixture: it may take room that a better kind
-    needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the cache.
+    With such quotas the first exchange is not always part of the best mixture: that exchange may take room that a
+    better kind needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the
+    cache.
     """
-    return tuple(Curve(terms, tuple(corners)) for corners in _frontiers(terms))
+    return tuple(MixtureCurve(terms, tuple(corners)) for corners in _frontiers(terms))
 
 
 def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
@@ -268,7 +269,7 @@ def _constant(mixture: Mixture, work: float) -> Schedule:
     return Schedule((MixturePhase(mixture, hours),), hours, hours * mixture.usd_per_hour)
 
 
-def _between(curve: Curve, place: int, work: float, hours_left: float) -> Schedule:
+def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) -> Schedule:
     """The cheapest schedule between two corners that ends in time: one mixture, or two that take all the time."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
@@ -283,7 +284,7 @@ def _between(curve: Curve, place: int, work: float, hours_left: float) -> Schedu
     )
 
 
-def _within_budget(curve: Curve, place: int, work: float, budget_usd: float) -> Schedule | None:
+def _within_budget(curve: MixtureCurve, place: int, work: float, budget_usd: float) -> Schedule | None:
     """The earliest end between two corners that the budget pays for."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
@@ -332,6 +333,6 @@ def _change(terms: MixtureTerms, before: Mixture, after: Mixture) -> float:
 
 
 def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:
-    """What starting the machines costs that a mixture has and that are not held."""
+    """The cost of starting the machines that a mixture has and the job does not hold."""
     started = (max(b - a, 0) for a, b in zip(held, after.machines, strict=True))
     return terms.change_hours * sum(count * kind.usd_per_hour for count, kind in zip(started, terms.kinds, strict=True))

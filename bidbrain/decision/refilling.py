@@ -1,4 +1,4 @@
-"""Orders for missing machines: fewer came than a strategy ordered, or some are gone. Pure."""
+"""Orders missing machines again, when fewer came than a strategy ordered, or some are gone. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import TierMl
 
 _ORDERS_ONCE = (Standard, TierMl, AlwaysOnDemand)
-"""Strategies that order nothing while they hold anything. The others see for themselves what is missing."""
+"""Strategies that order nothing while they hold anything; the others reorder missing machines themselves."""
 _ROUNDING = 1e-9
 
 
 def refill(strategy: Strategy, situation: Situation) -> Decision | None:
-    """An order for what is missing, from the market where the job is if that sells; None if nothing is, or can be."""
+    """Orders what is missing, from the job's own market if that sells; None if nothing is missing, or for sale."""
     if not isinstance(strategy, _ORDERS_ONCE) or not situation.holdings:
         return None
     held = [holding.rent for holding in situation.holdings]

@@ -21,7 +21,7 @@ from pricing_data.units import DAY, HOUR
 
 Predictor = Callable[[PanelRows], Floats]
 Learner = Callable[[PanelRows, Floats, np.random.Generator], Predictor]
-Method = Literal["present", "own share", "pooled share"]
+CrossingMethod = Literal["present", "own share", "pooled share"]
 
 _SHAPE = boosting.TreeSettings()
 # More rows hardly improve the prediction, and an answer at the terminal may take a second.
@@ -43,7 +43,7 @@ class CrossingModel:
     of held-out starts.
     """
 
-    method: Method
+    method: CrossingMethod
     predict: Predictor
     inflation: float
     reason: str
@@ -72,7 +72,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
         return _because(plain, "too few crossings in these markets to fit a model")
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
-    trial = learned(panel, begin, split, rng, learner)
+    trial = fit_learner(panel, begin, split, rng, learner)
     if trial is None:
         return _because(plain, "the history is too short to fit a model")
     market, times = panel.starts_between(split, end)
@@ -81,7 +81,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial(rows)
-    scores: dict[Method, float] = {
+    scores: dict[CrossingMethod, float] = {
         "present": brier(predicted, rows),
         "own share": brier(then_own[rows.market], rows),
         "pooled share": brier(np.full(len(rows), then_pooled), rows),
@@ -94,11 +94,11 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
-    final = learned(panel, begin, until, rng, learner) if best == "present" else None
+    final = fit_learner(panel, begin, until, rng, learner) if best == "present" else None
     return CrossingModel(best if final else "own share", final or plain.predict, inflation, reason, predicted)
 
 
-def learned(
+def fit_learner(
     panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator, learner: Learner
 ) -> Predictor | None:
     """Fits a learner to the starts between two times, outcomes included; None if all outcomes are the same."""

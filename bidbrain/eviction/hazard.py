@@ -38,7 +38,7 @@ _SIBLINGS_TO_COMPARE = 4
 # Jeffreys' prior of a Poisson rate: half an eviction in no time.
 _JEFFREYS = 0.5
 UNRECORDED = Exposure(0.5, 10.0)
-"""What stands in for a record where there is none: wide, around one eviction in 20 hours."""
+"""Stands in for a record where there is none: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
 _HOURS_OF_MONTH = 730.0
 # A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
@@ -102,7 +102,7 @@ class Hazard:
         return total.evictions / total.hours, self.rate_at(0.025), self.rate_at(0.975)
 
     def rate_at(self, share: float) -> float:
-        """The rate per hour below which it lies with this probability."""
+        """The quantile of the rate per hour: the rate is lower with this probability."""
         return float(gammaincinv(self._total.evictions, share)) / self._total.hours
 
     def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
@@ -248,7 +248,7 @@ def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
 
 
 def _missing(observed: Exposure) -> Exposure:
-    """What is assumed in addition to a short observation: some seconds do not make a rate."""
+    """The assumed addition to a short observation: some seconds do not make a rate."""
     return UNRECORDED.scaled(max(1 - observed.hours / UNRECORDED.hours, 0.0))
 
 
@@ -350,7 +350,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
 
 
 def _place(market: Market) -> tuple[str, str, str, str]:
-    """What the Advisor distinguishes; it has no zones."""
+    """The market without its zone: the Advisor has figures for regions only."""
     return market.cloud, market.region, market.instance_type, market.os
 
 

@@ -26,14 +26,14 @@ WINDOW = HOUR
 MOST_DOUBLINGS = 3.0
 """A bid is called at most this many doublings riskier, or safer, than usual."""
 STEP = 5 * MINUTE
-"""What a market showed within this time counts from the next step on."""
+"""Time is cut into steps: events within a step count from the next step on."""
 _STEPS_A_DAY = DAY // STEP
 _ROWS = 12_000
 _WARM_UP = 12 * HOUR
 _LEAST_PAST = 4 * DAY
 _HELD_OUT = 0.25
 _SEED = 2016
-_SURELY = 1e-6
+_LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,9 +84,12 @@ class PresentRisk:
         return np.minimum.accumulate(chances, axis=1)
 
     def _at(self, market: Market, path: PricePath, moments: Ints) -> Floats:
-        usual = -np.log1p(-np.clip(self.shares[market], _SURELY, 1 - _SURELY))
-        now = -np.log1p(-np.clip(self.probabilities(market, path, moments), _SURELY, 1 - _SURELY))
+        usual, now = _hazard(self.shares[market]), _hazard(self.probabilities(market, path, moments))
         return np.clip(np.log2(now / usual), -MOST_DOUBLINGS, MOST_DOUBLINGS)
+
+
+def _hazard(chances: Floats) -> Floats:
+    return -np.log1p(-np.clip(chances, _LEAST_CHANCE, 1 - _LEAST_CHANCE))
 
 
 def _rows(path: PricePath, moments: Ints, distances: Ints) -> Floats:
@@ -101,7 +104,7 @@ def _crossed(path: PricePath, moments: Ints, distances: Ints) -> Floats:
 def _fitted(
     paths: Mapping[Market, PricePath], distances: Ints, shares: Mapping[Market, Floats], span: tuple[int, int]
 ) -> PresentRisk | None:
-    """Fitted to random moments and bids of a span; None if all have the same outcome."""
+    """Fits a model to random moments and bids of a span; None if all have the same outcome."""
     chance = np.random.default_rng(_SEED)
     each = _ROWS // len(paths)
     rows, outcomes = list[Floats](), list[Floats]()
@@ -118,7 +121,7 @@ def _fitted(
 
 
 def _is_better(trial: PresentRisk, paths: Mapping[Market, PricePath], span: tuple[int, int]) -> bool:
-    """Whether its Brier score over a span is below that of the usual shares."""
+    """Whether the trial's Brier score over a span is below that of the usual shares."""
     moments = np.linspace(*span, max(_ROWS // trial.distances.size // len(paths), 1)).astype(np.int64)
     gain = 0.0
     for market, path in paths.items():

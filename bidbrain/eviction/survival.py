@@ -38,7 +38,7 @@ class Exposure:
         return Exposure(self.evictions + other.evictions, self.hours + other.hours)
 
     def scaled(self, weight: float) -> Exposure:
-        """The same rate with `weight` times the evidence."""
+        """This rate with `weight` times the evidence."""
         return Exposure(self.evictions * weight, self.hours * weight)
 
 

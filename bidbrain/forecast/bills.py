@@ -1,4 +1,4 @@
-"""What a replayed run costs: the bill of each market, with the moves of its checkpoint."""
+"""The cost of a replayed run: the bill of each market, with the moves of its checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pricing_data.units import HOUR
 
 @dataclass(frozen=True, slots=True)
 class MarketBill:
-    """What the machines of one market cost, and the most that were bought together."""
+    """The cost of one market's machines, and the most that were bought together."""
 
     market: Market
     machines: int
@@ -25,8 +25,8 @@ class MarketBill:
 
 
 def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
-    """What was held, market by market, as a cloud bills it, with moves of the checkpoint: no other job takes over what
-    is left of an hour."""
+    """The bill of each market by its cloud's rule, with moves of the checkpoint. No other job takes over what is left
+    of an hour."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     bills: dict[Market, MarketBill] = {}
     held = [(tenure.rent, _life(tenure, ended, job.at_end)) for tenure in run.tenures]
@@ -44,7 +44,7 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
 
 
 def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
-    """What the machines of a purchase cost over a life."""
+    """The dollars that the machines of a purchase cost over a life."""
     prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
     return usd(job.billing.bill(life, prices).amount) * rent.machines
 
@@ -72,7 +72,7 @@ class CostsMore:
     _paid: float = 0.0
 
     def __call__(self, now: int, ended: Sequence[Tenure], held: Iterable[Tenure]) -> bool:
-        """Whether it has by now, with what has ended and what is held."""
+        """Whether the run has cost more by now, with the machines that have ended and those that are held."""
         if now < self._next:
             return False
         self._next = now + HOUR

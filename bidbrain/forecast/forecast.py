@@ -13,7 +13,7 @@ from pricing_data.units import DAY, HOUR, counted
 
 
 def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
-    """What the job will cost and how long it will take, if it begins now."""
+    """Forecasts what the job costs and how long it takes, if it begins now."""
     market = PastMarket(job, past)
     played = plays(market)
     starts = np.array([play.start for play in played], dtype=np.int64)

@@ -17,7 +17,7 @@ FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
 
 @dataclass(slots=True)
 class UnderLiveRules:
-    """A strategy for one play: it counts decisions, and remembers which markets have evicted machines."""
+    """A strategy for one play, with a count of its decisions, and the markets that have evicted machines."""
 
     strategy: Strategy
     decisions: int = 0
@@ -31,7 +31,7 @@ class UnderLiveRules:
         return self.strategy.name
 
     def decide(self, situation: Situation) -> Decision:
-        """The strategy's decision among the offers that are open to it."""
+        """The strategy's decision among the offers that a launch would show."""
         self.decisions += 1
         self._note_evictions(situation)
         fair = tuple(offer for offer in situation.offers if situation.price(offer) <= offer.on_demand)

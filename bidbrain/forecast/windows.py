@@ -25,13 +25,14 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MOST_WINDOWS = 192
 LEAST_WINDOWS = 32
-"""Also of strategies that decide often, unless that many windows of a long job would largely be the same hours."""
+"""The fewest windows, even if a strategy decides often; fewer for a job so long that they would mostly overlap."""
 
 _SEED = 20
 _TRIALS, _EACH_FIRST = 16, 4
 _OVERLAPPING, _FEWEST = 4, 8
 """How many windows of a long job may hold the same hour, and the fewest windows."""
-_CLEARLY = 1.5
+_CLEAR_EXCESS = 1.5
+"""Plays leave no doubt that a job costs more than some dollars if all of them cost more than this multiple."""
 _MOST_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
 
@@ -83,9 +84,9 @@ class PastMarket:
         return MarketReplay(self.histories.values(), self.past.capacities)
 
     def play(self, start: int, number: int, most_usd: float = inf) -> tuple[Played, int]:
-        """The run that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
+        """The play that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
 
-        Once it has cost more than `most_usd` it may end early, and is unfinished.
+        Once a play has cost more than `most_usd` it may end early, and is unfinished.
         """
         chance = np.random.default_rng([_SEED, number])
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
@@ -96,7 +97,7 @@ class PastMarket:
         return play(job, market, self.histories, start, most_usd)
 
     def _lives(self, chance: np.random.Generator) -> DrawnLives | None:
-        """Lives from each market's eviction rate, which is itself drawn from what is known of it."""
+        """Lives drawn from each market's eviction rate, which is itself drawn from its distribution."""
         known = {
             offer.market: hazard
             for offer in self.job.offers
@@ -143,7 +144,7 @@ def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
 def play(
     job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
 ) -> tuple[Played, int]:
-    """The run of a job that is launched at a moment of a market, and the number of its decisions."""
+    """The bill and length of a job that is launched at a moment of a market, and the number of its decisions."""
     run, decisions = run_from(job, market, histories, start, most_usd)
     return played_of(run, job, histories, start), decisions
 
@@ -151,7 +152,7 @@ def play(
 def run_from(
     job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
 ) -> tuple[Run, int]:
-    """What a job does that is launched at a moment of a market, and the number of its decisions."""
+    """The run of a job that is launched at a moment of a market, and the number of its decisions."""
     decider = UnderLiveRules(job.decider(start))
     first = start + job.times.order
     budget = None
@@ -182,7 +183,7 @@ def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries
 
 
 def plays(market: PastMarket) -> list[Played]:
-    """Plays over windows that are spread evenly over the past; where it is long enough, over windows that end in it."""
+    """Plays over windows spread evenly over the past, which end within the past if it is long enough."""
     first = _trials(market)
     longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
     end = market.past.now - round(longest)
@@ -193,7 +194,7 @@ def plays(market: PastMarket) -> list[Played]:
     least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, LEAST_WINDOWS))
     count = int(np.clip(market.job.most_decisions / each, least, MOST_WINDOWS))
     if count == _FEWEST:
-        # Every second trial; a quarter of them has been played.
+        # Every second trial; a quarter of the trials has been played.
         second = (trial for trial in _trial_starts(market) if trial[0] % _EACH_FIRST == _EACH_FIRST // 2)
         first += [market.play(start, number) for number, start in second]
         return sorted((played for played, _ in first), key=lambda played: played.start)
@@ -202,7 +203,7 @@ def plays(market: PastMarket) -> list[Played]:
 
 def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     """Whether a few plays leave no doubt that the job is expected to cost more than this."""
-    most = _CLEARLY * usd
+    most = _CLEAR_EXCESS * usd
     return all(market.play(start, number, most)[0].usd > most for number, start in _first_starts(market))
 
 

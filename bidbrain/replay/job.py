@@ -42,7 +42,7 @@ def run_job(
     job: ReplayedJob, strategy: Strategy, market: MarketReplay, overheads: Overheads, recovery: Recovery = AGILE
 ) -> Run:
     """Replays a job from start to end."""
-    state = _State(job, market, overheads, recovery, now=job.start, work_left=job.work)
+    state = _JobReplay(job, market, overheads, recovery, now=job.start, work_left=job.work)
     while True:
         decision = strategy.decide(state.situation())
         state.carry_out(decision)
@@ -58,7 +58,7 @@ def _after(wake_at: int | None, now: int) -> float:
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldAllocation:
     """An allocation with what only the engine knows. `running_since` is where its checkpoint intervals begin."""
 
     holding: Holding
@@ -71,8 +71,8 @@ class _Held:
         return self.evicted_at if leaves_at is None else min(self.evicted_at, leaves_at)
 
 
-class _Prices(dict[Offer, int]):
-    """The prices of a moment, looked up once each: a decision asks for the same ones many times."""
+class _PricesNow(dict[Offer, int]):
+    """The prices of a moment, looked up once each: a decision asks for the same prices many times."""
 
     __call__ = dict.__getitem__
 
@@ -85,7 +85,7 @@ class _Prices(dict[Offer, int]):
 
 
 @dataclass(slots=True)
-class _State:
+class _JobReplay:
     job: ReplayedJob
     market: MarketReplay
     overheads: Overheads
@@ -93,7 +93,7 @@ class _State:
     now: int
     work_left: float
     standstill_until: int = 0
-    held: dict[int, _Held] = field(default_factory=dict)
+    held: dict[int, _HeldAllocation] = field(default_factory=dict)
     tenures: list[Tenure] = field(default_factory=list)
     bought: int = 0
     spent: float = 0.0
@@ -106,7 +106,7 @@ class _State:
         return Situation(
             now=self.now,
             offers=self._open_offers(),
-            price=_Prices(self.market, self.now),
+            price=_PricesNow(self.market, self.now),
             holdings=tuple(held.holding for held in self.held.values()),
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
@@ -128,7 +128,7 @@ class _State:
         return budget.left(self.job.start, self.now, self.spent, (held.holding for held in self.held.values()))
 
     def _record(self) -> SpotRecord:
-        """What spot machines were worth within the last hours; a run reads the same from its log."""
+        """The worth of spot machines within the last hours; a run reads the same record from its log."""
         since = self.now - RECORD_WINDOW
         lives = [(tenure.rent, tenure.start, tenure.end) for tenure in self.tenures]
         lives += [(held.holding.rent, held.holding.start, self.now) for held in self.held.values()]
@@ -171,8 +171,8 @@ class _State:
             return max((self._undone(held) for held in spot), default=0.0)
         return sum(self._undone(held) for held in spot)
 
-    def _undone(self, held: _Held) -> float:
-        """What an eviction from an allocation undoes: its own work since a checkpoint, or that of its gang."""
+    def _undone(self, held: _HeldAllocation) -> float:
+        """The work that an eviction from an allocation undoes: its own since a checkpoint, or that of its gang."""
         ready = self._ready()
         if self.job.nodes and not gang_works(ready, self.job.nodes):
             return 0.0
@@ -181,7 +181,7 @@ class _State:
         return lost * rate * self.recovery.speed
 
     def _looks(self) -> tuple[Look, ...]:
-        """What machines showed that are gone, and what is not offered now."""
+        """The looks that machines gave which are gone, and the markets that offer nothing now."""
         looks = [
             Look(at, tenure.rent.offer.market, up)
             for tenure in self.tenures
@@ -279,7 +279,7 @@ class _State:
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
         if rent.bid is None and self.evicted:
             self.fallbacks.append(self.now)
-        self.held[self.bought] = _Held(holding, inf if evicted_at is None else evicted_at, holding.ready)
+        self.held[self.bought] = _HeldAllocation(holding, inf if evicted_at is None else evicted_at, holding.ready)
         self.bought += 1
 
     def _granted(self, wanted: Rent) -> Rent:
@@ -316,7 +316,7 @@ class _State:
                 self._evict(held, taken)
                 excess -= taken
 
-    def _evict(self, held: _Held, machines: int) -> None:
+    def _evict(self, held: _HeldAllocation, machines: int) -> None:
         """Evicts machines of an allocation; its remaining machines go back to the last checkpoint."""
         holding = held.holding
         self.evicted.append(self.now)
@@ -336,7 +336,7 @@ class _State:
             self._begin_attempt()
         self._stand_still(self.overheads.eviction)
 
-    def _give_back(self, held: _Held) -> None:
+    def _give_back(self, held: _HeldAllocation) -> None:
         del self.held[held.holding.allocation]
         self._end(held.holding, End.LEFT)
         self._stand_still(self.overheads.resize)

@@ -1,7 +1,7 @@
 """The price of time at which one strategy is as fast as another, found by replaying the known past.
 
-Backtests, plans and runs share it: it uses only what a strategy may know: the training span in a backtest, and the
-stored history in a launch.
+Backtests, plans and runs share this search. It uses only what a strategy may know: the training span in a backtest, and
+the stored history in a launch.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PastJobs:
     ) -> TimePrice | None:
         """The lowest price of time at which a strategy is no slower than its rival in the past.
 
-        Where even the highest price tried leaves it slower, it is that price, with a note. None where the past cannot
-        be replayed: because capacity evicts too, or because it is too short for a job.
+        If the strategy is slower even at the highest price tried, that price is the answer, with a note. None where the
+        past cannot be replayed: because capacity evicts too, or because the past is too short for a job.
         """
         jobs = self._jobs(known)
         if not jobs or any(hazard is not None for hazard in known.hazards.values()):

@@ -31,8 +31,9 @@ class ReplayedJob:
     """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
 
     Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`, if
-    that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; `nu` is that of
-    a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the job.
+    that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; an offer's `nu`
+    is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the
+    job.
     """
 
     start: int

@@ -17,7 +17,7 @@ from pricing_data.series import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedSpells:
-    """The spells of a whole recording; that of a moment depends only on what came before it."""
+    """The spells of a whole recording; the spell of a moment depends only on what came before it."""
 
     begin: int
     outlook: SpellOutlook

@@ -82,7 +82,7 @@ def terms_of(rent: Rent) -> str:
 class Return:
     """Return an allocation now, or at a later moment (the end of its paid hour; it works until then).
 
-    `replaced` says that it stays if the machines bought by the same decision are not all granted.
+    `replaced` says that the allocation stays if the machines bought by the same decision are not all granted.
     """
 
     allocation: int
@@ -111,7 +111,7 @@ class Holding:
 
 
 def gang_works(holdings: Iterable[Holding], nodes: int) -> bool:
-    """Whether a gang can work on these machines: it needs all of its nodes. 0 nodes: not a gang."""
+    """Whether a gang that needs this many nodes can work on these machines. 0 nodes: not a gang."""
     return sum(holding.rent.machines for holding in holdings) >= nodes
 
 
@@ -145,7 +145,7 @@ UNTRIED = SpotRecord()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a try, or the life of a machine, showed: whether a market had the machines that the job wants."""
+    """An observation, from a try or from a machine's life: whether a market had the machines that the job wants."""
 
     at: int
     market: Market
@@ -174,7 +174,7 @@ def _no_looks() -> tuple[Look, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a strategy knows when it decides. `price` answers for this moment only.
+    """All that a strategy knows when it decides. `price` answers for this moment only.
 
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
     `usd_left` is what the budget still allows to commit, and `usd_reserved` what it keeps back for the leases of what
@@ -222,7 +222,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and the latest time of the next decision. A strategy is always asked again after an eviction.
+    """The actions to take now, and the latest time of the next decision. An eviction always prompts a new decision.
 
     `unaffordable` says that machines are wanted that the budget does not cover.
     """

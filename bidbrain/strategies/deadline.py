@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
-from bidbrain.strategies.deadline_plan import Grid, spell_chain, thresholds
+from bidbrain.strategies.deadline_plan import PlanGrid, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import (
     CLASSES,
     FACTOR_STEP,
@@ -75,7 +75,7 @@ class DeadlineStrategy:
         self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
         # Slack beyond half of the work is never scarce: a job with more may wait until it is down to that.
-        self._grid = Grid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
+        self._grid = PlanGrid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 

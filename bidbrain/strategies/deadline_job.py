@@ -32,7 +32,7 @@ class ImpossibleJob(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineTerms:
-    """What a job needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
+    """A job's needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
 
     `price_ratio` is the on-demand price over the spot price; no other property of prices affects a choice.
     """

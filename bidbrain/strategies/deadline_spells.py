@@ -60,7 +60,7 @@ PUBLIC_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpellOutlook:
-    """What is known of a market at each tick, from that tick and earlier ones.
+    """The knowledge of a market at each tick, from that tick and earlier ones.
 
     `state` combines side and age class: 0 to CLASSES - 1 is down, from CLASSES on up. `steps` has the four factors as
     rounded powers of FACTOR_STEP.

@@ -37,7 +37,7 @@ FILLING_WORTH = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestPurchase:
     """The purchase with the lowest price of work, in dollars per unit."""
 
     usd_per_work: float
@@ -45,9 +45,9 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Room:
-    """What a purchase of each offer (row) and bid (column) that fills a room means, whatever the prices are: machines,
-    dollars for the time alive, and the work that counts. The dollars are infinite where no work is expected."""
+class _FilledRoom:
+    """The purchase of each offer (row) and bid (column) that fills a room, whatever the prices are: machines, dollars
+    for the time alive, and the work that counts. The dollars are infinite where no work is expected."""
 
     machines: Floats
     time_usd: Floats
@@ -68,7 +68,7 @@ class Lookahead:
     _alive: Floats = field(init=False, repr=False)
     _useful: Floats = field(init=False, repr=False)
     _paid: Floats = field(init=False, repr=False)
-    _rooms: dict[float, _Room] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rooms: dict[float, _FilledRoom] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         known = [self.hours[offer.market] for offer in self.offers]
@@ -132,7 +132,7 @@ class Lookahead:
         expected = f"(expected ${best.usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
-    def _best(self, room: float, situation: Situation, prices: Floats) -> Best:
+    def _best(self, room: float, situation: Situation, prices: Floats) -> BestPurchase:
         """The market and bid with the lowest price of work, or the baseline on demand."""
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
@@ -140,7 +140,7 @@ class Lookahead:
         on_demand = self._price_of_work(
             count * offer.on_demand / NANOS_PER_DOLLAR, 1.0, count * offer.nu * useful, count * offer.nu
         )
-        least = Best(on_demand, Rent(offer, count, None) if count else None)
+        least = BestPurchase(on_demand, Rent(offer, count, None) if count else None)
         if not self.offers:
             return least
         filled = self._rooms.get(room) or self._filled(room)
@@ -149,10 +149,10 @@ class Lookahead:
         row, column = divmod(int(costs.argmin()), DISTANCES.size)
         if (cost := float(costs[row, column])) < least.usd_per_work:
             bid = int(prices[row]) + int(DISTANCES[column])
-            return Best(cost, Rent(self.offers[row], int(filled.machines[row, 0]), bid))
+            return BestPurchase(cost, Rent(self.offers[row], int(filled.machines[row, 0]), bid))
         return least
 
-    def _filled(self, room: float) -> _Room:
+    def _filled(self, room: float) -> _FilledRoom:
         """A room without its prices, which are all that changes between most decisions."""
         machines = np.floor(room / self._nu)[:, None]
         nu = machines * self._nu[:, None]
@@ -160,7 +160,7 @@ class Lookahead:
         some = work > 0
         credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
-        self._rooms[room] = filled = _Room(machines, time_usd, credited)
+        self._rooms[room] = filled = _FilledRoom(machines, time_usd, credited)
         return filled
 
     def _price_of_work(self, dollars: float, alive: float, work: float, surviving_nu: float) -> float:
@@ -169,7 +169,7 @@ class Lookahead:
 
     @property
     def _time_usd(self) -> float:
-        """What an hour of the job costs next to its machines."""
+        """The cost of an hour of the job besides its spot machines."""
         return self.application.reliable_usd_per_hour + self.usd_per_hour
 
     @property

@@ -41,7 +41,7 @@ _STEPS_PER_HOUR = 4
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """What to expect of a machine of some age, by horizon: hours billed, hours alive, and the eviction probability."""
+    """The expected hours billed, the expected hours alive, and the eviction probability of a machine, by horizon."""
 
     billed: tuple[float, ...]
     alive: tuple[float, ...]
@@ -49,7 +49,7 @@ class Prospects:
 
     @classmethod
     def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> Prospects:
-        """Under a billing rule, from an age in hours on. Without a hazard no evictions are assumed."""
+        """The prospects under a billing rule, from an age in hours on. No hazard means no evictions."""
         longest = age + round(_HORIZONS[-1])
         hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)
         risk = np.array([0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()])
@@ -125,7 +125,7 @@ class PriceCapacity:
         return cost / (offer.nu * useful) if useful > 0 else inf
 
     def _time_of(self, offer: Offer, price: int, situation: Situation) -> float:
-        """What an hour of a machine's time is worth, in nano-dollars."""
+        """The value of an hour of a machine's time, in nano-dollars."""
         if self.usd_per_hour is None:
             return self.time_value * price
         return self.usd_per_hour * NANOS_PER_DOLLAR * offer.nu / situation.most_nu

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Floats, Known
-from bidbrain.strategies.regions_plan import PlacePrices, Plan, PlanTerms
+from bidbrain.strategies.regions_plan import PlacePrices, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text
 
@@ -30,7 +30,8 @@ START: Final = "start"
 WAIT: Final = "wait"
 MOST_PLACES: Final = 6
 """Places in a plan: the cheapest, and where the checkpoint is."""
-HALF_OF_A_START: Final = 0.5
+MOVE_HURDLE: Final = 0.5
+"""A move must save this share of what its start costs."""
 PLAN_HOURS: Final = 2.0
 PROBE_PAUSE: Final = 0.5
 _GRID: Final = np.linspace(0.0, 1.0, 48)
@@ -43,7 +44,7 @@ _NEAR_PRICE: Final = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the job runs on: a zone, spot or on demand, and the hours until it makes progress."""
+    """The machines that the job runs on: their zone, spot or on demand, and the hours until the job makes progress."""
 
     zone: int
     spot: bool
@@ -56,9 +57,9 @@ class RegionsSituation:
 
     `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
     left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
-    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. In the zones `only_spot`
-    it is not rented on demand: quotas do not hold it there, or machines are slower. `names` are those of the zones, for
-    reasons.
+    is the part of its machines that the job runs on: with fewer the job is slower, and loses slack. In the zones
+    `only_spot` no on-demand machines are rented: quotas do not allow as many, or the machines are slower. `names` are
+    the zones' names for reasons.
     """
 
     now: float
@@ -90,7 +91,7 @@ class RegionsSituation:
 
     @property
     def moves_usd(self) -> Floats:
-        """What taking the checkpoint to each zone costs."""
+        """The price of taking the checkpoint to each zone."""
         usd: Floats = np.zeros(len(self.regions)) if self.home is None else self.moving[self.home]
         return usd
 
@@ -100,7 +101,7 @@ class RegionsSituation:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class RegionsOption:
     """Something to do now, and the expected dollars until the job is done."""
 
     action: str
@@ -111,16 +112,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class RegionsDecision:
-    """What to do, and why."""
+    """The chosen option, and why."""
 
-    chosen: Option
+    chosen: RegionsOption
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneOutlook:
-    """What is expected of a zone: the chance that spot is up, the hours that a machine lasts of those that the job
-    takes, and the expected dollars to the end of the job if it starts there on spot and on demand."""
+    """The prospects of a job in a zone: the chance that spot is up, the hours of the job that a machine lasts, and the
+    expected dollars to the end of the job if it starts there on spot and on demand."""
 
     zone: int
     chance: float
@@ -142,7 +143,7 @@ class RegionsStrategy:
         best = min(options, key=lambda option: option.usd)
         stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
-            hurdle = HALF_OF_A_START * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
+            hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return RegionsDecision(stays, _reason(at, stays, best, why))
@@ -150,7 +151,7 @@ class RegionsStrategy:
         return RegionsDecision(best, _reason(at, best, second, "costs more"))
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
-        """All zones, those first in which the job would cost the least on spot."""
+        """All zones, by what the job would cost there on spot, the cheapest first."""
         by, hours = self._planned(at), (at.work + at.delay) * _GRID
         survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
         lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
@@ -187,7 +188,7 @@ class RegionsStrategy:
         key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
         if self._planned_by is None or key != self._key:
             terms, place = _terms(at)
-            self._key, self._planned_by = key, PlannedPlaces(Plan(terms), place)
+            self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms), place)
         return self._planned_by
 
 
@@ -195,23 +196,23 @@ class RegionsStrategy:
 class PlannedPlaces:
     """A plan, and the number of each zone's place in it."""
 
-    plan: Plan
+    plan: RegionsPlan
     place: Ints
 
     def home(self, at: RegionsSituation) -> int:
-        """Where the checkpoint is; without one, anywhere."""
+        """The place of the checkpoint; without a checkpoint, any place."""
         return int(self.place.max()) if at.home is None else int(self.place[at.home])
 
 
-def _options(at: RegionsSituation, by: PlannedPlaces) -> list[Option]:
+def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
-    running, options = at.running, list[Option]()
+    running, options = at.running, list[RegionsOption]()
     spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
-        options.append(Option(STAY, running.zone, running.spot, float(usd)))
+        options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
-        options.append(Option(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
+        options.append(RegionsOption(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
     if running is None or running.spot:
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
@@ -220,12 +221,12 @@ def _options(at: RegionsSituation, by: PlannedPlaces) -> list[Option]:
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
         options += _cheapest(spot, spot=True)
-    return options or [Option(WAIT, None, False, inf)]
+    return options or [RegionsOption(WAIT, None, False, inf)]
 
 
-def _cheapest(usd: Floats, *, spot: bool) -> list[Option]:
+def _cheapest(usd: Floats, *, spot: bool) -> list[RegionsOption]:
     zones = np.argsort(usd, kind="stable")[:2].tolist()
-    return [Option(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
+    return [RegionsOption(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
 
 
 def _only(usd: Floats, zone: int) -> Floats:
@@ -245,7 +246,7 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
     if running is not None and running.spot:
         zone, longer = running.zone, 1 / at.share
         delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
-        # It has other slack, and therefore a row of its own.
+        # The zone in which the job runs has other slack, and therefore a row of its own.
         row = np.where(np.arange(row.size) == zone, places.size, row)
         places = np.append(places, by.place[zone])
         slack = np.full((places.size, work.size), slack)
@@ -294,17 +295,17 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), place[region]
 
 
-def _price(at: RegionsSituation, option: Option) -> float:
+def _price(at: RegionsSituation, option: RegionsOption) -> float:
     return 0.0 if option.zone is None else float((at.spot if option.spot else at.on_demand)[option.zone])
 
 
-def _reason(at: RegionsSituation, chosen: Option, other: Option | None, why: str) -> str:
+def _reason(at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str) -> str:
     """`stays on spot in zone 2: $31.20 to the end; starting on demand in zone 0, $44.10, costs more`."""
     said = f"{_named(at, chosen)}: {usd_text(chosen.usd)} to the end"
     return said if other is None else f"{said}; {_named(at, other)}, {usd_text(other.usd)}, {why}"
 
 
-def _named(at: RegionsSituation, option: Option) -> str:
+def _named(at: RegionsSituation, option: RegionsOption) -> str:
     if option.zone is None:
         return "wait for spot"
     return f"{option.action} {'on spot' if option.spot else 'on demand'} in {at.name(option.zone)}"

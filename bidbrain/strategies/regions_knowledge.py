@@ -1,9 +1,9 @@
-"""What tries, lives and probes have shown of each zone, and what follows for how long spot lasts or stays away.
+"""How long spot lasts and stays away in each zone, learned from tries, machine lives and probes.
 
 The older a spell, up or down, the less often it ends: a prior gives endings per hour by age (decision 4), and each zone
-corrects it by a factor a side, with a Gamma prior on the factor. Capacity returns to the zones of a region together, so
-the others of its region count in part for down spells; for how long spot lasts they hardly tell anything. Times are in
-hours.
+corrects the prior by a factor for each side, with a Gamma prior on the factor. Capacity returns to the zones of a
+region together, so the other zones of a region count in part for down spells; for up spells they tell hardly anything.
+Times are in hours.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pricing_data.units import HOUR
 Floats = NDArray[np.float64]
 UNSEEN: Final = -1
 
-# Of down and up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
+# For down and for up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
 STRENGTH: Final = (5.0, 7.0)
 PEER_WEIGHT: Final = (0.2, 0.0)
 UNKNOWN_UP: Final = 0.5
 FIRST_AGE: Final = 2.0
-"""A spell that is there when a zone is first seen is old already: long spells are met more often than short ones."""
+"""The age of a spell when its zone is first seen: long spells are met more often than short ones."""
 _LONG: Final = 0.5
 
 # Endings per hour by age class, pooled over the single-node AWS traces of October 2022 and April 2023;
@@ -62,7 +62,7 @@ class ZoneHazard:
 
 
 HAZARDS: Final = (ZoneHazard(REGIONS_PRIOR.down), ZoneHazard(REGIONS_PRIOR.up))
-"""Of down and of up spells."""
+"""The hazards of down and of up spells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +83,16 @@ class Known:
 
     @classmethod
     def nothing(cls, regions: Sequence[str]) -> Known:
-        """Before the first look."""
+        """The knowledge before the first look."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(regions))}
         count, none = len(regions), np.zeros(len(regions))
         region = np.array([numbers[name] for name in regions], dtype=np.int64)
         return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
     def observed(self, zone: int, now: float, *, up: bool) -> Known:
-        """With one more look at a zone: a try, a probe, or a step of a machine's life.
+        """The knowledge with one more look at a zone: a try, a probe, or a step of a machine's life.
 
-        A change happened somewhere since the last look.
+        A change is taken to have happened halfway since the last look.
         """
         before, side = int(self.up[zone]), int(up)
         if before == UNSEEN:

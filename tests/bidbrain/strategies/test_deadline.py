@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms
-from bidbrain.strategies.deadline_plan import NET_DELAYS, Chain, Grid, spell_chain, thresholds
+from bidbrain.strategies.deadline_plan import NET_DELAYS, PlanGrid, SpellChain, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import (
     AGES,
     CLASSES,
@@ -104,7 +104,7 @@ def test_spells_of_constant_rates_have_the_expected_share_of_time() -> None:
     assert settled[CLASSES:].sum() == pytest.approx(0.8, abs=0.002)
 
 
-def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], tuple[float, float]]:
+def expected_costs(chain: SpellChain, grid: PlanGrid) -> dict[tuple[int, int, int, int], tuple[float, float]]:
     """By recursion over (held, state, work, slack): on demand now, and the best of waiting and spot."""
     states, delay, ratio = range(chain.up.size), int(grid.delay), grid.price_ratio
 
@@ -155,8 +155,8 @@ def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], 
 def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
     rise: float, fall: float, delay: int, ratio: float, slack: int, margin: float
 ) -> None:
-    chain = Chain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
-    grid = Grid(work=6, slack=slack, delay=float(delay), price_ratio=ratio, margin=margin)
+    chain = SpellChain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
+    grid = PlanGrid(work=6, slack=slack, delay=float(delay), price_ratio=ratio, margin=margin)
     found = thresholds(chain, grid)
     for (held, state, work, at_slack), (on_demand, bold) in expected_costs(chain, grid).items():
         if abs(on_demand - bold - margin) < 1e-4:
@@ -244,7 +244,7 @@ def test_spot_at_the_on_demand_price_is_not_worth_waiting_for() -> None:
 
 def test_a_margin_asks_for_more_slack_everywhere() -> None:
     chain = spell_chain(PUBLIC_PRIOR.rates(), 10 * MINUTE)
-    eager, wary = (thresholds(chain, Grid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN))
+    eager, wary = (thresholds(chain, PlanGrid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN))
     assert (wary >= eager).all()
     assert (wary > eager).any()
 
