@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing.bill import End, ImpossibleLife
-from bidbrain.billing.rules import BillingRule, Floats
+from bidbrain.billing.rules import BillingRule
 from bidbrain.errors import TooLittleHistory
 from pricing_data.units import HOUR
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from bidbrain.arrays import Floats
 from bidbrain.billing.bill import (
     Bill,
     Charge,
@@ -35,8 +36,6 @@ from bidbrain.billing.bill import (
 from bidbrain.errors import BidBrainError
 from pricing_data.market import CLOUDS_WITHOUT_BIDS
 from pricing_data.units import HOUR, MINUTE, SECOND
-
-Floats = NDArray[np.float64]
 
 
 class UnknownBillingRule(BidBrainError, LookupError):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from bidbrain.cost.footprint import (
     Application,
@@ -25,8 +25,6 @@ from bidbrain.cost.footprint import (
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

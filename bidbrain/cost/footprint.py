@@ -18,14 +18,13 @@ from enum import Enum
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from bidbrain.errors import BidBrainError
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, format_usd
 
-Floats = NDArray[np.float64]
 Phi = float | Callable[[Floats], Floats]
 """How well the job scales: a constant, or a function of the footprint's size, which is the work that its machines would
 do in an hour without losses (the sum of k nu, so vCPUs where nu is vCPUs)."""

@@ -18,9 +18,10 @@ from math import inf
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
-from bidbrain.strategies.regions_knowledge import Floats, Known
+from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction import boosting
 from bidbrain.eviction.boosting import logistic
 from bidbrain.eviction.conditional import Learner, Predictor, boosted
 from bidbrain.eviction.panel import PanelRows
-from bidbrain.eviction.path import Floats
 
 _SHAPE = boosting.TreeSettings()
 _HINGES = 4

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.bootstrap import drawn_blocks, ratio_interval
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.bids import Bid
 from bidbrain.eviction.conditional import CrossingMethod, Learner, boosted, fit
 from bidbrain.eviction.panel import CrossingPanel
-from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
 
@@ -55,7 +54,7 @@ class Predicted(NamedTuple):
     model: Floats
     own: Floats
     pooled: Floats
-    crossed: NDArray[np.bool_]
+    crossed: Bools
 
 
 class Skill(NamedTuple):
@@ -176,7 +175,7 @@ def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
     return Skill(float(1 - model.sum() / baseline.sum()), 1 - high, 1 - low)
 
 
-def _reliability(predicted: Floats, crossed: NDArray[np.bool_]) -> Iterator[Bin]:
+def _reliability(predicted: Floats, crossed: Bools) -> Iterator[Bin]:
     which = np.clip(np.searchsorted(_BINS, predicted, side="right") - 1, 0, len(_BINS) - 2)
     for i in np.unique(which):
         inside = which == i

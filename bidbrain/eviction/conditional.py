@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction import boosting
 from bidbrain.eviction.panel import CrossingPanel, PanelRows
-from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR
 
@@ -121,7 +121,7 @@ def _because(model: CrossingModel, reason: str) -> CrossingModel:
     return CrossingModel(model.method, model.predict, model.inflation, reason)
 
 
-def _sample(crossed: np.typing.NDArray[np.bool_], rng: np.random.Generator) -> tuple[Ints, Floats]:
+def _sample(crossed: Bools, rng: np.random.Generator) -> tuple[Ints, Floats]:
     """Rows to fit: all crossings where they are rare, and a sample of the rest; weights restore the proportion."""
     yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MOST_ROWS // 2]

@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.span_median import median_of_spans
 from pricing_data.observed import is_whole
@@ -160,7 +161,7 @@ class CrossingHistory:
         )
 
 
-def _mean(values: Floats, weights: Ints, chosen: NDArray[np.bool_]) -> float | None:
+def _mean(values: Floats, weights: Ints, chosen: Bools) -> float | None:
     return float(np.average(values[chosen], weights=weights[chosen])) if chosen.any() else None
 
 

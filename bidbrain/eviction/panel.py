@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction.bids import Bid
-from bidbrain.eviction.path import FEATURES, Floats, PricePath
+from bidbrain.eviction.path import FEATURES, PricePath
 from pricing_data.observed import is_whole
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
@@ -35,7 +36,7 @@ class PanelRows:
     market: NDArray[np.intp]
     times: Ints
     data: Floats
-    crossed: NDArray[np.bool_]
+    crossed: Bools
 
     def __len__(self) -> int:
         return int(self.times.size)
@@ -47,8 +48,8 @@ class _Starts:
     crossings."""
 
     first: int
-    held: NDArray[np.bool_]
-    crossed: NDArray[np.bool_]
+    held: Bools
+    crossed: Bools
 
     def counts(self, origin: int, size: int) -> tuple[Ints, Ints]:
         """Running counts over the panel's multiples: how many starts before the n-th held the bid, and how many were
@@ -87,10 +88,10 @@ class CrossingPanel:
         market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
         return market, (self._origin + low + offset) * self.step
 
-    def crossed(self, market: NDArray[np.intp], times: Ints) -> NDArray[np.bool_]:
+    def crossed(self, market: NDArray[np.intp], times: Ints) -> Bools:
         """Whether the bids of starts from `starts_between` were crossed."""
         place = times // self.step - self._origin
-        happened: NDArray[np.bool_] = self._crossed[market, place + 1] > self._crossed[market, place]
+        happened: Bools = self._crossed[market, place + 1] > self._crossed[market, place]
         return happened
 
     def shares(self, until: int) -> tuple[Floats, float]:

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction import boosting
-from bidbrain.eviction.crossing import Floats
 from bidbrain.eviction.path import PricePath
 from pricing_data.market import Market
 from pricing_data.series import Ints

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.path import Floats
 from pricing_data.lifetimes import AvailabilityTrace, Lifetime
 
 _Z = 1.959963984540054
@@ -167,14 +166,14 @@ def by_market(lives: Iterable[Lifetime]) -> dict[tuple[str, str, str], list[Life
     return groups
 
 
-def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:
+def _by_band(hours: Floats, ended: Bools, ages: Floats) -> tuple[Floats, Floats]:
     end = np.append(ages[1:], np.inf)
     watched = np.clip(np.minimum(hours[:, None], end) - ages, 0, None).sum(axis=0)
     band = np.searchsorted(ages, hours[ended], side="right") - 1
     return np.bincount(band, minlength=ages.size).astype(np.float64), watched
 
 
-def _columns(lives: Iterable[Lifetime]) -> tuple[Floats, NDArray[np.bool_]]:
+def _columns(lives: Iterable[Lifetime]) -> tuple[Floats, Bools]:
     known = list(lives)
     hours = np.array([life.seconds / 3600 for life in known], dtype=np.float64)
     return hours, np.array([life.preempted for life in known], dtype=np.bool_)

@@ -16,7 +16,7 @@ from math import inf, sqrt
 import numpy as np
 from scipy.special import stdtrit
 
-from bidbrain.eviction.path import Floats
+from bidbrain.arrays import Floats
 from bidbrain.forecast.values import HIGH, LOW, Spread
 from pricing_data.series import Ints
 from pricing_data.units import DAY

@@ -8,9 +8,9 @@ from math import exp
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, End
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.path import Floats
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer, Rent, Strategy
 from bidbrain.strategies.recovery import AGILE, Recovery

@@ -10,7 +10,7 @@ from math import exp, inf, sqrt
 import numpy as np
 from scipy.special import ndtri
 
-from bidbrain.eviction.path import Floats
+from bidbrain.arrays import Floats
 from bidbrain.forecast.bills import CostsMore, MarketBill, bills_of
 from bidbrain.forecast.live_rules import UnderLiveRules
 from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from bidbrain.replay.market import Bools, MarketReplay
+from bidbrain.arrays import Bools
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, SpotSpell, outlook
 from bidbrain.strategies.spot_spells import GAP, at_most

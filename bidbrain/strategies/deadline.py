@@ -14,17 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.arrays import Floats
 from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
 from bidbrain.strategies.deadline_plan import PlanGrid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import (
-    CLASSES,
-    FACTOR_STEP,
-    PUBLIC_PRIOR,
-    Floats,
-    Prior,
-    SpellOutlook,
-    SpotSpell,
-)
+from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpellOutlook, SpotSpell
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
 

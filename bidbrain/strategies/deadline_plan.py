@@ -22,7 +22,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, Floats
+from bidbrain.arrays import Bools, Floats
+from bidbrain.strategies.deadline_spells import AGES, CLASSES
 from pricing_data.units import HOUR
 
 Thresholds = NDArray[np.int16]
@@ -38,7 +39,7 @@ class SpellChain:
     """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot is available."""
 
     moves: Floats
-    up: NDArray[np.bool_]
+    up: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class _ValueIteration:
         self._caught = slack <= NET_DELAYS * grid.delay
         self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
 
-    def step(self, left: int) -> NDArray[np.bool_]:
+    def step(self, left: int) -> Bools:
         """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no machine and
         on-demand."""
         delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
@@ -116,7 +117,7 @@ class _ValueIteration:
         idle, held = np.minimum(on_demand, bold)
         self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
-        best: NDArray[np.bool_] = on_demand <= bold + np.float32(self._grid.margin)
+        best: Bools = on_demand <= bold + np.float32(self._grid.margin)
         return best
 
     def _with_margin(self, left: int) -> CostTable:

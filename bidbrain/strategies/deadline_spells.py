@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, MINUTE
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 # Lower bounds of the age classes. Ten minutes apart at first, about how often the public traces were sampled.
 AGES: Final = 10 * MINUTE * np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 144])
@@ -96,7 +93,7 @@ class SpotSpell:
         return cls(CLASSES * up)
 
 
-def outlook(up: Flags, gap: int, prior: Prior) -> SpellOutlook:
+def outlook(up: Bools, gap: int, prior: Prior) -> SpellOutlook:
     """Spells and factors at each tick of a history whose ticks are `gap` microseconds apart.
 
     A spell's age counts from the first tick that shows it. The first spell began before the history; its age counts
@@ -109,7 +106,7 @@ def outlook(up: Flags, gap: int, prior: Prior) -> SpellOutlook:
     return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MOST_STEPS, MOST_STEPS).T)
 
 
-def fit_prior(histories: Sequence[tuple[Flags, int]]) -> Prior:
+def fit_prior(histories: Sequence[tuple[Bools, int]]) -> Prior:
     """Pooled endings per hour; each class is shrunk towards its side's mean with the weight of one ending."""
     endings, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
     for up, gap in histories:
@@ -123,7 +120,7 @@ def fit_prior(histories: Sequence[tuple[Flags, int]]) -> Prior:
     return Prior(tuple(rates[0].tolist()), tuple(rates[1].tolist()))
 
 
-def _ages(up: Flags, gap: int) -> Ints:
+def _ages(up: Bools, gap: int) -> Ints:
     """Age of each tick's spell, in microseconds."""
     ticks = np.arange(up.size)
     begins = np.concatenate(([True], up[1:] != up[:-1]))
@@ -131,12 +128,12 @@ def _ages(up: Flags, gap: int) -> Ints:
     return ages
 
 
-def _ends(up: Flags) -> Flags:
+def _ends(up: Bools) -> Bools:
     """Ticks that are the last of their spell; for the history's last tick this is not known, so it is False."""
     return np.concatenate((up[1:] != up[:-1], [False]))
 
 
-def _factors(here: Flags, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
+def _factors(here: Bools, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
     """The factors of one side at each tick, for young and for old spells, from earlier ticks."""
     endings = (here & _ends(here)).astype(np.float64)
     expected = np.where(here, rates[age_class] * gap / HOUR, 0.0)

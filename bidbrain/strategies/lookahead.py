@@ -23,7 +23,7 @@ from math import floor, inf
 
 import numpy as np
 
-from bidbrain.eviction.crossing import Floats
+from bidbrain.arrays import Floats
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, place_of
 from bidbrain.strategies.proteus import RENEW_BEFORE, JobCosts

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule
-from bidbrain.eviction.crossing import Floats
 from bidbrain.eviction.path import PricePath
 from bidbrain.eviction.present import MOST_DOUBLINGS, PresentRisk
 from bidbrain.strategies.base import Decision, Situation, Strategy

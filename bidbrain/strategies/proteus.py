@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bidbrain.eviction.crossing import Floats
+from bidbrain.arrays import Floats
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.odds import Odds, bid_deltas
 from pricing_data.market import Market

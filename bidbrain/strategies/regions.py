@@ -20,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Floats, Known
+from bidbrain.arrays import Floats
+from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Known
 from bidbrain.strategies.regions_plan import PlacePrices, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text

@@ -21,7 +21,8 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.strategies.regions_knowledge import HAZARDS, Floats
+from bidbrain.arrays import Floats
+from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.series import Ints
 
 MOST_STEPS: Final = 110

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import (
     BILLING_RULES,
     End,
@@ -16,7 +17,6 @@ from bidbrain.billing import (
     expected_cost,
     expected_seconds,
 )
-from bidbrain.billing.rules import Floats
 from bidbrain.errors import TooLittleHistory
 from pricing_data.units import HOUR, MINUTE, SECOND
 from tests.pricing_data.histories import START

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BILLING_RULES, SampledSurvival, billing_rule, expected_seconds
 from bidbrain.cost import (
     Application,
@@ -19,7 +20,6 @@ from bidbrain.cost import (
     evaluate,
     with_each,
 )
-from bidbrain.cost.footprint import Floats
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, parse_usd
 from tests.pricing_data.histories import market
