@@ -51,21 +51,6 @@ class SampledSurvival:
         return np.interp(ages, self.ages, self.alive)
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """One machine's future without an eviction: it runs at `age`, is kept for `horizon` (microseconds), and then ends.
-
-    `price` is the price of later hours, in nano-dollars per hour; `hour_price` that of the rest of the current hour,
-    where the rule has already fixed it.
-    """
-
-    age: int
-    horizon: int
-    price: int
-    hour_price: int | None = None
-    ended: End = End.LEFT
-
-
 def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Survival, ended: End = End.LEFT) -> Floats:
     """Expected billed seconds, from `age` on, of a machine that runs at `age` and is kept for `horizon`.
 
@@ -76,16 +61,3 @@ def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Surviv
         raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined")
     dues = rule.dues(age, horizon, ended)
     return np.asarray(dues.seconds @ survival(dues.ages) / alive, dtype=np.float64)
-
-
-def expected_cost(rule: BillingRule, outlook: Outlook, survival: Survival) -> float:
-    """Expected cost of a machine's future in nano-dollar-seconds."""
-    whole = float(expected_seconds(rule, outlook.age, outlook.horizon, survival, outlook.ended))
-    if outlook.hour_price is None:
-        return whole * outlook.price
-    rest_of_hour = HOUR - outlook.age % HOUR
-    if outlook.horizon <= rest_of_hour:
-        return whole * outlook.hour_price
-    # At the end of an hour, returning, handing on and continuing have cost the same.
-    this_hour = float(expected_seconds(rule, outlook.age, rest_of_hour, survival))
-    return this_hour * outlook.hour_price + (whole - this_hour) * outlook.price

@@ -209,11 +209,6 @@ def billing_rule(name: str) -> BillingRule:
         raise UnknownBillingRule(f"billing rule {name!r} is unknown (known: {', '.join(BILLING_RULES)})") from None
 
 
-def cost_so_far(rule: BillingRule, start: int, now: int, prices: Prices) -> int:
-    """Amount owed for a running machine, in nano-dollar-seconds: its bill if the user returned it now."""
-    return rule.bill(Life(start, now, End.LEFT), prices).amount
-
-
 def _unfinished(hour: Charge, ended: End) -> Charge:
     """The last, incomplete hour of a life."""
     match ended:

@@ -239,12 +239,3 @@ def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, 
 def cumulative_hazard(beta: Floats | np.float64) -> Floats:
     """-log(1 - beta), finite for a certain eviction."""
     return np.asarray(-np.log1p(-np.minimum(beta, _ALMOST_SURE)))
-
-
-def beta_over(beta: float, part: float) -> float:
-    """The eviction probability within a part of beta's span, for a constant hazard.
-
-    >>> round(beta_over(0.36, 0.5), 12)
-    0.2
-    """
-    return float(-np.expm1(-part * cumulative_hazard(np.float64(beta))))

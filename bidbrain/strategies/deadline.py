@@ -8,18 +8,17 @@ the future. Of billing it needs the price ratio and the delay; of the market, th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
-from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
 from bidbrain.strategies.deadline_plan import PlanGrid, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpellOutlook, SpotSpell
 from pricing_data.series import Ints
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
 _STEP: Final = 10 * MINUTE
@@ -29,35 +28,6 @@ _FEWEST_STEPS, _MOST_STEPS = 48, 288
 HOPE_MARGIN: Final = 0.125
 # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
 _ROUNDED: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineReason:
-    """Why a choice was made: the current slack, and the slack above which the cheaper option wins.
-
-    `endings_per_hour` is the rate at which the current spell, up or down, is expected to end. `worth_hours` is None
-    where the safety net or a running spot machine decided.
-    """
-
-    slack_hours: float
-    worth_hours: float | None
-    spot_up: bool
-    endings_per_hour: float
-    rule: str
-
-    def __str__(self) -> str:
-        market = "up" if self.spot_up else "down"
-        weighed = "" if self.worth_hours is None else f" against {self.worth_hours:.2f} h"
-        ending = f"spot {market}, {self.endings_per_hour:.2f} ends per hour"
-        return f"{self.rule}: slack {self.slack_hours:.2f} h{weighed}; {ending}"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineDecision:
-    """The choice for the next tick, and the reason."""
-
-    choice: str
-    reason: DeadlineReason
 
 
 class DeadlineStrategy:
@@ -105,20 +75,6 @@ class DeadlineStrategy:
         enough = job.slack >= self._worth(job, state, plan) * self.step
         bold = np.where(job.spot_up, SPOT, WAIT)
         return np.where((job.machine == SPOT) | enough, bold, ON_DEMAND)
-
-    def decide(self, job: DeadlineState, seen: SpellOutlook) -> DeadlineDecision:
-        """The choice for one job, with its reason; `seen` is the current outlook of its market."""
-        plan, rule = self.plans_for(seen), "weighed"
-        choice = int(self.choose(job, seen.state, plan)[0])
-        if net_when_idle(job)[0]:
-            choice, rule = ON_DEMAND, "safety net"
-        elif job.machine[0] == SPOT:
-            rule = "spot runs"
-        worth = float(self._worth(job, seen.state, plan)[0]) * self.step / HOUR if rule == "weighed" else None
-        side, age_class = divmod(int(seen.state[0]), CLASSES)
-        rate = float(self.prior.rates(_factors(seen.steps[0]))[side, age_class])
-        slack = float(job.slack[0]) / HOUR
-        return DeadlineDecision(CHOICES[choice], DeadlineReason(slack, worth, bool(job.spot_up[0]), rate, rule))
 
     def _worth(self, job: DeadlineState, state: Ints, plan: Ints) -> Floats:
         """The least slack, in steps, at which the cheaper option is better; interpolated between steps of work."""

@@ -23,7 +23,6 @@ Bools = NDArray[np.bool_]
 WAIT: Final = 0
 SPOT: Final = 1
 ON_DEMAND: Final = 2
-CHOICES: Final = ("wait", "spot", "on-demand")
 
 
 class ImpossibleJob(BidBrainError):

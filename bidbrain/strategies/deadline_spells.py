@@ -66,10 +66,6 @@ class SpellOutlook:
     state: Ints
     steps: Ints
 
-    def last(self) -> SpellOutlook:
-        """The latest tick only: what a live decision needs."""
-        return SpellOutlook(self.state[-1:], self.steps[-1:])
-
     def spell(self, tick: int = -1) -> SpotSpell:
         """The spell of one tick."""
         return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
