@@ -23,9 +23,9 @@ class End(Enum):
     """How a machine's life ended."""
 
     EVICTED = "evicted"
-    """The provider evicted it."""
+    """The provider evicted the machine."""
     LEFT = "left"
-    """Its user returned it, and pays for the started billing unit as the rule says."""
+    """The user returned the machine, and pays for the started billing unit as the rule says."""
     HANDED_ON = "handed on"
     """The job that used it is over and other jobs keep using it: the job pays the seconds it used, pro rata, without
     rounding up to an hour, minute or minimum, and gets no later refund. Harlap 4.5.2 compares jobs like this; no cloud

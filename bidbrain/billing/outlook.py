@@ -26,7 +26,7 @@ market."""
 class SampledSurvival:
     """A survival curve known at some ages (microseconds, from 0 on), linear between them.
 
-    It is unknown beyond the last age, where a query raises `TooLittleHistory`.
+    A query beyond the last age raises `TooLittleHistory`.
     """
 
     ages: Floats

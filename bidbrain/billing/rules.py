@@ -55,7 +55,7 @@ class BillingRule(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in scenarios and in `billing_rule`."""
+        """The rule's name in scenarios and in `billing_rule`."""
         ...
 
     def bill(self, life: Life, prices: Prices) -> Bill:

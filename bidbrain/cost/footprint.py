@@ -56,8 +56,8 @@ class FootprintAllocation:
     `beta` is the probability of an eviction within `left`, and `eviction_after` the expected time until it, if it
     comes; both spans are in microseconds. `paid_seconds` are the expected billed seconds of a machine
     (`billing.expected_seconds`); without them hourly refunds hold, Eq. 4.1. While a machine starts up, the first
-    `startup` of the time left, it is paid and does no work. Reliable machines are allocations of `nu` 0 and `beta` 0:
-    they cost and do no work.
+    `startup` of the time left, it is paid and does no work. Reliable machines, which cost and do no work, are
+    allocations of `nu` 0 and `beta` 0.
     """
 
     market: Market
@@ -84,7 +84,7 @@ class FootprintAllocation:
 
     @property
     def expected_hours(self) -> float:
-        """omega: expected hours that it runs within the time left, once started up."""
+        """omega: the expected hours of running within the time left, once started up."""
         if self.eviction_after is None:
             runs = float(self.left)
         else:
@@ -93,7 +93,7 @@ class FootprintAllocation:
 
     @property
     def cost_usd(self) -> float:
-        """Its part of C."""
+        """The allocation's part of C."""
         paid = (1 - self.beta) * self.left / SECOND if self.paid_seconds is None else self.paid_seconds
         return usd(self.price * self.machines * paid)
 

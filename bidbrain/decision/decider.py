@@ -1,10 +1,10 @@
 """`Decider`: the one decision object of a job, for its plan, its run, a resumed run, and replays of the past.
 
-It keeps a strategy within the job's limits. The limits are the number of machines in total and per type, a budget, and
-a deadline: on-demand machines are rented when the remaining slack is worth more than they cost, or would not last
-(`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole: it falls back to on-demand
-machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost. For other
-jobs, machines are replaced where the strategy itself does not (`refilling`).
+A decider keeps a strategy within the job's limits: the number of machines in total and per type, a budget, and a
+deadline. On-demand machines are rented when the remaining slack is worth more than they cost, or would run out
+(`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole. A gang falls back to
+on-demand machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces lost machines. For
+other jobs, lost machines are replaced where the strategy itself does not (`refilling`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How many machines of each kind a job holds, and for how long: the cheapest or the fastest mixture within its limits.
 
-A mixture is a number of machines of each kind. Its rate and its price per hour add up over its machines, so the prices
+A mixture is a number of machines of each kind. The rate and the price per hour add up over the machines, so the prices
 that rates can have at best form a convex curve, whose corners are found by exchanging one kind for another, the least
 dollars per unit of rate first (`frontier`). A schedule is one mixture, or two neighbors on the curve one after the
 other. No other mixture, and no other division of the time, costs less (the convex hull contains them all), except for

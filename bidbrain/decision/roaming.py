@@ -1,8 +1,8 @@
 """`Roaming`: in which of its markets a gang runs next, by `regions`, within a `Decider`. Pure.
 
 The whole gang is in one market. What it has seen of its markets, and where its checkpoint is, come with the situation;
-the decider's safety net decides first. A market is tried while the machines that run go on: they are returned once all
-of the new ones are granted.
+the decider's safety net decides first. A market is tried while the running machines go on: the old machines are
+returned once all of the new ones are granted.
 
 A gang that goes on with some of its nodes is compared, at its present speed, with a complete gang elsewhere. While the
 gang works, it moves only to a market that has not refused all of its nodes lately; with too few nodes to work, it takes
@@ -151,7 +151,7 @@ class Roaming:
         facts = self._facts
         slower = gang.nu / facts.nu
         saved = situation.saved
-        # A checkpoint that is on its way counts as there: a gang that has just moved does not move back for it.
+        # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
         return RegionsSituation(
             now=now / HOUR,
@@ -172,7 +172,7 @@ class Roaming:
                 if offer not in open_now or (running is not None and _has_refused(situation, offer, gang))
             ),
             share=share,
-            # On slower machines on demand, the job would not be done when it is taken to be.
+            # On slower machines on demand, the job would end later than assumed.
             only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()},
             names=facts.names,
         )

@@ -23,7 +23,7 @@ Predictor = Callable[[PanelRows], Floats]
 Learner = Callable[[PanelRows, Floats, np.random.Generator], Predictor]
 CrossingMethod = Literal["present", "own share", "pooled share"]
 
-_SHAPE = boosting.TreeSettings()
+
 # More rows hardly improve the prediction, and an answer at the terminal may take a second.
 _MOST_ROWS = 12_000
 # The first starts of a history have too little past for their features.
@@ -57,10 +57,17 @@ class CrossingModel:
         return max(float(np.mean(apart < _ALIKE)), 1 / self.trial.size)
 
 
-def boosted(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
+def tree_learner(settings: boosting.TreeSettings) -> Learner:
     """Stochastic gradient boosting over the rows."""
-    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, _SHAPE, rng)
-    return lambda asked: forest.probabilities(asked.data)
+
+    def learn(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
+        forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, settings, rng)
+        return lambda asked: forest.probabilities(asked.data)
+
+    return learn
+
+
+boosted = tree_learner(boosting.TreeSettings())
 
 
 def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:

@@ -1,6 +1,6 @@
 """`CrossingPanel`: markets, each with its bid, as the rows that a model of price crossings is fitted to and predicts.
 
-A row is a start: a market and a moment. It holds only what was known then: the present state of the market
+A row is a start, a market and a moment, with only what was known then: the present state of the market
 (`PricePath.features`) and how recent starts ended, in this market and in all markets, over several spans. The outcome
 of a start is known one window later; a start whose window was not observed as a whole has none, and does not count.
 """

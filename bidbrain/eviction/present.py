@@ -2,8 +2,8 @@
 
 The estimates of `conditional` answer one bid at a moment. A strategy compares all bids of all its markets at every
 decision, and a forecast takes thousands of decisions; so here one forest answers for all bids, with the usual share of
-each among its features, and it is evaluated for a day of moments at a time. It is used only if, fitted to the first
-three quarters of the past, it predicts the last quarter better than the usual shares do.
+each among its features, evaluated for a day of moments at a time. The forest is used only if, fitted to the first three
+quarters of the past, it predicts the last quarter better than the usual shares do.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ _CLASSES_BITS = 11
 def median_of_spans(low: Ints, high: Ints) -> float:
     """The median of a mixture of uniform distributions over (low, high], each weighted by its length.
 
-    Classes of equal width tell where it is; only the spans that begin or end in its class are sorted. All sums are
-    exact: those of `bincount` are of whole numbers below 2**53.
+    Classes of equal width tell where the median is; only the spans that begin or end in its class are sorted. All sums
+    are exact: `bincount` adds whole numbers, and stays below 2**53.
     """
     shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
     begins, ends = low >> shift, high >> shift

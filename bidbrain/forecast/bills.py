@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from bidbrain.billing import End, Life, Prices, usd
+from bidbrain.billing import End, Life, usd
 from bidbrain.forecast.values import ForecastJob
 from bidbrain.replay.run import Run, Tenure
+from bidbrain.replay.spending import amount_of_machine
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -45,8 +46,7 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
 
 def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
     """The dollars that the machines of a purchase cost over a life."""
-    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
-    return usd(job.billing.bill(life, prices).amount) * rent.machines
+    return usd(amount_of_machine(rent, life, job.billing, histories)) * rent.machines
 
 
 def _places(run: Run) -> list[Market]:

@@ -1,7 +1,7 @@
 """Replay of one job under one strategy: what was rented when, what was evicted, and when the work was done.
 
-Only the engine knows the future. It asks the strategy at the start, at the times the strategy chose, and after every
-eviction or return; in between it adds up work. From its result, work and cost can be recomputed.
+Only the engine knows the future. The engine asks the strategy at the start, at the times the strategy chose, and after
+every eviction or return; in between, work adds up. From the resulting run, work and cost can be recomputed.
 
 Where the market's capacity is limited, a strategy is offered only what a request would get at that moment. When more
 machines are held than there are, those granted last are evicted first, machine by machine.

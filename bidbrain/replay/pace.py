@@ -1,7 +1,7 @@
 """The price of time at which one strategy is as fast as another, found by replaying the known past.
 
-Backtests, plans and runs share this search. It uses only what a strategy may know: the training span in a backtest, and
-the stored history in a launch.
+Backtests, plans and runs share this search, which uses only what a strategy may know: the training span in a backtest,
+and the stored history in a launch.
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ class ReplayedBudget:
         return rent.machines * usd(self._amount(rent, life))
 
     def _amount(self, rent: Rent, life: Life) -> int:
-        prices: Prices = rent.offer.on_demand if rent.bid is None else self.histories[rent.offer.market]
-        return self.billing.bill(life, prices).amount
+        return amount_of_machine(rent, life, self.billing, self.histories)
 
     def _so_far(self, rent: Rent, start: int, now: int) -> float:
         """The dollars owed if the machines are returned now; their hours but the last two are billed once."""
@@ -61,6 +60,12 @@ class ReplayedBudget:
             self.billing.bill(Life(since, until, End.LEFT), ceiling).amount for until in (now, now + self.lease)
         )
         return rent.machines * usd(later - soon)
+
+
+def amount_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> int:
+    """The amount that each machine of a purchase costs over a life, in nano-dollar-seconds."""
+    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
+    return billing.bill(life, prices).amount
 
 
 def _settled(start: int, now: int) -> int:

@@ -80,7 +80,7 @@ def terms_of(rent: Rent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Return an allocation now, or at a later moment (the end of its paid hour; it works until then).
+    """The return of an allocation, now or at a later moment (the end of its paid hour; its machines work until then).
 
     `replaced` says that the allocation stays if the machines bought by the same decision are not all granted.
     """
@@ -238,7 +238,7 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in scenarios and results."""
+        """The strategy's name in scenarios and results."""
         ...
 
     def decide(self, situation: Situation, /) -> Decision:

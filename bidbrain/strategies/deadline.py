@@ -1,8 +1,8 @@
 """`deadline`: finishes in time at the least expected cost, deciding online.
 
-It learns from the market's history how long spells of capacity last (`deadline_spells`), plans against that
-(`deadline_plan`), and reads off the plan whether its slack is worth more than an on-demand machine costs. It never sees
-the future. Of billing it needs the price ratio and the delay; of the market, the rates at which spells end.
+The strategy learns from the market's history how long spells of capacity last (`deadline_spells`), plans for such
+spells (`deadline_plan`), and reads off the plan whether the slack is worth more than an on-demand machine costs. No
+decision depends on the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DeadlineStrategy:
         self.terms, self.prior = terms, prior
         self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
-        # Slack beyond half of the work is never scarce: a job with more may wait until it is down to that.
+        # Slack beyond half of the work is never scarce: a job with more slack may wait.
         self._grid = PlanGrid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)

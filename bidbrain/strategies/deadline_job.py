@@ -79,7 +79,7 @@ class BatchStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in results."""
+        """The strategy's name in results."""
         ...
 
     def choose(self, state: DeadlineState, /) -> Ints:

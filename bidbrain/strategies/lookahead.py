@@ -8,7 +8,7 @@ It differs from the published strategy in its model of the next hour (`lookahead
 - Everything is bought as one allocation. An eviction then refunds all of it, and its pause passes while the next
 machines start up, so that lambda costs nothing.
 - A short life costs little, so the lowest and slowest bids are the cheapest: the price of time decides how often to
-gamble for a refund. It is a setting of the job, and traces the frontier between cost and run time.
+gamble for a refund. This price is a setting of the job, and traces the frontier between cost and run time.
 - A machine that survives the hour needs no start-up for the next, and its market has turned out calm; both are
   credited.
 - Remaining room is filled where the additional work is worth its price; an eviction there pauses the whole job.

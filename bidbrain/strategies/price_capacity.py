@@ -1,7 +1,7 @@
 """`price-capacity`: cheap machines that are rarely evicted, spread over pools; for markets where bids decide little.
 
-A pool is a market with room for more of the job's machines. Its price of work is a machine's expected cost over its
-expected work, until it is evicted or the job ends: Eq. 4.4 for one allocation, with the provider's billing rule in
+A pool is a market with room for more of the job's machines. A pool's price of work is a machine's expected cost over
+its expected work, until an eviction or the job's end: Eq. 4.4 for one allocation, with the provider's billing rule in
 place of the hourly refund of Eq. 4.1, and a survival curve in place of beta:
 
     price x (E[billed hours] + time value x E[hours alive])
