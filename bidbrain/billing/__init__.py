@@ -6,7 +6,7 @@ nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds th
 """
 
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, usd
-from bidbrain.billing.outlook import Outlook, SampledSurvival, Survival, expected_cost, expected_seconds
+from bidbrain.billing.outlook import SampledSurvival, Survival, expected_seconds
 from bidbrain.billing.rules import (
     BILLING_RULES,
     BillingRule,
@@ -16,7 +16,6 @@ from bidbrain.billing.rules import (
     PerSecond,
     UnknownBillingRule,
     billing_rule,
-    cost_so_far,
     highest_price,
     rule_of_cloud,
 )
@@ -32,15 +31,12 @@ __all__ = [
     "HourlyRefund",
     "ImpossibleLife",
     "Life",
-    "Outlook",
     "PerSecond",
     "Prices",
     "SampledSurvival",
     "Survival",
     "UnknownBillingRule",
     "billing_rule",
-    "cost_so_far",
-    "expected_cost",
     "expected_seconds",
     "highest_price",
     "rule_of_cloud",

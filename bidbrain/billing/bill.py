@@ -23,9 +23,9 @@ class End(Enum):
     """How a machine's life ended."""
 
     EVICTED = "evicted"
-    """The provider evicted it."""
+    """The provider evicted the machine."""
     LEFT = "left"
-    """Its user returned it, and pays for the started billing unit as the rule says."""
+    """The user returned the machine, and pays for the started billing unit as the rule says."""
     HANDED_ON = "handed on"
     """The job that used it is over and other jobs keep using it: the job pays the seconds it used, pro rata, without
     rounding up to an hour, minute or minimum, and gets no later refund. Harlap 4.5.2 compares jobs like this; no cloud
@@ -82,7 +82,7 @@ def usd(amount: float) -> float:
     return amount / (3600 * NANOS_PER_DOLLAR)
 
 
-def hours(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
+def hourly_rates(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     """Start of each hour of a life, and the price at that moment."""
     begins = list(range(life.start, life.end, HOUR))
     if isinstance(prices, int):
@@ -91,7 +91,7 @@ def hours(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     return begins, prices.prices[prices.times.searchsorted(begins, side="right") - 1].tolist()
 
 
-def moments(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
+def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     """Price changes within a life, its start included: the times, and the prices in force from then on."""
     if isinstance(prices, int):
         return [life.start], [_checked_price(prices)]
@@ -106,17 +106,17 @@ def moments(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     return begins, rates[changed].tolist()
 
 
-def metered(life: Life, begins: list[int], rates: list[int], seconds: int, *, refunded: bool) -> Bill:
+def metered_bill(life: Life, begins: list[int], rates: list[int], seconds: int, *, refunded: bool) -> Bill:
     """Rows of `seconds` billed seconds: each second costs the price in force when it began; the last price
     continues."""
     if life.start == life.end:
         return Bill(())
-    marks = [min(begun(begin - life.start, SECOND), seconds) for begin in begins]
+    marks = [min(started_units(begin - life.start, SECOND), seconds) for begin in begins]
     rows = zip(begins, [*begins[1:], life.end], rates, marks, [*marks[1:], seconds], strict=True)
     return Bill(tuple(Charge(begin, end, rate, upto - since, refunded) for begin, end, rate, since, upto in rows))
 
 
-def begun(span: int, unit: int) -> int:
+def started_units(span: int, unit: int) -> int:
     """Number of units of a span that have started."""
     return -(-span // unit)
 

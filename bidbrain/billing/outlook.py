@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing.bill import End, ImpossibleLife
-from bidbrain.billing.rules import BillingRule, Floats
+from bidbrain.billing.rules import BillingRule
 from bidbrain.errors import TooLittleHistory
 from pricing_data.units import HOUR
 
@@ -25,7 +26,7 @@ market."""
 class SampledSurvival:
     """A survival curve known at some ages (microseconds, from 0 on), linear between them.
 
-    It is unknown beyond the last age, where a query raises `TooLittleHistory`.
+    A query beyond the last age raises `TooLittleHistory`.
     """
 
     ages: Floats
@@ -50,21 +51,6 @@ class SampledSurvival:
         return np.interp(ages, self.ages, self.alive)
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """One machine's future without an eviction: it runs at `age`, is kept for `horizon` (microseconds), and then ends.
-
-    `price` is the price of later hours, in nano-dollars per hour; `hour_price` that of the rest of the current hour,
-    where the rule has already fixed it.
-    """
-
-    age: int
-    horizon: int
-    price: int
-    hour_price: int | None = None
-    ended: End = End.LEFT
-
-
 def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Survival, ended: End = End.LEFT) -> Floats:
     """Expected billed seconds, from `age` on, of a machine that runs at `age` and is kept for `horizon`.
 
@@ -75,16 +61,3 @@ def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Surviv
         raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined")
     dues = rule.dues(age, horizon, ended)
     return np.asarray(dues.seconds @ survival(dues.ages) / alive, dtype=np.float64)
-
-
-def expected_cost(rule: BillingRule, outlook: Outlook, survival: Survival) -> float:
-    """Expected cost of a machine's future in nano-dollar-seconds."""
-    whole = float(expected_seconds(rule, outlook.age, outlook.horizon, survival, outlook.ended))
-    if outlook.hour_price is None:
-        return whole * outlook.price
-    rest_of_hour = HOUR - outlook.age % HOUR
-    if outlook.horizon <= rest_of_hour:
-        return whole * outlook.hour_price
-    # At the end of an hour, returning, handing on and continuing have cost the same.
-    this_hour = float(expected_seconds(rule, outlook.age, rest_of_hour, survival))
-    return this_hour * outlook.hour_price + (whole - this_hour) * outlook.price

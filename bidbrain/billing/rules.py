@@ -18,14 +18,24 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, begun, hours, metered, moments
+from bidbrain.arrays import Floats
+from bidbrain.billing.bill import (
+    Bill,
+    Charge,
+    End,
+    ImpossibleLife,
+    Life,
+    Prices,
+    hourly_rates,
+    metered_bill,
+    rate_changes,
+    started_units,
+)
 from bidbrain.errors import BidBrainError
 from pricing_data.market import CLOUDS_WITHOUT_BIDS
 from pricing_data.units import HOUR, MINUTE, SECOND
-
-Floats = NDArray[np.float64]
 
 
 class UnknownBillingRule(BidBrainError, LookupError):
@@ -45,7 +55,7 @@ class BillingRule(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in scenarios and in `billing_rule`."""
+        """The rule's name in scenarios and in `billing_rule`."""
         ...
 
     def bill(self, life: Life, prices: Prices) -> Bill:
@@ -71,7 +81,7 @@ class HourlyRefund:
 
     def bill(self, life: Life, prices: Prices) -> Bill:
         """One row per hour."""
-        begins, rates = hours(life, prices)
+        begins, rates = hourly_rates(life, prices)
         ends = [*begins[1:], life.end]
         rows = [Charge(*row, HOUR // SECOND) for row in zip(begins, ends, rates, strict=False)]
         if rows and rows[-1].end < rows[-1].begin + HOUR:
@@ -102,12 +112,12 @@ class PerSecond:
 
     def bill(self, life: Life, prices: Prices) -> Bill:
         """One row per price."""
-        begins, rates = hours(life, prices) if self.hourly_price else moments(life, prices)
+        begins, rates = hourly_rates(life, prices) if self.hourly_price else rate_changes(life, prices)
         lived = life.end - life.start
         least = 0 if life.ended is End.HANDED_ON else self.minimum
-        seconds = begun(max(lived, least), SECOND)
+        seconds = started_units(max(lived, least), SECOND)
         free = life.ended is End.EVICTED and lived < self.free_until
-        return metered(life, begins, rates, seconds, refunded=free)
+        return metered_bill(life, begins, rates, seconds, refunded=free)
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
         """A machine that outlives the free span owes it, and the minimum; then time as it runs; the end settles the
@@ -132,10 +142,10 @@ class FullMinutes:
 
     def bill(self, life: Life, prices: Prices) -> Bill:
         """One row per price."""
-        begins, rates = moments(life, prices)
+        begins, rates = rate_changes(life, prices)
         lived = life.end - life.start
-        seconds = begun(lived, SECOND) if life.ended is End.HANDED_ON else lived // MINUTE * 60
-        return metered(life, begins, rates, seconds, refunded=False)
+        seconds = started_units(lived, SECOND) if life.ended is End.HANDED_ON else lived // MINUTE * 60
+        return metered_bill(life, begins, rates, seconds, refunded=False)
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
         """A minute is paid by machines that live to its end."""
@@ -199,18 +209,13 @@ def billing_rule(name: str) -> BillingRule:
         raise UnknownBillingRule(f"billing rule {name!r} is unknown (known: {', '.join(BILLING_RULES)})") from None
 
 
-def cost_so_far(rule: BillingRule, start: int, now: int, prices: Prices) -> int:
-    """Amount owed for a running machine, in nano-dollar-seconds: its bill if the user returned it now."""
-    return rule.bill(Life(start, now, End.LEFT), prices).amount
-
-
 def _unfinished(hour: Charge, ended: End) -> Charge:
     """The last, incomplete hour of a life."""
     match ended:
         case End.EVICTED:
             return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
         case End.HANDED_ON:
-            return Charge(hour.begin, hour.end, hour.price, begun(hour.end - hour.begin, SECOND))
+            return Charge(hour.begin, hour.end, hour.price, started_units(hour.end - hour.begin, SECOND))
         case End.LEFT:
             return hour
 

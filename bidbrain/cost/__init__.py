@@ -11,7 +11,6 @@ from bidbrain.cost.footprint import (
     Dependence,
     FootprintAllocation,
     ImpossibleAllocation,
-    beta_over,
     chance_of_eviction,
     evaluate,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "FootprintAllocation",
     "ImpossibleAllocation",
     "Outcomes",
-    "beta_over",
     "chance_of_eviction",
     "evaluate",
     "with_each",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from bidbrain.cost.footprint import (
     Application,
@@ -25,8 +25,6 @@ from bidbrain.cost.footprint import (
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,13 +117,13 @@ def with_each(
     runs = candidates.left * (1 - candidates.beta) + after * candidates.beta
     omega = np.maximum(runs - candidates.startup, 0) / HOUR
     rate = candidates.machines * candidates.nu
-    size = sum(one.rate for one in footprint) + rate
+    size = sum(allocation.rate for allocation in footprint) + rate
     work = application.scaling(size) * (_work_of_held(footprint, lost) + rate * np.maximum(omega - lost, 0))
     paid = candidates.paid_seconds
     if paid is None:
         paid = (1 - candidates.beta) * (candidates.left / SECOND)
     usd_per_second = candidates.machines * candidates.price * usd(1)
-    cost = usd_per_second * paid + sum(one.cost_usd for one in footprint)
+    cost = usd_per_second * paid + sum(allocation.cost_usd for allocation in footprint)
     cost, work = np.broadcast_to(cost, candidates.shape), np.broadcast_to(work, candidates.shape)
     nothing = np.full(candidates.shape, np.inf)
     return Outcomes(cost, work, np.divide(cost, work, out=nothing, where=work > 0))
@@ -133,8 +131,8 @@ def with_each(
 
 def _work_of_held(footprint: Sequence[FootprintAllocation], lost: Floats) -> Floats:
     """Work of the held machines if each loses `lost` hours: linear between the points at which one has none left."""
-    omega = np.array([one.expected_hours for one in footprint])
-    rate = np.array([one.rate for one in footprint])
+    omega = np.array([allocation.expected_hours for allocation in footprint])
+    rate = np.array([allocation.rate for allocation in footprint])
     bends = np.unique(np.append(omega, 0.0))
     at_bends = (np.maximum(omega - bends[:, None], 0) * rate).sum(axis=1)
     return np.asarray(np.interp(lost, bends, at_bends))
@@ -150,12 +148,12 @@ def _eviction_with_each(
     eviction: Floats = 1 - held * (1 - beta)
     if dependence is Dependence.INDEPENDENT:
         return eviction
-    own = {one.market for one in footprint}
+    own = {allocation.market for allocation in footprint}
     for row, market in enumerate(candidates.markets):
         if market not in own:
             continue
-        together = [one for one in footprint if one.market == market]
-        others = [one for one in footprint if one.market != market]
+        together = [allocation for allocation in footprint if allocation.market == market]
+        others = [allocation for allocation in footprint if allocation.market != market]
         survives = 1 - chance_of_eviction(others, dependence)
         eviction[row] = 1 - survives * np.exp(-_hazard_together(together, beta[row], left[row]))
     return eviction

@@ -18,14 +18,13 @@ from enum import Enum
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from bidbrain.errors import BidBrainError
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, format_usd
 
-Floats = NDArray[np.float64]
 Phi = float | Callable[[Floats], Floats]
 """How well the job scales: a constant, or a function of the footprint's size, which is the work that its machines would
 do in an hour without losses (the sum of k nu, so vCPUs where nu is vCPUs)."""
@@ -57,8 +56,8 @@ class FootprintAllocation:
     `beta` is the probability of an eviction within `left`, and `eviction_after` the expected time until it, if it
     comes; both spans are in microseconds. `paid_seconds` are the expected billed seconds of a machine
     (`billing.expected_seconds`); without them hourly refunds hold, Eq. 4.1. While a machine starts up, the first
-    `startup` of the time left, it is paid and does no work. Reliable machines are allocations of `nu` 0 and `beta` 0:
-    they cost and do no work.
+    `startup` of the time left, it is paid and does no work. Reliable machines, which cost and do no work, are
+    allocations of `nu` 0 and `beta` 0.
     """
 
     market: Market
@@ -85,7 +84,7 @@ class FootprintAllocation:
 
     @property
     def expected_hours(self) -> float:
-        """omega: expected hours that it runs within the time left, once started up."""
+        """omega: the expected hours of running within the time left, once started up."""
         if self.eviction_after is None:
             runs = float(self.left)
         else:
@@ -94,7 +93,7 @@ class FootprintAllocation:
 
     @property
     def cost_usd(self) -> float:
-        """Its part of C."""
+        """The allocation's part of C."""
         paid = (1 - self.beta) * self.left / SECOND if self.paid_seconds is None else self.paid_seconds
         return usd(self.price * self.machines * paid)
 
@@ -106,7 +105,7 @@ class FootprintAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What scaling and pauses cost the job: phi, and the pauses sigma and lambda in microseconds.
+    """The job's losses by scaling and pauses: phi, and the pauses sigma and lambda in microseconds.
 
     The defaults are assumptions until a run's own log gives better values: perfect scaling, half a minute lost by a
     resize, a minute by an eviction.
@@ -132,7 +131,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class CostShare:
-    """What one allocation adds: its cost, its useful time dt_i, and its work."""
+    """One allocation's part: its cost, its useful time dt_i, and its work."""
 
     allocation: FootprintAllocation
     cost_usd: float
@@ -141,12 +140,12 @@ class CostShare:
 
     def __str__(self) -> str:
         """All its terms on one line."""
-        one = self.allocation
+        held = self.allocation
         return (
-            f"{one.market}: {one.machines} {'planned' if one.planned else 'held'} at ${format_usd(one.price)}/h,"
-            f" {one.left / MINUTE:.1f} min left of the hour, {one.beta:.1%} evicted: ${self.cost_usd:.4g};"
-            f" runs {one.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful,"
-            f" {one.nu:g} per machine-hour: work {self.work:.4g}"
+            f"{held.market}: {held.machines} {'planned' if held.planned else 'held'} at ${format_usd(held.price)}/h,"
+            f" {held.left / MINUTE:.1f} min left of the hour, {held.beta:.1%} evicted: ${self.cost_usd:.4g};"
+            f" runs {held.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful,"
+            f" {held.nu:g} per machine-hour: work {self.work:.4g}"
         )
 
 
@@ -200,24 +199,24 @@ def evaluate(
     """
     eviction = chance_of_eviction(footprint, dependence)
     stall = eviction * application.lambda_ / HOUR
-    changes = shrinks or any(one.planned for one in footprint)
+    changes = shrinks or any(allocation.planned for allocation in footprint)
     resize = application.sigma / HOUR if changes else 0.0
-    phi = float(application.scaling(np.asarray(sum(one.rate for one in footprint), dtype=np.float64)))
+    phi = float(application.scaling(np.asarray(sum(allocation.rate for allocation in footprint), dtype=np.float64)))
 
-    def share(one: FootprintAllocation) -> CostShare:
-        useful = max(one.expected_hours - stall - resize, 0.0)
-        return CostShare(one, one.cost_usd, useful, phi * one.rate * useful)
+    def share(allocation: FootprintAllocation) -> CostShare:
+        useful = max(allocation.expected_hours - stall - resize, 0.0)
+        return CostShare(allocation, allocation.cost_usd, useful, phi * allocation.rate * useful)
 
-    return CostPerWork(tuple(share(one) for one in footprint), eviction, stall, resize, phi)
+    return CostPerWork(tuple(share(allocation) for allocation in footprint), eviction, stall, resize, phi)
 
 
 def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dependence) -> float:
     """The probability that any allocation is evicted within its time left."""
     if dependence is Dependence.INDEPENDENT:
-        return 1 - math.prod(1 - one.beta for one in footprint)
+        return 1 - math.prod(1 - allocation.beta for allocation in footprint)
     by_market: dict[Market, list[FootprintAllocation]] = {}
-    for one in footprint:
-        by_market.setdefault(one.market, []).append(one)
+    for allocation in footprint:
+        by_market.setdefault(allocation.market, []).append(allocation)
     total = sum(
         (until - since) * hazard
         for together in by_market.values()
@@ -229,7 +228,10 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dep
 def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
     """For allocations that are evicted together: spans of time (microseconds) with the largest hazard still running in
     each."""
-    ordered = [(one.left, float(cumulative_hazard(np.float64(one.beta))) / one.left) for one in together]
+    ordered = [
+        (allocation.left, float(cumulative_hazard(np.float64(allocation.beta))) / allocation.left)
+        for allocation in together
+    ]
     ends = sorted({0, *(left for left, _ in ordered)})
     return [(since, until, max(hazard for left, hazard in ordered if left >= until)) for since, until in pairwise(ends)]
 
@@ -237,12 +239,3 @@ def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, 
 def cumulative_hazard(beta: Floats | np.float64) -> Floats:
     """-log(1 - beta), finite for a certain eviction."""
     return np.asarray(-np.log1p(-np.minimum(beta, _ALMOST_SURE)))
-
-
-def beta_over(beta: float, part: float) -> float:
-    """The eviction probability within a part of beta's span, for a constant hazard.
-
-    >>> round(beta_over(0.36, 0.5), 12)
-    0.2
-    """
-    return float(-np.expm1(-part * cumulative_hazard(np.float64(beta))))

@@ -1,4 +1,4 @@
-"""What the limits and the budget of a job allow of a wanted decision, and what they allow in its place. Pure."""
+"""Cuts a wanted decision to a job's limits and budget, or replaces it with one that they allow. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from bidbrain.decision.limits import MachineLimits, Room
+from bidbrain.decision.limits import MachineLimits, PurchaseRoom
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, described
 from pricing_data.units import usd_text
 
@@ -22,21 +22,23 @@ class Allowance:
     most_nu: float
     committed_usd: Callable[[Rent], float]
 
-    def room(self, situation: Situation, holdings: Sequence[Holding]) -> Room:
-        """What may be bought next to some machines."""
-        return Room(self.limits, situation.usd_left, self.committed_usd).without(holdings)
+    def room(self, situation: Situation, holdings: Sequence[Holding]) -> PurchaseRoom:
+        """The machines and dollars that are free next to these holdings."""
+        return PurchaseRoom(self.limits, situation.usd_left, self.committed_usd).without(holdings)
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
-        """All returns of a decision, and of its purchases what fits."""
-        others = tuple(action for action in wanted.actions if isinstance(action, Return))
+        """The decision with all its returns, and its purchases cut to fit."""
+        returns = tuple(action for action in wanted.actions if isinstance(action, Return))
         asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
         if not asked:
             return wanted
         together = self.limits.together
-        leaving = {one.allocation for one in others if together or one.at is None or one.at <= situation.now}
+        leaving = {
+            action.allocation for action in returns if together or action.at is None or action.at <= situation.now
+        }
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         room, needed = self.room(situation, staying), self.limits.least
-        refused = situation.refused.get((asked[0].offer.market, asked[0].bid is not None), 0)
+        refused = situation.refused.get((asked[0].offer.market, asked[0].spot), 0)
         if together:
             rents = [room.order(asked[0], refused)]
             needed = min(room.machines + rents[0].machines, self.limits.most)
@@ -47,21 +49,21 @@ class Allowance:
             cheaper = self._cheaper(situation, self.room(situation, staying), needed)
             if cheaper is not None:
                 why = f"the budget of {usd_text(situation.usd_left)} does not cover that; {described(cheaper)}, fits"
-                return Decision((*others, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
+                return Decision((*returns, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
         if held < self.limits.least:
             why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
             short = self.room(replace(situation, usd_left=inf), staying).fill(rents) != bought
-            return Decision(others, soon, f"{wanted.reason}; {why}", unaffordable=short)
+            return Decision(returns, soon, f"{wanted.reason}; {why}", unaffordable=short)
         if bought == asked:
             return wanted
         if together and bought and bought[0].machines == rents[0].machines < refused:
             why = f"asks for {rents[0].machines}, since {refused} were refused"
-            return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
+            return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
         cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
-        return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
+        return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
 
-    def _cheaper(self, situation: Situation, room: Room, needed: int) -> Rent | None:
-        """The purchase that the budget covers and that does most: fewer machines, another market, a lower bid."""
+    def _cheaper(self, situation: Situation, room: PurchaseRoom, needed: int) -> Rent | None:
+        """The purchase with the most work that the budget covers: fewer machines, another market, a lower bid."""
         best: tuple[float, int, Rent] | None = None
         for offer in situation.offers:
             price = situation.price(offer)
@@ -69,7 +71,7 @@ class Allowance:
                 rent = Rent(offer, self.limits.most, bid)
                 machines = min(room.free(rent), ceil(self.most_nu / offer.nu))
                 enough = machines + sum(room.held.values()) >= needed and price <= bid
-                found = (machines * offer.nu, bid, replace(rent, machines=machines))
-                if enough and machines and (best is None or found[:2] > best[:2]):
-                    best = found
+                candidate = (machines * offer.nu, bid, replace(rent, machines=machines))
+                if enough and machines and (best is None or candidate[:2] > best[:2]):
+                    best = candidate
         return None if best is None else best[2]

@@ -60,12 +60,12 @@ def time_left(
     time to the next decision, in which more work may come to be at risk.
     """
     rate, now = full, situation.now
-    share = {one.allocation: one.nu / rate for one in running}
-    on_spot = min(sum(share[one.allocation] for one in running if one.rent.bid is not None), 1.0)
-    starting = [one for one in running if one.ready > now]
-    pending = sum(min(share[one.allocation], 1.0) * (one.ready - now) for one in starting)
+    share = {holding.allocation: holding.nu / rate for holding in running}
+    on_spot = min(sum(share[holding.allocation] for holding in running if holding.rent.spot), 1.0)
+    starting = [holding for holding in running if holding.ready > now]
+    pending = sum(min(share[holding.allocation], 1.0) * (holding.ready - now) for holding in starting)
     if len(running) > len(starting):
-        pending += overheads.resize * len({one.ready for one in starting})
+        pending += overheads.resize * len({holding.ready for holding in starting})
     unsaved = situation.unsaved / (rate * speed)
     missing = max(1.0 - sum(share.values()), 0.0)
     change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup

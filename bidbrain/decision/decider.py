@@ -1,10 +1,10 @@
 """`Decider`: the one decision object of a job, for its plan, its run, a resumed run, and replays of the past.
 
-It keeps a strategy within the job's limits. The limits are the number of machines in total and per type, a budget, and
-a deadline: on-demand machines are rented when the remaining slack is worth more than they cost, or would not last
-(`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole: it falls back to on-demand
-machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost. For other
-jobs, machines are replaced where the strategy itself does not (`refilling`).
+A decider keeps a strategy within the job's limits: the number of machines in total and per type, a budget, and a
+deadline. On-demand machines are rented when the remaining slack is worth more than they cost, or would run out
+(`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole. A gang falls back to
+on-demand machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces lost machines. For
+other jobs, lost machines are replaced where the strategy itself does not (`refilling`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
+from bidbrain.strategies.standard import cheapest_spot
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE, SECOND
 
@@ -82,11 +83,13 @@ class Decider:
         return self.limits.rentable(self.baseline)
 
     def decide(self, situation: Situation) -> Decision:
-        """What to rent and return now. Buys nothing whose first lease costs more than what is left of the budget."""
+        """Decides what to rent and return now. Buys nothing whose first lease costs more than the budget has left."""
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
-            staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
+            staying = tuple(
+                holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon
+            )
             situation = replace(situation, holdings=staying)
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
@@ -97,15 +100,15 @@ class Decider:
         return self._within(self._unhurried(situation), situation)
 
     def _with_last_resort(self, situation: Situation, deadline: int) -> Decider:
-        """With the on-demand machines that a market grants now, and where the gang may move, the cheapest of these."""
-        found = self.baseline
+        """This decider with on-demand machines that a market grants now; the cheapest ones, if the gang may move."""
+        resort = self.baseline
         if self.roaming is not None:
-            found = self.roaming.last_resort(situation, self._gang(deadline))
-        found = granted_on_demand(found, self.offers, self.most_nu, self.limits, situation.refused)
-        return self if found is self.baseline else replace(self, baseline=found)
+            resort = self.roaming.last_resort(situation, self._gang(deadline))
+        resort = granted_on_demand(resort, self.offers, self.most_nu, self.limits, situation.refused)
+        return self if resort is self.baseline else replace(self, baseline=resort)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
-        """What a gang that may move between regions expects of each market, the best first; empty for other jobs."""
+        """How a gang that may move between regions rates each market, the best first; empty for other jobs."""
         if self.roaming is None or self.deadline is None:
             return ()
         return tuple(self.roaming.outlooks(situation, self._gang(self.deadline)))
@@ -124,7 +127,7 @@ class Decider:
         return usd(lease + self.held_price(rent) * -(-self.lease // SECOND))
 
     def _unhurried(self, situation: Situation) -> Decision:
-        """The decision of a job without a deadline."""
+        """Decides as for a job without a deadline."""
         if self.limits.together and (decided := self._gang_fallback(situation)) is not None:
             return decided
         if self._would_start_again(situation):
@@ -140,7 +143,7 @@ class Decider:
     # -- deadlines ----------------------------------------------------------------------------------------------------
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
-        """The decision of a job with a deadline: fill up on demand, or leave it to the strategy, or wait."""
+        """Decides for a job with a deadline: fills up on demand, leaves the job to the strategy, or waits."""
         full = self.fallback.machines * self.fallback.offer.nu
         left = time_left(
             situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
@@ -159,9 +162,9 @@ class Decider:
         return self._patient(situation, left)
 
     def _on_demand_if_granted(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """On-demand machines for what is missing. While all markets refuse them, spot machines do what they can."""
+        """Rents on-demand machines for what is missing, or spot machines while all markets refuse on-demand ones."""
         refused = (self.baseline.offer.market, False) in situation.refused
-        if refused and not any(one.rent.bid is None for one in situation.holdings):
+        if refused and not situation.on_demand:
             return self._as_fast_as_possible(situation, left, why)
         return self._filled(situation, left, why)
 
@@ -172,18 +175,17 @@ class Decider:
         return self.fallback.machines < self.baseline.machines and left.slack < needed
 
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """Spot machines as the strategy wants them, and while there are none, those on demand."""
+        """Rents spot machines as the strategy wants them, and on-demand machines while there are none."""
         wanted = self._patient(situation, left)
-        spot = any(one.rent.bid is not None for one in situation.holdings)
-        rents = any(isinstance(one, Rent) for one in wanted.actions)
-        return wanted if spot or rents else self._filled(situation, left, why)
+        rents = any(isinstance(action, Rent) for action in wanted.actions)
+        return wanted if situation.on_spot or rents else self._filled(situation, left, why)
 
     def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
-        """Where the gang is cheapest; it stays where it is if a move would lose its work."""
+        """Moves the gang to where it is cheapest, unless the move would lose its work."""
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
         wanted = roaming.decide(situation, self._gang(deadline))
-        if self.limits.shrinks and not any(isinstance(one, Rent) for one in wanted.actions):
+        if self.limits.shrinks and not any(isinstance(action, Rent) for action in wanted.actions):
             short = self._completing(_without_returned(situation, wanted))
             wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
         changing = bool(wanted.actions) or left.missing > _ROUNDING
@@ -197,21 +199,21 @@ class Decider:
         return GangNow(nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed)
 
     def _running(self, situation: Situation) -> list[Holding]:
-        """What does the work and stays: a gang runs only as a whole."""
+        """The machines that do the work and stay; none if they are too few for a gang."""
         soon = situation.now + self.overheads.startup + self.look
-        staying = [one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon]
+        staying = [holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon]
         return staying if gang_works(staying, self.limits.nodes) else []
 
     def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
-        on_demand = any(one.rent.bid is None for one in situation.holdings)
+        on_demand = bool(situation.on_demand)
         if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
             return ""
         up = bool(situation.offers)
         spell = situation.spell() or SpotSpell.begun(up=up)
         if spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
-        # The plan thinks in time on demand, as `worth` was told the length of the job.
+        # The plan counts time on demand: `worth` was built with the length of the job on on-demand machines.
         time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
@@ -219,14 +221,13 @@ class Decider:
         return f"slack of {left.slack / HOUR:.2f} h: on-demand costs more only above {least / HOUR:.2f} h"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
-        """Spot machines as the strategy wants them; on-demand machines only until they are there."""
-        on_demand = [one for one in situation.holdings if one.rent.bid is None]
-        spot = tuple(one for one in situation.holdings if one.rent.bid is not None)
+        """Rents spot machines as the strategy wants them, and keeps on-demand machines only until then."""
+        on_demand, spot = situation.on_demand, situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
-        actions = tuple(one for one in wanted.actions if not (isinstance(one, Rent) and one.bid is None))
-        returns = any(isinstance(one, Return) for one in actions)
+        actions = tuple(action for action in wanted.actions if isinstance(action, Return) or action.spot)
+        returns = any(isinstance(action, Return) for action in actions)
         wake_at = self._next_look(situation, left, wanted, changing=bool(on_demand or returns or not spot))
-        rents = any(isinstance(one, Rent) for one in actions)
+        rents = any(isinstance(action, Rent) for action in actions)
         if not on_demand:
             waits = not rents and not spot
             return Decision(actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason)
@@ -234,15 +235,15 @@ class Decider:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
         # A gang's current machines run until the new ones have started.
         at = situation.now + self.overheads.startup if rents and self.limits.together else None
-        back = tuple(Return(one.allocation, at, replaced=at is not None) for one in on_demand)
+        back = tuple(Return(holding.allocation, at, replaced=at is not None) for holding in on_demand)
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
 
     def _next_look(self, situation: Situation, left: TimeLeft, wanted: Decision, *, changing: bool) -> int | None:
-        """When the strategy wants to decide again; earlier, if by then slack could be missing.
+        """When to decide again: when the strategy wants to, or earlier if slack could run short by then.
 
-        Each moment loses at most itself of the slack, to missing machines or to work at risk until a checkpoint. Half
-        of what may be lost is kept.
+        A minute costs at most a minute of slack, through missing machines or work at risk until a checkpoint. Half of
+        the spare slack is kept.
         """
         calm = left.missing <= _ROUNDING and not self.limits.together
         if calm and not changing:
@@ -252,11 +253,10 @@ class Decider:
         return min(soon, wanted.wake_at or soon)
 
     def _leave_spot(self, situation: Situation, left: TimeLeft) -> Decision | None:
-        """Everything on demand; None if that is impossible, or would itself cost the deadline."""
-        spot = [one for one in situation.holdings if one.rent.bid is not None]
-        kept = [one for one in situation.holdings if one.rent.bid is None]
+        """Moves everything to on-demand machines; None if that is impossible, or would itself cost the deadline."""
+        spot, kept = situation.on_spot, situation.on_demand
         offer, rate = self.baseline.offer, self.fallback.machines * self.baseline.offer.nu
-        wanted = Rent(offer, ceil((rate - sum(one.nu for one in kept)) / offer.nu - _ROUNDING), None)
+        wanted = Rent(offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None)
         if wanted.machines <= 0:
             return None
         # Where more machines are allowed, the current ones run until the new ones have started.
@@ -268,11 +268,13 @@ class Decider:
         if loses or self._allowance.room(situation, kept).free(wanted) < wanted.machines:
             return None
         # Machines that were to leave later would take the room until then.
-        back = (Return(one.allocation, at, replaced=both) for one in spot if at is None or one.leaves_at is None)
+        back = (
+            Return(holding.allocation, at, replaced=both) for holding in spot if at is None or holding.leaves_at is None
+        )
         return Decision((*back, wanted), situation.now + self.look, PRESSED)
 
     def _filled(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """On-demand machines for what is missing; a gang that is incomplete starts again on demand as a whole."""
+        """Rents on-demand machines for what is missing; an incomplete gang restarts on demand as a whole."""
         soon = situation.now + self.look
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
@@ -280,11 +282,11 @@ class Decider:
         missing = left.missing * self.fallback.machines * offer.nu
         wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
         if self.limits.together and not running:
-            back = tuple(Return(one.allocation) for one in situation.holdings)
+            back = tuple(Return(holding.allocation) for holding in situation.holdings)
             return Decision((*back, wanted), soon, why)
-        slower = any(one.rent.bid is not None and one.rent.offer.nu < offer.nu for one in running)
-        if self.limits.shrinks and any(one.rent.bid is not None for one in running):
-            # On spot it lacks nodes, and on demand it is of one kind again: it moves as a whole.
+        slower = any(holding.rent.spot and holding.rent.offer.nu < offer.nu for holding in running)
+        if self.limits.shrinks and any(holding.rent.spot for holding in running):
+            # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with all of them.
             whole = self._leave_spot(situation, left)
             return Decision((), soon, why) if whole is None else replace(whole, reason=why)
         full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
@@ -300,7 +302,7 @@ class Decider:
     def _stays_on_demand(self, situation: Situation) -> str:
         """Why a gang with a deadline does not use spot now; empty if nothing speaks against it."""
         record = situation.record
-        if not any(one.rent.bid is None for one in situation.holdings):
+        if not situation.on_demand:
             why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
             return f"{why}: on demand" if why and not situation.holdings else ""
         until = fallback_end(record) if left_failing_spot(record) else None
@@ -311,9 +313,8 @@ class Decider:
     def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
         record = situation.record
-        fallback = [holding for holding in situation.holdings if holding.rent.bid is None]
         stay_until = fallback_end(record)
-        if not fallback:
+        if not situation.on_demand:
             why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
             falls = why and not situation.holdings and self.fallback.machines
             return self._on_demand(situation, f"{why}: on demand") if falls else None
@@ -322,12 +323,12 @@ class Decider:
         if stay_until is not None and situation.now < stay_until:
             return self._on_demand(situation, "stays on demand until spot markets are calmer")
         wanted = self.strategy.decide(replace(situation, holdings=()))
-        back = [action for action in wanted.actions if isinstance(action, Rent) and action.bid is not None]
+        back = [action for action in wanted.actions if isinstance(action, Rent) and action.spot]
         if not back:
             return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
         # The current machines run until the new ones have started.
         at = situation.now + self.overheads.startup
-        returns = (Return(holding.allocation, at, replaced=True) for holding in fallback)
+        returns = (Return(holding.allocation, at, replaced=True) for holding in situation.on_demand)
         return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
 
     def _price_share(self, situation: Situation) -> float:
@@ -341,13 +342,12 @@ class Decider:
         if not 0 < held < self.limits.most:
             return None
         short, like = self.limits.most - held, situation.holdings[0].rent
-        sells = like.bid is None or (like.offer in situation.offers and situation.price(like.offer) <= like.bid)
+        sells = situation.sells(like)
         if not sells and held >= self.limits.least:
             why = f"continues with {held} of {self.limits.most} nodes: their market has no others now"
             return Decision((), situation.now + LOOK_AGAIN, why)
         if not sells:
-            fair = [one for one in situation.offers if situation.price(one) <= one.on_demand]
-            cheapest = min(fair, key=lambda one: situation.price(one) / one.nu, default=None)
+            cheapest = cheapest_spot(situation)
             offer = self.baseline.offer if cheapest is None else cheapest
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
         why = f"{held} of {self.limits.most} nodes are running"
@@ -364,7 +364,7 @@ class Decider:
         return Decision(rents, situation.now + self.look, why)
 
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
-        rent = next((one for one in wanted.actions if isinstance(one, Rent)), None)
+        rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
         if self.roaming is not None and rent is not None:
             moving = self.roaming.move_to_usd(situation, rent.offer)
             situation = replace(situation, usd_left=situation.usd_left - moving)
@@ -376,8 +376,10 @@ class Decider:
 
 
 def _without_returned(situation: Situation, decision: Decision) -> Situation:
-    gone = {one.allocation for one in decision.actions if isinstance(one, Return)}
-    return replace(situation, holdings=tuple(one for one in situation.holdings if one.allocation not in gone))
+    gone = {action.allocation for action in decision.actions if isinstance(action, Return)}
+    return replace(
+        situation, holdings=tuple(holding for holding in situation.holdings if holding.allocation not in gone)
+    )
 
 
 def _hours(left: TimeLeft) -> str:

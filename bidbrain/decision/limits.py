@@ -19,17 +19,17 @@ class CommonQuota:
     uses: Mapping[Market, int]
 
     def free(self, market: Market, held: Mapping[Market, int], unlimited: int) -> int:
-        """How many more machines of a market it holds; `unlimited` if they do not count against it."""
+        """How many more machines of a market fit into the quota; `unlimited` if they do not count against the quota."""
         if not (each := self.uses.get(market, 0)):
             return unlimited
-        return (self.amount - sum(self.uses.get(one, 0) * count for one, count in held.items())) // each
+        return (self.amount - sum(self.uses.get(other, 0) * count for other, count in held.items())) // each
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
     """Fewest and most machines, the most spot machines of each type, and whether all must be in one market.
 
-    Those of a gang are together. It is rented as a whole, with `most` machines, and goes on with `least` of them.
+    A gang's machines are together: the gang is rented as a whole, with `most` machines, and goes on with `least`.
     `on_demand` are the most on-demand machines in markets where quotas do not hold as many as the job may have, and
     `shared` the quotas that several of these markets share.
     """
@@ -68,7 +68,7 @@ def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
 
 
 @dataclass(slots=True)
-class Room:
+class PurchaseRoom:
     """How many machines and dollars are still free while purchases are cut to fit.
 
     `committed_usd` is what one machine of a purchase can cost until it may be returned; `held` counts spot
@@ -82,7 +82,7 @@ class Room:
     held: Counter[str] = field(default_factory=Counter)
     on_demand: Counter[Market] = field(default_factory=Counter)
 
-    def without(self, holdings: Iterable[Holding]) -> Room:
+    def without(self, holdings: Iterable[Holding]) -> PurchaseRoom:
         """The room that is left next to holdings."""
         for holding in holdings:
             self._count(holding.rent, holding.rent.machines)
@@ -111,17 +111,17 @@ class Room:
         return max(min(in_number, floor(self.usd_left / self.committed_usd(rent))), 0)
 
     def order(self, rent: Rent, refused: int) -> Rent:
-        """A gang's next order in a market that has refused an order of some machines as a whole; 0: it has not.
+        """A gang's next order in a market that refused its last order, of `refused` machines; 0: none was refused.
 
-        It asks for as many as the job may have. Where fewer are of use, each refusal leaves out half of those that can
-        be left out, and after the fewest it asks for as many as before.
+        The gang asks for as many machines as it may have. A gang that also works with fewer halves, at each refusal,
+        the machines that it could do without; after the smallest order it starts again with the largest.
         """
         fewest = max(self.limits.least - self.machines, 1)
         smaller = self.limits.shrinks and fewest < refused <= self.free(rent)
         return replace(rent, machines=(refused + fewest) // 2 if smaller else self.limits.most)
 
     def fill(self, rents: list[Rent]) -> list[Rent]:
-        """The purchases, cut to the room there is, or raised to the job's minimum."""
+        """Cuts the purchases to the room there is, or raises them to the job's minimum."""
         bought = [self._buy(rent, rent.machines) for rent in rents]
         for i, rent in enumerate(rents):
             short = self.limits.least - self.machines

@@ -17,8 +17,8 @@ from bidbrain.decision.mixture import KindOption, MixturePhase, MixtureTerms, Sc
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 
-_CLEARLY = 0.99
-"""What is left after exchanging machines for others must cost less than this share."""
+_MOST_OF_STAYING = 0.99
+"""Machines are exchanged if that costs, or takes, less than this share of keeping them."""
 _COMPARE_EVERY = 5 * MINUTE
 """How often the prices of the kinds are compared."""
 
@@ -43,12 +43,12 @@ class Mixed:
         wanted = dict(zip(types, schedule.phases[0].mixture.machines, strict=True))
         later = dict(zip(types, schedule.phases[-1].mixture.machines, strict=True))
         parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]
-        returns = tuple(_too_many(situation, wanted))
+        returns = tuple(_excess_returns(situation, wanted))
         wakes = [part.wake_at for part in parts if part.wake_at is not None]
         actions = _once((*returns, *(action for part in parts for action in part.actions)))
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
-        return Decision(actions, wake_at, f"{described(schedule, types, self._purpose(situation))}: {reasons}")
+        return Decision(actions, wake_at, f"{schedule_text(schedule, types, self._purpose(situation))}: {reasons}")
 
     def schedule(self, situation: Situation) -> tuple[list[str], Schedule | None]:
         """The machine types in the situation, and the best schedule of mixtures of them from here."""
@@ -62,7 +62,9 @@ class Mixed:
         most = self.mixing.most_of_type.get(name, self.mixing.most)
         of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
         if not of_kind:
-            of_kind = [one.rent.offer for one in situation.holdings if one.rent.offer.market.instance_type == name]
+            of_kind = [
+                holding.rent.offer for holding in situation.holdings if holding.rent.offer.market.instance_type == name
+            ]
             most = held
         useful = {offer: self.mixing.useful.get(offer.market, 1.0) for offer in of_kind}
         best = min(of_kind, key=lambda offer: situation.price(offer) / max(offer.nu * useful[offer], 1e-12))
@@ -89,22 +91,22 @@ class Mixed:
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
-            return stay if stay.usd * _CLEARLY <= new.usd + change_usd(terms, held, first) + stall_usd else new
-        return stay if stay.hours * _CLEARLY <= new.hours + terms.change_hours else new
+            return stay if stay.usd * _MOST_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
+        return stay if stay.hours * _MOST_OF_STAYING <= new.hours + terms.change_hours else new
 
     def _purpose(self, situation: Situation) -> str:
         return self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
 
     def _works_from(self, situation: Situation) -> int:
         """When the first machines work: now, or after the start of what is held or bought."""
-        ready = (one.ready for one in situation.holdings if one.leaves_at is None)
+        ready = (holding.ready for holding in situation.holdings if holding.leaves_at is None)
         return max(situation.now, min(ready, default=situation.now + self.mixing.overheads.startup))
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
-        """What the strategy decides for one kind. Machines that only the first phase needs are rented by themselves,
+        """The strategy's decision for one kind. Machines that only the first phase needs are rented separately,
         because an allocation is returned as a whole."""
         offers = tuple(offer for offer in situation.offers if offer.market.instance_type == name)
-        holdings = tuple(one for one in situation.holdings if one.rent.offer.market.instance_type == name)
+        holdings = tuple(holding for holding in situation.holdings if holding.rent.offer.market.instance_type == name)
         some = offers[0] if offers else holdings[0].rent.offer
         part = replace(
             situation,
@@ -114,12 +116,12 @@ class Mixed:
             most_nu=count * some.nu,
         )
         decision = self.strategy.decide(part)
-        room = count - sum(one.rent.machines for one in holdings if one.leaves_at is None)
+        room = count - sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
         fitted = _fitted(decision.actions, room) or _alike(part, room)
         return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
 
 
-def described(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
+def schedule_text(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
     """A schedule in words: `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`."""
     cost = f", {usd_text(schedule.usd)}" if schedule.hours < inf else f", ${schedule.usd:.3g} an hour"
     return f"{phases_text(schedule, types)} ({purpose}{cost})"
@@ -140,29 +142,32 @@ def _span(hours: float) -> str:
 
 
 def _types(situation: Situation) -> list[str]:
-    named = (*(offer.market for offer in situation.offers), *(one.rent.offer.market for one in situation.holdings))
+    named = (
+        *(offer.market for offer in situation.offers),
+        *(holding.rent.offer.market for holding in situation.holdings),
+    )
     return list(dict.fromkeys(market.instance_type for market in named))
 
 
 def _held(situation: Situation, types: Sequence[str]) -> tuple[int, ...]:
     counts: Counter[str] = Counter()
-    for one in situation.holdings:
-        if one.leaves_at is None:
-            counts[one.rent.offer.market.instance_type] += one.rent.machines
+    for holding in situation.holdings:
+        if holding.leaves_at is None:
+            counts[holding.rent.offer.market.instance_type] += holding.rent.machines
     return tuple(counts[name] for name in types)
 
 
-def _too_many(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:
+def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:
     """Returns of whole allocations beyond the wanted number of their kind, the newest first."""
     over: Counter[str] = Counter()
-    staying: list[Holding] = [one for one in situation.holdings if one.leaves_at is None]
-    for one in staying:
-        over[one.rent.offer.market.instance_type] += one.rent.machines
-    for one in sorted(staying, key=lambda one: -one.allocation):
-        name, count = one.rent.offer.market.instance_type, one.rent.machines
+    staying: list[Holding] = [holding for holding in situation.holdings if holding.leaves_at is None]
+    for holding in staying:
+        over[holding.rent.offer.market.instance_type] += holding.rent.machines
+    for holding in sorted(staying, key=lambda holding: -holding.allocation):
+        name, count = holding.rent.offer.market.instance_type, holding.rent.machines
         if over[name] - wanted.get(name, 0) >= count or (not wanted.get(name, 0) and count):
             over[name] -= count
-            yield Return(one.allocation, situation.now)
+            yield Return(holding.allocation, situation.now)
 
 
 def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
@@ -181,10 +186,9 @@ def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
 
 def _alike(situation: Situation, room: int) -> list[Rent | Return]:
     """More machines like those held: some strategies buy only when nothing is held."""
-    for one in situation.holdings:
-        offer, bid = one.rent.offer, one.rent.bid
-        if room > 0 and bid is not None and offer in situation.offers and situation.price(offer) <= bid:
-            return [Rent(offer, room, bid)]
+    for holding in situation.holdings:
+        if room > 0 and holding.rent.spot and situation.sells(holding.rent):
+            return [replace(holding.rent, machines=room)]
     return []
 
 
@@ -202,7 +206,7 @@ def _divided(actions: Iterable[Rent | Return], lasting: int) -> Iterator[Rent | 
 
 
 def _once(actions: Iterable[Rent | Return]) -> tuple[Rent | Return, ...]:
-    """The actions without a second return of the same allocation."""
+    """The actions, with a single return of each allocation."""
     chosen: list[Rent | Return] = []
     returned: set[int] = set()
     for action in actions:

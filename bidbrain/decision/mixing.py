@@ -28,7 +28,7 @@ _TRIES = 8
 
 
 class Aim(StrEnum):
-    """What a mixture is chosen for; a deadline holds in every case."""
+    """The goal of a mixture; a deadline holds in every case."""
 
     LEAST_COST = "least cost"
     SHORTEST_TIME = "shortest time within the budget"
@@ -97,7 +97,7 @@ class Mixing:
     ) -> Schedule | None:
         """The best schedule for the job's aim; if time or money is short, the fastest or the cheapest one.
 
-        The length of a job whose work is infinite is unknown: its schedule has the price of an hour.
+        Infinite work stands for a job of unknown length: its schedule has the price of an hour.
         """
         if work == inf:
             rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)

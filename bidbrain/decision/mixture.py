@@ -1,6 +1,6 @@
 """How many machines of each kind a job holds, and for how long: the cheapest or the fastest mixture within its limits.
 
-A mixture is a number of machines of each kind. Its rate and its price per hour add up over its machines, so the prices
+A mixture is a number of machines of each kind. The rate and the price per hour add up over the machines, so the prices
 that rates can have at best form a convex curve, whose corners are found by exchanging one kind for another, the least
 dollars per unit of rate first (`frontier`). A schedule is one mixture, or two neighbors on the curve one after the
 other. No other mixture, and no other division of the time, costs less (the convex hull contains them all), except for
@@ -42,8 +42,8 @@ class MixtureTerms:
     """The kinds a job may mix, how many machines it holds in all, and what time and changes cost.
 
     `usd_per_hour` is paid whatever is held: reliable machines, and the value of the user's time. `change_hours` is how
-    long machines that replace others are paid for before they work. Where machines are
-    held already, `kept` says how many of each kind must stay. `quotas` limit several kinds together.
+    long machines that replace others are paid for before they work. Where machines are held already, `kept` says how
+    many of each kind must stay. `quotas` limit several kinds together.
     """
 
     kinds: tuple[KindOption, ...]
@@ -70,7 +70,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class MixtureCurve:
     """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none is possible."""
 
     terms: MixtureTerms
@@ -103,11 +103,13 @@ class Schedule:
 
 def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Schedule | None:
     """The least dollars for the work within the hours left; None if no mixture is fast enough."""
-    found = (_cheapest_on(curve, work, hours_left) for curve in curves(terms))
-    return min((one for one in found if one is not None), key=lambda one: one.usd, default=None)
+    schedules = (_cheapest_on(curve, work, hours_left) for curve in curves(terms))
+    return min(
+        (schedule for schedule in schedules if schedule is not None), key=lambda schedule: schedule.usd, default=None
+    )
 
 
-def _cheapest_on(curve: Curve, work: float, hours_left: float) -> Schedule | None:
+def _cheapest_on(curve: MixtureCurve, work: float, hours_left: float) -> Schedule | None:
     best = _cheapest_of(curve.corners)
     if best is None:
         return None
@@ -121,12 +123,14 @@ def _cheapest_on(curve: Curve, work: float, hours_left: float) -> Schedule | Non
 
 def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedule | None:
     """The earliest end of the work within the budget; None if no mixture is cheap enough."""
-    found = (_fastest_on(curve, work, budget_usd) for curve in curves(terms))
-    return min((one for one in found if one is not None), key=lambda one: one.hours, default=None)
+    schedules = (_fastest_on(curve, work, budget_usd) for curve in curves(terms))
+    return min(
+        (schedule for schedule in schedules if schedule is not None), key=lambda schedule: schedule.hours, default=None
+    )
 
 
-def _fastest_on(curve: Curve, work: float, budget_usd: float) -> Schedule | None:
-    affordable = [i for i, one in enumerate(curve.corners) if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+def _fastest_on(curve: MixtureCurve, work: float, budget_usd: float) -> Schedule | None:
+    affordable = [i for i, corner in enumerate(curve.corners) if corner.usd_per_work * work <= budget_usd * (1 + _SAME)]
     if not affordable:
         return None
     place = affordable[-1]
@@ -138,36 +142,39 @@ def _fastest_on(curve: Curve, work: float, budget_usd: float) -> Schedule | None
 
 def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
     """The mixture with the lowest price of work, the fastest one among equals; None if none is possible."""
-    return _cheapest_of([one for curve in curves(terms) for one in curve.corners])
+    return _cheapest_of([corner for curve in curves(terms) for corner in curve.corners])
 
 
 def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
-    return min(mixtures, key=lambda one: (round(one.usd_per_work, 12), -one.rate), default=None)
+    return min(mixtures, key=lambda mixture: (round(mixture.usd_per_work, 12), -mixture.rate), default=None)
 
 
 def highest_rate(terms: MixtureTerms) -> Mixture | None:
     """The fastest mixture; None if none is possible."""
-    return max((one for curve in curves(terms) for one in curve.corners), key=lambda one: one.rate, default=None)
+    return max(
+        (corner for curve in curves(terms) for corner in curve.corners), key=lambda corner: corner.rate, default=None
+    )
 
 
 # -- the curve --------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=512)
-def curves(terms: MixtureTerms) -> tuple[Curve, ...]:
+def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
     """The curve; where kinds share quotas, also the curves for other prices of the quotas, and without some kinds.
 
-    With such quotas the first exchange is not always part of the best mixture: it may take room that a better kind
-    needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the cache.
+    With such quotas the first exchange is not always part of the best mixture: that exchange may take room that a
+    better kind needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the
+    cache.
     """
-    return tuple(Curve(terms, tuple(corners)) for corners in _frontiers(terms))
+    return tuple(MixtureCurve(terms, tuple(corners)) for corners in _frontiers(terms))
 
 
 def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
     yield frontier(terms)
     if not terms.quotas:
         return
-    usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(one.per_machine) for one in terms.quotas)
+    usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
     for price in _QUOTA_PRICES:
         yield frontier(terms, price * usual)
     limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
@@ -262,7 +269,7 @@ def _constant(mixture: Mixture, work: float) -> Schedule:
     return Schedule((MixturePhase(mixture, hours),), hours, hours * mixture.usd_per_hour)
 
 
-def _between(curve: Curve, place: int, work: float, hours_left: float) -> Schedule:
+def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) -> Schedule:
     """The cheapest schedule between two corners that ends in time: one mixture, or two that take all the time."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
@@ -272,10 +279,12 @@ def _between(curve: Curve, place: int, work: float, hours_left: float) -> Schedu
         phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
         return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
 
-    return min(_candidates(curve.steps(place), work / hours_left, work, split), key=lambda one: round(one.usd, 9))
+    return min(
+        _candidates(curve.steps(place), work / hours_left, work, split), key=lambda schedule: round(schedule.usd, 9)
+    )
 
 
-def _within_budget(curve: Curve, place: int, work: float, budget_usd: float) -> Schedule | None:
+def _within_budget(curve: MixtureCurve, place: int, work: float, budget_usd: float) -> Schedule | None:
     """The earliest end between two corners that the budget pays for."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
@@ -291,19 +300,19 @@ def _within_budget(curve: Curve, place: int, work: float, budget_usd: float) -> 
 
     steps = curve.steps(place)
     # The rate at which the constant mixture costs the budget; neighbors of it are the candidates.
-    paid = [one for one in steps if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+    paid = [mixture for mixture in steps if mixture.usd_per_work * work <= budget_usd * (1 + _SAME)]
     target = paid[-1].rate if paid else steps[0].rate
     every = list(_candidates(steps, target * (1 + _SAME), work, split))
-    affordable = [one for one in every if one.usd <= budget_usd * (1 + _SAME)]
+    affordable = [schedule for schedule in every if schedule.usd <= budget_usd * (1 + _SAME)]
     affordable += [_constant(paid[-1], work)] if paid else []
-    return min(affordable, key=lambda one: (one.hours, one.usd), default=None)
+    return min(affordable, key=lambda schedule: (schedule.hours, schedule.usd), default=None)
 
 
 def _candidates(
     steps: Sequence[Mixture], rate: float, work: float, split: Callable[[Mixture, Mixture], Schedule | None]
 ) -> Iterator[Schedule]:
     """Constant mixtures and divisions of the time on both sides of a rate."""
-    above = next((i for i, one in enumerate(steps) if one.rate >= rate * (1 - _SAME)), len(steps) - 1)
+    above = next((i for i, mixture in enumerate(steps) if mixture.rate >= rate * (1 - _SAME)), len(steps) - 1)
     yield _constant(steps[above], work)
     for low, high in ((steps[max(above - 1, 0)], steps[above]), (steps[0], steps[-1])):
         if high.rate > low.rate and (divided := split(low, high)) is not None:
@@ -324,6 +333,6 @@ def _change(terms: MixtureTerms, before: Mixture, after: Mixture) -> float:
 
 
 def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:
-    """What starting the machines costs that a mixture has and that are not held."""
+    """The cost of starting the machines that a mixture has and the job does not hold."""
     started = (max(b - a, 0) for a, b in zip(held, after.machines, strict=True))
     return terms.change_hours * sum(count * kind.usd_per_hour for count, kind in zip(started, terms.kinds, strict=True))

@@ -1,7 +1,7 @@
 """When a command moves from spot to on-demand machines, to which, and when it returns. Pure.
 
 Work that is evicted before a checkpoint is repeated. A job uses the machines on which an hour of lasting work costs
-less. It tries spot again after a while that doubles each time.
+less, and tries spot again after a wait that doubles each time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from bidbrain.strategies.base import RECORD_WINDOW, Offer, Rent, SpotRecord
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 
-TIMES = 3
-"""Fewer evictions within the window count as chance."""
+FAILING_EVICTIONS = 3
+"""Spot counts as failing from this many evictions within the window; fewer count as chance."""
 
 FIRST_FALLBACK, LONGEST_FALLBACK = HOUR, 8 * HOUR
 _ROUNDING = 1e-9
@@ -24,7 +24,7 @@ def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> st
     """Why spot is not worth its price now; empty if it is. `price_share` is the spot price over the on-demand price."""
     since = max([now - RECORD_WINDOW, *record.fallbacks])
     times = sum(at > since for at in record.taken)
-    if times < TIMES or record.lasting_share > price_share:
+    if times < FAILING_EVICTIONS or record.lasting_share > price_share:
         return ""
     return (
         f"spot keeps failing: {times} evictions in {RECORD_WINDOW / HOUR:g} hours,"
@@ -37,7 +37,7 @@ def left_failing_spot(record: SpotRecord) -> bool:
     if not record.fallbacks:
         return False
     moved = record.fallbacks[-1]
-    return sum(moved - RECORD_WINDOW < at <= moved for at in record.taken) >= TIMES
+    return sum(moved - RECORD_WINDOW < at <= moved for at in record.taken) >= FAILING_EVICTIONS
 
 
 def fallback_end(record: SpotRecord) -> int | None:
@@ -64,5 +64,5 @@ def granted_on_demand(
         for offer in offers
         if (offer.market, False) not in refused
     )
-    enough = (one for one in others if limits.rentable(one).machines * one.offer.nu >= least)
-    return min(enough, key=lambda one: one.machines * one.offer.on_demand, default=wanted)
+    enough = (rent for rent in others if limits.rentable(rent).machines * rent.offer.nu >= least)
+    return min(enough, key=lambda rent: rent.machines * rent.offer.on_demand, default=wanted)

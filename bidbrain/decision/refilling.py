@@ -1,4 +1,4 @@
-"""Orders for missing machines: fewer came than a strategy ordered, or some are gone. Pure."""
+"""Orders missing machines again, when fewer came than a strategy ordered, or some are gone. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import TierMl
 
 _ORDERS_ONCE = (Standard, TierMl, AlwaysOnDemand)
-"""Strategies that order nothing while they hold anything. The others see for themselves what is missing."""
+"""Strategies that order nothing while they hold anything; the others reorder missing machines themselves."""
 _ROUNDING = 1e-9
 
 
 def refill(strategy: Strategy, situation: Situation) -> Decision | None:
-    """An order for what is missing, from the market where the job is if that sells; None if nothing is, or can be."""
+    """Orders what is missing, from the job's own market if that sells; None if nothing is missing, or for sale."""
     if not isinstance(strategy, _ORDERS_ONCE) or not situation.holdings:
         return None
-    held = [one.rent for one in situation.holdings]
-    spot = any(one.bid is not None for one in held)
+    held = [holding.rent for holding in situation.holdings]
+    spot = bool(situation.on_spot)
     afresh = strategy.decide(replace(situation, holdings=())).actions
-    wanted = [one for one in afresh if isinstance(one, Rent) and (one.bid is not None) is spot]
+    wanted = [action for action in afresh if isinstance(action, Rent) and action.spot is spot]
     missing = _nu(wanted) - _nu(held)
-    here = [one for one in held if (one.bid is not None) is spot and _sells(one, situation)]
+    here = [rent for rent in held if rent.spot is spot and situation.sells(rent)]
     for like in (*here, *wanted):
         machines = floor(missing / like.offer.nu + _ROUNDING)
         if machines > 0:
@@ -35,8 +35,4 @@ def refill(strategy: Strategy, situation: Situation) -> Decision | None:
 
 
 def _nu(rents: Iterable[Rent]) -> float:
-    return sum(one.machines * one.offer.nu for one in rents)
-
-
-def _sells(rent: Rent, situation: Situation) -> bool:
-    return rent.bid is None or (rent.offer in situation.offers and situation.price(rent.offer) <= rent.bid)
+    return sum(rent.machines * rent.offer.nu for rent in rents)

@@ -1,11 +1,12 @@
 """`Roaming`: in which of its markets a gang runs next, by `regions`, within a `Decider`. Pure.
 
 The whole gang is in one market. What it has seen of its markets, and where its checkpoint is, come with the situation;
-the decider's safety net decides first. A market is tried while the machines that run go on: they are returned once all
-of the new ones are granted.
+the decider's safety net decides first. A market is tried while the running machines go on: the old machines are
+returned once all of the new ones are granted.
 
-A gang that goes on with some of its nodes is compared, as slow as it then is, with all of them elsewhere. While it
-works, it moves only to a market that has not refused all of them lately; with too few to work, it takes what it gets.
+A gang that goes on with some of its nodes is compared, at its present speed, with a complete gang elsewhere. While the
+gang works, it moves only to a market that has not refused all of its nodes lately; with too few nodes to work, it takes
+what it gets.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from math import inf
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
-from bidbrain.strategies.regions_knowledge import Floats, Known
+from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
-_ALIKE = 1e-9
+_ROUNDING = 1e-9
 
 LOOK_AROUND = 30 * MINUTE
 """How often a gang that runs compares its market with the others."""
@@ -33,7 +35,7 @@ LOOK_AROUND = 30 * MINUTE
 class GangNow:
     """A gang and its terms: `baseline` are the machines that measure its work, and `speed` is the part of theirs that
     checkpoints leave. `delay` is what a start takes, and `look` the shortest time to the next decision. Quotas do not
-    hold it on demand in the markets `only_spot`. It works with the `least` of its nodes."""
+    hold the gang on demand in the markets `only_spot`. The gang works with `least` of its nodes."""
 
     nodes: int
     least: int
@@ -46,13 +48,13 @@ class GangNow:
 
     @property
     def nu(self) -> float:
-        """Of each machine of the baseline."""
+        """Work per hour of each machine of the baseline."""
         return self.baseline.offer.nu
 
 
 @dataclass(frozen=True, eq=False)
-class _Columns:
-    """What does not change of the markets, by zone; `zones` has the number of each market, the first where there are
+class _ZoneFacts:
+    """The unchanging facts about the markets, by zone; `zones` has the number of each market, the first where there are
     several."""
 
     zones: Mapping[Market, int]
@@ -62,7 +64,7 @@ class _Columns:
     on_demand: Floats
 
     @classmethod
-    def of(cls, offers: Sequence[Offer]) -> _Columns:
+    def of(cls, offers: Sequence[Offer]) -> _ZoneFacts:
         return cls(
             {offer.market: zone for zone, offer in reversed([*enumerate(offers)])},
             regions_of(offers),
@@ -83,56 +85,58 @@ class Roaming:
     _folded: dict[tuple[Look, ...], Known] = field(default_factory=dict)
 
     def later(self, span: int) -> Roaming:
-        """The same for a job that begins later, or earlier, and then knows as much."""
+        """These markets for a job that begins later, or earlier, and then knows as much."""
         known = replace(self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR)
         return replace(self, known=known, strategy=RegionsStrategy(), _folded={})
 
     @cached_property
-    def _columns(self) -> _Columns:
-        return _Columns.of(self.offers)
+    def _facts(self) -> _ZoneFacts:
+        return _ZoneFacts.of(self.offers)
 
     def decide(self, situation: Situation, gang: GangNow) -> Decision:
-        """Whether the gang stays, starts elsewhere, or waits; looked at again after a while."""
+        """Decides whether the gang stays, starts elsewhere, or waits."""
         at = self.seen(situation, gang)
         decision = self.strategy.decide(at)
         chosen, running = decision.chosen, at.running
         inside = None if running is None else (self.offers[running.zone].market, running.spot)
-        # Of an order that brought too few, also those in the same market.
-        lost = [Return(one.allocation) for one in situation.holdings if _kind(one) != inside]
+        # An order that brought too few machines is returned even if it is in the same market.
+        lost = [Return(holding.allocation) for holding in situation.holdings if _kind(holding) != inside]
         soon = situation.now + LOOK_AROUND
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, decision.reason)
         offer = self.offers[chosen.zone]
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
-        held = [one.allocation for one in situation.holdings if _kind(one) == inside]
-        return Decision((*lost, rent, *(Return(one, leaves, replaced=True) for one in held)), soon, decision.reason)
+        held = [holding.allocation for holding in situation.holdings if _kind(holding) == inside]
+        return Decision(
+            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)), soon, decision.reason
+        )
 
     def outlooks(self, situation: Situation, gang: GangNow) -> list[ZoneOutlook]:
-        """What is expected of each market, by its number in the offers; the best first."""
+        """The outlook of each market, with its number in the offers; the best first."""
         return self.strategy.outlooks(self.seen(situation, gang))
 
     def last_resort(self, situation: Situation, gang: GangNow) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""
         planned = gang.baseline
         hours = situation.work_left / (planned.machines * planned.offer.nu) / HOUR
-        columns = self._columns
-        usd = columns.on_demand / NANOS_PER_DOLLAR * planned.machines * hours
+        facts = self._facts
+        usd = facts.on_demand / NANOS_PER_DOLLAR * planned.machines * hours
         saved = situation.saved
         if saved is not None and (home := self._zone(saved.market)) is not None:
             usd += self.usd_per_gb[home] * saved.gigabytes
-        usd[np.abs(columns.nu - planned.offer.nu) >= _ALIKE] = inf
+        usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
         usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
         return planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
 
     def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
-        """What sending a checkpoint from one market to another costs."""
+        """The price of sending a checkpoint from one market to another."""
         begins, ends = self._zone(origin), self._zone(target)
         return 0.0 if begins is None or ends is None else float(self.usd_per_gb[begins, ends]) * gigabytes
 
     def move_to_usd(self, situation: Situation, offer: Offer) -> float:
-        """What taking the checkpoint from where it is to an offer's market costs."""
+        """The price of taking the checkpoint from where it is to an offer's market."""
         saved = situation.saved
         return 0.0 if saved is None else self.move_usd(saved.market, offer.market, saved.gigabytes)
 
@@ -144,16 +148,16 @@ class Roaming:
         known = self._known(situation.looks())
         if running is not None and running.spot:
             known = known.observed(running.zone, now / HOUR, up=True)
-        columns = self._columns
-        slower = gang.nu / columns.nu
+        facts = self._facts
+        slower = gang.nu / facts.nu
         saved = situation.saved
-        # A checkpoint that is on its way counts as there: a gang that has just moved does not move back for it.
+        # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
         return RegionsSituation(
             now=now / HOUR,
-            regions=columns.regions,
+            regions=facts.regions,
             spot=np.array([situation.price(offer) for offer in self.offers]) * slower * per_hour,
-            on_demand=columns.on_demand * slower * per_hour,
+            on_demand=facts.on_demand * slower * per_hour,
             moving=self.usd_per_gb * (0.0 if saved is None else saved.gigabytes),
             known=known,
             work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
@@ -168,23 +172,27 @@ class Roaming:
                 if offer not in open_now or (running is not None and _has_refused(situation, offer, gang))
             ),
             share=share,
-            # On slower machines on demand, the job would not be done when it is taken to be.
-            only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(columns.nu < gang.nu - _ALIKE).tolist()},
-            names=columns.names,
+            # On slower machines on demand, the job would end later than assumed.
+            only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()},
+            names=facts.names,
         )
 
     def _running(self, holdings: Sequence[Holding], gang: GangNow, now: int) -> tuple[Running | None, float]:
         """The first market in which enough of the gang is to work, and the part of its machines that it has there."""
         there: dict[tuple[Market, bool], list[Holding]] = {}
-        # Those that are about to leave last: the gang moves to the others.
-        for one in sorted(holdings, key=lambda one: one.leaves_at is not None):
-            there.setdefault(_kind(one), []).append(one)
+        # Machines that are about to leave come last: the gang moves to the others.
+        for holding in sorted(holdings, key=lambda holding: holding.leaves_at is not None):
+            there.setdefault(_kind(holding), []).append(holding)
         for (market, spot), held in there.items():
-            zone, count = self._zone(market), sum(one.rent.machines for one in held)
+            zone, count = self._zone(market), sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
-            ready = [one.ready for one in sorted(held, key=lambda one: one.ready) for _ in range(one.rent.machines)]
-            # Those that come later join while it works.
+            ready = [
+                holding.ready
+                for holding in sorted(held, key=lambda holding: holding.ready)
+                for _ in range(holding.rent.machines)
+            ]
+            # Machines that come later join while the gang works.
             return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(count / gang.nodes, 1.0)
         return None, 1.0
 
@@ -192,10 +200,10 @@ class Roaming:
         return frozenset(zone for zone, offer in enumerate(self.offers) if offer.market in markets)
 
     def _zone(self, market: Market) -> int | None:
-        return self._columns.zones.get(market)
+        return self._facts.zones.get(market)
 
     def _known(self, looks: tuple[Look, ...]) -> Known:
-        """What was known before, with the job's own looks; what it had seen at its last decision is not read again."""
+        """The earlier knowledge with the job's own looks; those of its last decision are not read again."""
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
             before, known = (), self.known
@@ -207,7 +215,7 @@ class Roaming:
 
 def _kind(holding: Holding) -> tuple[Market, bool]:
     """Where machines are, and whether they are spot machines: a gang's are all alike."""
-    return holding.rent.offer.market, holding.rent.bid is not None
+    return holding.rent.offer.market, holding.rent.spot
 
 
 def _has_refused(situation: Situation, offer: Offer, gang: GangNow) -> bool:

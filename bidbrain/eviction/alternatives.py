@@ -9,25 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from bidbrain.eviction import boosting
-from bidbrain.eviction.boosting import logistic
-from bidbrain.eviction.conditional import Learner, Predictor, boosted
+from bidbrain.arrays import Floats
+from bidbrain.eviction.boosting import TreeSettings, logistic
+from bidbrain.eviction.conditional import Learner, Predictor, boosted, tree_learner
 from bidbrain.eviction.panel import PanelRows
-from bidbrain.eviction.path import Floats
 
-_SHAPE = boosting.TreeSettings()
+_TREES = TreeSettings()
 _HINGES = 4
 _RIDGE = 20.0
 _NEWTON_STEPS = 12
 _LARGEST_ODDS = 12.0
-
-
-def _trees(shape: boosting.TreeSettings) -> Learner:
-    def learn(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
-        forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, shape, rng)
-        return lambda asked: forest.probabilities(asked.data)
-
-    return learn
 
 
 def recent_share(_rows: PanelRows, _weights: Floats, _rng: np.random.Generator) -> Predictor:
@@ -80,10 +71,10 @@ def _newton(design: Floats, outcomes: Floats, weights: Floats) -> Floats:
 
 LEARNERS: dict[str, Learner] = {
     "boosted": boosted,
-    "boosted-on-everything": _trees(replace(_SHAPE, rows=1.0, features=1.0)),
-    "boosted-stumps": _trees(replace(_SHAPE, depth=1, trees=2 * _SHAPE.trees)),
-    "boosted-longer": _trees(replace(_SHAPE, trees=3 * _SHAPE.trees)),
-    "boosted-freer": _trees(replace(_SHAPE, ridge=5.0, leaf_curvature=5.0)),
+    "boosted-on-everything": tree_learner(replace(_TREES, rows=1.0, features=1.0)),
+    "boosted-stumps": tree_learner(replace(_TREES, depth=1, trees=2 * _TREES.trees)),
+    "boosted-longer": tree_learner(replace(_TREES, trees=3 * _TREES.trees)),
+    "boosted-freer": tree_learner(replace(_TREES, ridge=5.0, leaf_curvature=5.0)),
     "logistic": logistic_regression,
     "recent-share": recent_share,
 }

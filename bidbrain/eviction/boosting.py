@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from bidbrain.arrays import Floats
+
 Codes = NDArray[np.intp]
 
 _LEAST_CURVATURE = 1e-6

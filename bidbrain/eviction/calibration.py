@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.bootstrap import drawn_blocks, ratio_interval
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.bids import Bid
-from bidbrain.eviction.conditional import Learner, Method, boosted, fit
+from bidbrain.eviction.conditional import CrossingMethod, Learner, boosted, fit
 from bidbrain.eviction.panel import CrossingPanel
-from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
 
@@ -28,7 +27,7 @@ _BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPlan:
-    """What is learned and predicted at each origin; spans in microseconds."""
+    """The spans of a calibration, in microseconds: those learned from and predicted at each origin, and its step."""
 
     window: int
     history: int
@@ -39,13 +38,13 @@ class CalibrationPlan:
         """Origins with the whole history before them and the whole horizon, with its outcomes, after them."""
         first = min(series.first for series, _ in markets)
         last = max(series.last for series, _ in markets)
-        found = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
-        if not found:
+        origins = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
+        if not origins:
             raise TooLittleHistory(
                 f"calibrate: {format_time(first)} to {format_time(last)} cannot hold {self.history / DAY:g} days of"
                 f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or import a longer history"
             )
-        return found
+        return origins
 
 
 class Predicted(NamedTuple):
@@ -55,7 +54,7 @@ class Predicted(NamedTuple):
     model: Floats
     own: Floats
     pooled: Floats
-    crossed: NDArray[np.bool_]
+    crossed: Bools
 
 
 class Skill(NamedTuple):
@@ -93,7 +92,7 @@ class Calibration:
     brier_pooled: float
     against_own: Skill
     against_pooled: Skill
-    methods: dict[Method, int]
+    methods: dict[CrossingMethod, int]
     reliability: tuple[Bin, ...]
 
     @property
@@ -109,7 +108,7 @@ def calibrate(
     learner: Learner = boosted,
 ) -> Calibration:
     """Scores predictions over all origins of a plan."""
-    methods: dict[Method, int] = {"present": 0, "own share": 0, "pooled share": 0}
+    methods: dict[CrossingMethod, int] = {"present": 0, "own share": 0, "pooled share": 0}
     parts = []
     for origin in plan.origins(markets):
         for method, part in _predicted(markets, plan, origin, rng, learner):
@@ -127,7 +126,7 @@ def _predicted(
     origin: int,
     rng: np.random.Generator,
     learner: Learner,
-) -> Iterator[tuple[Method, Predicted]]:
+) -> Iterator[tuple[CrossingMethod, Predicted]]:
     """One origin's horizon, if any market spans it. Rows after the origin know their own past, but no outcome."""
     begin, end = origin - plan.history, origin + plan.horizon + plan.window
     spanning = [
@@ -148,7 +147,7 @@ def _predicted(
     yield model.method, Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)
 
 
-def score(starts: Predicted, methods: dict[Method, int], origins: int, rng: np.random.Generator) -> Calibration:
+def score(starts: Predicted, methods: dict[CrossingMethod, int], origins: int, rng: np.random.Generator) -> Calibration:
     """Scores of predictions, with intervals over resampled days."""
     model, own, pooled = ((side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled))
     _, day = np.unique(starts.times // DAY, return_inverse=True)
@@ -176,7 +175,7 @@ def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
     return Skill(float(1 - model.sum() / baseline.sum()), 1 - high, 1 - low)
 
 
-def _reliability(predicted: Floats, crossed: NDArray[np.bool_]) -> Iterator[Bin]:
+def _reliability(predicted: Floats, crossed: Bools) -> Iterator[Bin]:
     which = np.clip(np.searchsorted(_BINS, predicted, side="right") - 1, 0, len(_BINS) - 2)
     for i in np.unique(which):
         inside = which == i

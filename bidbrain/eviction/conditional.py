@@ -13,17 +13,17 @@ from typing import Literal
 
 import numpy as np
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction import boosting
 from bidbrain.eviction.panel import CrossingPanel, PanelRows
-from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR
 
 Predictor = Callable[[PanelRows], Floats]
 Learner = Callable[[PanelRows, Floats, np.random.Generator], Predictor]
-Method = Literal["present", "own share", "pooled share"]
+CrossingMethod = Literal["present", "own share", "pooled share"]
 
-_SHAPE = boosting.TreeSettings()
+
 # More rows hardly improve the prediction, and an answer at the terminal may take a second.
 _MOST_ROWS = 12_000
 # The first starts of a history have too little past for their features.
@@ -43,7 +43,7 @@ class CrossingModel:
     of held-out starts.
     """
 
-    method: Method
+    method: CrossingMethod
     predict: Predictor
     inflation: float
     reason: str
@@ -57,10 +57,17 @@ class CrossingModel:
         return max(float(np.mean(apart < _ALIKE)), 1 / self.trial.size)
 
 
-def boosted(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
+def tree_learner(settings: boosting.TreeSettings) -> Learner:
     """Stochastic gradient boosting over the rows."""
-    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, _SHAPE, rng)
-    return lambda asked: forest.probabilities(asked.data)
+
+    def learn(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
+        forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, settings, rng)
+        return lambda asked: forest.probabilities(asked.data)
+
+    return learn
+
+
+boosted = tree_learner(boosting.TreeSettings())
 
 
 def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:
@@ -72,7 +79,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
         return _because(plain, "too few crossings in these markets to fit a model")
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
-    trial = learned(panel, begin, split, rng, learner)
+    trial = fit_learner(panel, begin, split, rng, learner)
     if trial is None:
         return _because(plain, "the history is too short to fit a model")
     market, times = panel.starts_between(split, end)
@@ -81,7 +88,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial(rows)
-    scores: dict[Method, float] = {
+    scores: dict[CrossingMethod, float] = {
         "present": brier(predicted, rows),
         "own share": brier(then_own[rows.market], rows),
         "pooled share": brier(np.full(len(rows), then_pooled), rows),
@@ -94,11 +101,11 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
-    final = learned(panel, begin, until, rng, learner) if best == "present" else None
+    final = fit_learner(panel, begin, until, rng, learner) if best == "present" else None
     return CrossingModel(best if final else "own share", final or plain.predict, inflation, reason, predicted)
 
 
-def learned(
+def fit_learner(
     panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator, learner: Learner
 ) -> Predictor | None:
     """Fits a learner to the starts between two times, outcomes included; None if all outcomes are the same."""
@@ -121,7 +128,7 @@ def _because(model: CrossingModel, reason: str) -> CrossingModel:
     return CrossingModel(model.method, model.predict, model.inflation, reason)
 
 
-def _sample(crossed: np.typing.NDArray[np.bool_], rng: np.random.Generator) -> tuple[Ints, Floats]:
+def _sample(crossed: Bools, rng: np.random.Generator) -> tuple[Ints, Floats]:
     """Rows to fit: all crossings where they are rare, and a sample of the rest; weights restore the proportion."""
     yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MOST_ROWS // 2]

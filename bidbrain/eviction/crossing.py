@@ -6,7 +6,7 @@ evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evi
 window was not observed as a whole do not count. Prices compare as integers of nano-dollars; between events nothing
 changes, so every share is a sum of lengths and nothing is sampled.
 
-It is fast because starts between two events hold the same price and are crossed by the same event: one search per piece
+This is fast because starts between two events hold the same price and are crossed by the same event: one search a piece
 gives the share and the times of a bid. For shares alone, a history of n events has at most 2n pieces in which the
 events inside the window do not change either: each has one highest price, and sorted by how far that is above the start
 they answer every delta with one binary search.
@@ -20,7 +20,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools
 from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.path import range_extremes
 from bidbrain.eviction.span_median import median_of_spans
 from pricing_data.observed import is_whole
 from pricing_data.series import Ints, PriceSeries
@@ -89,7 +91,9 @@ class CrossingHistory:
             crossed, position = self._crossed(position, held + delta)
             evicted = np.flatnonzero(crossed - self.window < end)
             if evicted.size < end.size:
-                begin, end, held, position, crossed = (one[evicted] for one in (begin, end, held, position, crossed))
+                begin, end, held, position, crossed = (
+                    values[evicted] for values in (begin, end, held, position, crossed)
+                )
             outcomes[delta] = self._crossing(begin, end, crossed, starts)
         return [outcomes[delta] for delta in deltas.tolist()]
 
@@ -158,7 +162,7 @@ class CrossingHistory:
         )
 
 
-def _mean(values: Floats, weights: Ints, chosen: NDArray[np.bool_]) -> float | None:
+def _mean(values: Floats, weights: Ints, chosen: Bools) -> float | None:
     return float(np.average(values[chosen], weights=weights[chosen])) if chosen.any() else None
 
 
@@ -184,8 +188,4 @@ def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints
 
 def range_maxima(prices: Ints, longest: int) -> Ints:
     """`table[k, i]`: the highest of the 2**k prices from i on (fewer at the end), for all 2**k up to `longest`."""
-    table = [prices]
-    while 2 << (len(table) - 1) <= longest:
-        half, previous = 1 << (len(table) - 1), table[-1]
-        table.append(np.maximum(previous, np.concatenate((previous[half:], previous[-1:].repeat(half)))[: prices.size]))
-    return np.stack(table)
+    return range_extremes(prices, longest, np.maximum)

@@ -38,7 +38,7 @@ _SIBLINGS_TO_COMPARE = 4
 # Jeffreys' prior of a Poisson rate: half an eviction in no time.
 _JEFFREYS = 0.5
 UNRECORDED = Exposure(0.5, 10.0)
-"""What stands in for a record where there is none: wide, around one eviction in 20 hours."""
+"""Stands in for a record where there is none: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
 _HOURS_OF_MONTH = 730.0
 # A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
@@ -102,7 +102,7 @@ class Hazard:
         return total.evictions / total.hours, self.rate_at(0.025), self.rate_at(0.975)
 
     def rate_at(self, share: float) -> float:
-        """The rate per hour below which it lies with this probability."""
+        """The quantile of the rate per hour: the rate is lower with this probability."""
         return float(gammaincinv(self._total.evictions, share)) / self._total.hours
 
     def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
@@ -138,8 +138,8 @@ def hazard_of(
     market: Market, evidence: Iterable[Evidence], published: Sequence[Interruption], ages: AgeProfile = AGELESS
 ) -> Hazard | None:
     """The hazard of a market from observations anywhere and published figures; None without any evidence."""
-    watched = [one for one in evidence if one.exposure.hours > 0]
-    own = sum((one.exposure for one in watched if one.market == market), NOTHING)
+    watched = [record for record in evidence if record.exposure.hours > 0]
+    own = sum((record.exposure for record in watched if record.market == market), NOTHING)
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
     if not pieces and 0 < own.hours < UNRECORDED.hours:
         pieces = [RateEvidence("a prior, as little was observed", _missing(own), "prior")]
@@ -214,28 +214,32 @@ def family_of(instance_type: str) -> str:
 def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvidence]:
     """Siblings from the nearest level on, each counted once, at the nearest level it belongs to."""
     levels: tuple[tuple[str, Callable[[Market], bool]], ...] = (
-        ("{} of the same type", lambda one: one.instance_type == market.instance_type),
+        ("{} of the same type", lambda other: other.instance_type == market.instance_type),
         (
             "{} of the same family and region",
-            lambda one: one.region == market.region and family_of(one.instance_type) == family_of(market.instance_type),
+            lambda other: (
+                other.region == market.region and family_of(other.instance_type) == family_of(market.instance_type)
+            ),
         ),
         (f"{{}} of {market.cloud}", lambda _: True),
     )
-    left = [one for one in watched if one.market != market and one.market.cloud == market.cloud]
+    left = [sibling for sibling in watched if sibling.market != market and sibling.market.cloud == market.cloud]
     pieces = []
     for (name, belongs), weight in zip(levels, SIBLINGS, strict=True):
-        near = [one for one in left if belongs(one.market)]
-        left = [one for one in left if not belongs(one.market)]
+        near = [sibling for sibling in left if belongs(sibling.market)]
+        left = [sibling for sibling in left if not belongs(sibling.market)]
         if near:
             pieces.append(
-                RateEvidence(name.format(counted(len({one.market for one in near}), "market")), _pooled(near, weight))
+                RateEvidence(
+                    name.format(counted(len({sibling.market for sibling in near}), "market")), _pooled(near, weight)
+                )
             )
     return pieces
 
 
 def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
     """The siblings' common rate, with the weight in evictions that their similarity supports."""
-    total = sum((one.exposure for one in siblings), NOTHING)
+    total = sum((sibling.exposure for sibling in siblings), NOTHING)
     total += _missing(total)
     weight = _alike(siblings, stated)
     # With no eviction at all the rate is still known to be low: half an eviction is assumed.
@@ -244,7 +248,7 @@ def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
 
 
 def _missing(observed: Exposure) -> Exposure:
-    """What is assumed in addition to a short observation: some seconds do not make a rate."""
+    """The assumed addition to a short observation: some seconds do not make a rate."""
     return UNRECORDED.scaled(max(1 - observed.hours / UNRECORDED.hours, 0.0))
 
 
@@ -254,8 +258,8 @@ def _alike(siblings: Sequence[Evidence], stated: float) -> float:
     With a common rate r, counts n_i of exposures h_i have variance r h_i, plus (r h_i)^2 / shape if rates differ.
     """
     by_market: dict[Market, Exposure] = {}
-    for one in siblings:
-        by_market[one.market] = by_market.get(one.market, NOTHING) + one.exposure
+    for sibling in siblings:
+        by_market[sibling.market] = by_market.get(sibling.market, NOTHING) + sibling.exposure
     if len(by_market) < _SIBLINGS_TO_COMPARE:
         return stated
     counts = np.array([exposure.evictions for exposure in by_market.values()], dtype=np.float64)
@@ -283,7 +287,7 @@ def _published_pieces(
     if bands:
         pieces.append(_eviction_band(max(bands, key=lambda figure: figure.as_of)))
     if buckets:
-        elsewhere = [one for one in watched if one.market != market]
+        elsewhere = [record for record in watched if record.market != market]
         pieces.append(_bucket(max(buckets, key=lambda figure: figure.as_of), published, elsewhere))
     return pieces
 
@@ -326,8 +330,8 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
     evictions = scale x middle of the bucket x hours, with one scale for all observed markets whose bucket is known.
     Without any, the scale assumes machines that ran all month: its lower bound, counted as half an eviction.
     """
-    newest = {_place(one.market): one for one in sorted(published) if one.measure == "monthly-bucket"}
-    known = [(one.exposure, newest[_place(one.market)]) for one in watched if _place(one.market) in newest]
+    newest = {_place(bucket.market): bucket for bucket in sorted(published) if bucket.measure == "monthly-bucket"}
+    known = [(record.exposure, newest[_place(record.market)]) for record in watched if _place(record.market) in newest]
     weighted = sum(exposure.hours * _middle(bucket) for exposure, bucket in known)
     label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} per month"
     if not weighted:
@@ -346,7 +350,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
 
 
 def _place(market: Market) -> tuple[str, str, str, str]:
-    """What the Advisor distinguishes; it has no zones."""
+    """The market without its zone: the Advisor has figures for regions only."""
     return market.cloud, market.region, market.instance_type, market.os
 
 

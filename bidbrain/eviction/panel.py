@@ -1,6 +1,6 @@
 """`CrossingPanel`: markets, each with its bid, as the rows that a model of price crossings is fitted to and predicts.
 
-A row is a start: a market and a moment. It holds only what was known then: the present state of the market
+A row is a start, a market and a moment, with only what was known then: the present state of the market
 (`PricePath.features`) and how recent starts ended, in this market and in all markets, over several spans. The outcome
 of a start is known one window later; a start whose window was not observed as a whole has none, and does not count.
 """
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction.bids import Bid
-from bidbrain.eviction.path import FEATURES, Floats, PricePath
+from bidbrain.eviction.path import FEATURES, PricePath
 from pricing_data.observed import is_whole
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
@@ -35,7 +36,7 @@ class PanelRows:
     market: NDArray[np.intp]
     times: Ints
     data: Floats
-    crossed: NDArray[np.bool_]
+    crossed: Bools
 
     def __len__(self) -> int:
         return int(self.times.size)
@@ -47,8 +48,8 @@ class _Starts:
     crossings."""
 
     first: int
-    held: NDArray[np.bool_]
-    crossed: NDArray[np.bool_]
+    held: Bools
+    crossed: Bools
 
     def counts(self, origin: int, size: int) -> tuple[Ints, Ints]:
         """Running counts over the panel's multiples: how many starts before the n-th held the bid, and how many were
@@ -69,9 +70,9 @@ class CrossingPanel:
         self.bids = [bid for _, bid in markets]
         self.paths = [PricePath(series) for series, _ in markets]
         starts = [self._starts(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)]
-        self._origin = min(one.first for one in starts)
-        size = max(one.first + one.held.size for one in starts) - self._origin
-        counts = [one.counts(self._origin, size) for one in starts]
+        self._origin = min(market_starts.first for market_starts in starts)
+        size = max(market_starts.first + market_starts.held.size for market_starts in starts) - self._origin
+        counts = [market_starts.counts(self._origin, size) for market_starts in starts]
         self._held = np.stack([held for held, _ in counts])
         self._crossed = np.stack([crossed for _, crossed in counts])
         self._all_held, self._all_crossed = self._held.sum(axis=0), self._crossed.sum(axis=0)
@@ -87,10 +88,10 @@ class CrossingPanel:
         market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
         return market, (self._origin + low + offset) * self.step
 
-    def crossed(self, market: NDArray[np.intp], times: Ints) -> NDArray[np.bool_]:
+    def crossed(self, market: NDArray[np.intp], times: Ints) -> Bools:
         """Whether the bids of starts from `starts_between` were crossed."""
         place = times // self.step - self._origin
-        happened: NDArray[np.bool_] = self._crossed[market, place + 1] > self._crossed[market, place]
+        happened: Bools = self._crossed[market, place + 1] > self._crossed[market, place]
         return happened
 
     def shares(self, until: int) -> tuple[Floats, float]:

@@ -37,8 +37,8 @@ class PricePath:
 
     def __init__(self, series: PriceSeries) -> None:
         self.series = series
-        self._high = _extremes(series.prices, np.maximum)
-        self._low = _extremes(series.prices, np.minimum)
+        self._high = range_extremes(series.prices, series.prices.size, np.maximum)
+        self._low = range_extremes(series.prices, series.prices.size, np.minimum)
         steps = np.diff(series.prices, prepend=series.prices[0])
         self._moves = np.cumsum(steps != 0)
         self._travel = np.cumsum(np.abs(steps) / 1e9)
@@ -124,10 +124,10 @@ def _place(price: Floats, low: Ints, high: Floats) -> Floats:
     return place
 
 
-def _extremes(values: Ints, of: np.ufunc) -> Ints:
-    """`table[k, i]`: the extreme of the 2**k values from i on, fewer at the end."""
+def range_extremes(values: Ints, longest: int, of: np.ufunc) -> Ints:
+    """`table[k, i]`: the extreme of the 2**k values from i on (fewer at the end), for all 2**k up to `longest`."""
     table = [values]
-    while 2 << (len(table) - 1) <= values.size:
+    while 2 << (len(table) - 1) <= longest:
         half, previous = 1 << (len(table) - 1), table[-1]
         table.append(of(previous, np.concatenate((previous[half:], previous[-1:].repeat(half)))[: values.size]))
     return np.stack(table)

@@ -2,8 +2,8 @@
 
 The estimates of `conditional` answer one bid at a moment. A strategy compares all bids of all its markets at every
 decision, and a forecast takes thousands of decisions; so here one forest answers for all bids, with the usual share of
-each among its features, and it is evaluated for a day of moments at a time. It is used only if, fitted to the first
-three quarters of the past, it predicts the last quarter better than the usual shares do.
+each among its features, evaluated for a day of moments at a time. The forest is used only if, fitted to the first three
+quarters of the past, it predicts the last quarter better than the usual shares do.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.eviction import boosting
-from bidbrain.eviction.crossing import Floats
 from bidbrain.eviction.path import PricePath
 from pricing_data.market import Market
 from pricing_data.series import Ints
@@ -26,14 +26,14 @@ WINDOW = HOUR
 MOST_DOUBLINGS = 3.0
 """A bid is called at most this many doublings riskier, or safer, than usual."""
 STEP = 5 * MINUTE
-"""What a market showed within this time counts from the next step on."""
+"""Time is cut into steps: events within a step count from the next step on."""
 _STEPS_A_DAY = DAY // STEP
 _ROWS = 12_000
 _WARM_UP = 12 * HOUR
 _LEAST_PAST = 4 * DAY
 _HELD_OUT = 0.25
 _SEED = 2016
-_SURELY = 1e-6
+_LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,22 +71,25 @@ class PresentRisk:
         if day not in days:
             moments = series.first + (day * _STEPS_A_DAY + np.arange(_STEPS_A_DAY, dtype=np.int64)) * STEP
             days[day] = self._at(market, path, moments[moments <= series.last])
-        found: Floats = days[day][step]
-        return found
+        doublings: Floats = days[day][step]
+        return doublings
 
     def probabilities(self, market: Market, path: PricePath, moments: Ints) -> Floats:
         """Probabilities of a crossing within the hour: moments by distances."""
         count = self.distances.size
         rows = _rows(path, np.repeat(moments, count), np.tile(self.distances, moments.size))
         usual = np.tile(boosting.log_odds(self.shares[market]), moments.size)
-        found = self.model.probabilities(np.column_stack([rows, usual])).reshape(moments.size, count)
+        chances = self.model.probabilities(np.column_stack([rows, usual])).reshape(moments.size, count)
         # A price above a bid is above every lower bid, too.
-        return np.minimum.accumulate(found, axis=1)
+        return np.minimum.accumulate(chances, axis=1)
 
     def _at(self, market: Market, path: PricePath, moments: Ints) -> Floats:
-        usual = -np.log1p(-np.clip(self.shares[market], _SURELY, 1 - _SURELY))
-        now = -np.log1p(-np.clip(self.probabilities(market, path, moments), _SURELY, 1 - _SURELY))
+        usual, now = _hazard(self.shares[market]), _hazard(self.probabilities(market, path, moments))
         return np.clip(np.log2(now / usual), -MOST_DOUBLINGS, MOST_DOUBLINGS)
+
+
+def _hazard(chances: Floats) -> Floats:
+    return -np.log1p(-np.clip(chances, _LEAST_CHANCE, 1 - _LEAST_CHANCE))
 
 
 def _rows(path: PricePath, moments: Ints, distances: Ints) -> Floats:
@@ -101,7 +104,7 @@ def _crossed(path: PricePath, moments: Ints, distances: Ints) -> Floats:
 def _fitted(
     paths: Mapping[Market, PricePath], distances: Ints, shares: Mapping[Market, Floats], span: tuple[int, int]
 ) -> PresentRisk | None:
-    """Fitted to random moments and bids of a span; None if all have the same outcome."""
+    """Fits a model to random moments and bids of a span; None if all have the same outcome."""
     chance = np.random.default_rng(_SEED)
     each = _ROWS // len(paths)
     rows, outcomes = list[Floats](), list[Floats]()
@@ -118,7 +121,7 @@ def _fitted(
 
 
 def _is_better(trial: PresentRisk, paths: Mapping[Market, PricePath], span: tuple[int, int]) -> bool:
-    """Whether its Brier score over a span is below that of the usual shares."""
+    """Whether the trial's Brier score over a span is below that of the usual shares."""
     moments = np.linspace(*span, max(_ROWS // trial.distances.size // len(paths), 1)).astype(np.int64)
     gain = 0.0
     for market, path in paths.items():

@@ -1,4 +1,4 @@
-"""What holds of evictions in a market at a moment, also where none was recorded.
+"""How machines of a market are evicted at a moment, also where no eviction was recorded.
 
 Where clouds take machines back whatever the price, "no record of an eviction" does not mean "no eviction": a prior
 stands in for the record, wide enough for markets that evict once a month and for those that evict several times a day.

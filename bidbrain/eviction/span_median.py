@@ -13,13 +13,15 @@ _CLASSES_BITS = 11
 def median_of_spans(low: Ints, high: Ints) -> float:
     """The median of a mixture of uniform distributions over (low, high], each weighted by its length.
 
-    Classes of equal width tell where it is; only the spans that begin or end in its class are sorted. All sums are
-    exact: those of `bincount` are of whole numbers below 2**53.
+    Classes of equal width tell where the median is; only the spans that begin or end in its class are sorted. All sums
+    are exact: `bincount` adds whole numbers, and stays below 2**53.
     """
     shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
     begins, ends = low >> shift, high >> shift
     classes = int(ends.max()) + 1
-    begun, ended = (np.concatenate(([0], np.cumsum(np.bincount(one, minlength=classes)))) for one in (begins, ends))
+    begun, ended = (
+        np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes)))) for numbers in (begins, ends)
+    )
     edges = np.arange(classes + 1, dtype=np.int64) << shift
     mass = _below(low, begins, edges, begun) - _below(high, ends, edges, ended)
     half = mass[-1] / 2

@@ -1,4 +1,4 @@
-"""Lifetimes of machines with censoring: Kaplan-Meier, and rates by age.
+"""Lifetimes of machines with censoring: eviction rates by market and age.
 
 A life that its user ended, or that was still running when observation ended, is censored: the machine lived at least
 that long. Leaving such lives out, or counting them as evictions, makes every machine look short-lived.
@@ -10,13 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.path import Floats
+from bidbrain.arrays import Bools, Floats
 from pricing_data.lifetimes import AvailabilityTrace, Lifetime
 
-_Z = 1.959963984540054
 _ROUNDS = 20
 """Rates of markets and factors of ages, each from the other, hardly change any more after this many rounds."""
 
@@ -38,7 +35,7 @@ class Exposure:
         return Exposure(self.evictions + other.evictions, self.hours + other.hours)
 
     def scaled(self, weight: float) -> Exposure:
-        """The same rate with `weight` times the evidence."""
+        """This rate with `weight` times the evidence."""
         return Exposure(self.evictions * weight, self.hours * weight)
 
 
@@ -48,62 +45,6 @@ NOTHING = Exposure()
 def exposure_of_trace(trace: AvailabilityTrace) -> Exposure:
     """Evictions and machine-hours of an availability trace."""
     return Exposure(trace.preemptions, trace.machine_hours)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KaplanMeier:
-    """The share of machines that live beyond each age (hours) at which one was evicted, with a 95% interval.
-
-    The interval is Greenwood's on the scale of log(-log S), which keeps it within 0 and 1.
-    """
-
-    ages: Floats
-    survival: Floats
-    low: Floats
-    high: Floats
-    longest: float
-
-    @classmethod
-    def of(cls, lives: Iterable[Lifetime]) -> KaplanMeier:
-        """The estimate from lives, censored ones included."""
-        hours, ended = _columns(lives)
-        if not hours.size:
-            raise TooLittleHistory("survival of machines: no lifetimes given; at least one is needed")
-        ages = np.unique(hours[ended])
-        evicted = np.array([np.count_nonzero(ended & (hours == age)) for age in ages], dtype=np.float64)
-        # A life censored at the age of an eviction was at risk of it.
-        at_risk = np.array([np.count_nonzero(hours >= age) for age in ages], dtype=np.float64)
-        survival = np.cumprod(1 - evicted / at_risk).astype(np.float64)
-        low, high = _greenwood(survival, evicted, at_risk)
-        return cls(ages, survival, low, high, float(hours.max()))
-
-    def at(self, age: float) -> tuple[float, float, float]:
-        """The share that lives beyond an age in hours, and its interval. Beyond the longest life nothing is known."""
-        if age > self.longest:
-            raise TooLittleHistory(
-                f"survival at {age:g} hours: the longest observed life is {self.longest:g} hours; use a lower age"
-            )
-        i = int(np.searchsorted(self.ages, age, side="right")) - 1
-        return (1.0, 1.0, 1.0) if i < 0 else (float(self.survival[i]), float(self.low[i]), float(self.high[i]))
-
-    @property
-    def median(self) -> float | None:
-        """The age in hours by which half are evicted; None if the lives were not observed that long."""
-        below = np.flatnonzero(self.survival <= 0.5)
-        return float(self.ages[below[0]]) if below.size else None
-
-
-def _greenwood(survival: Floats, evicted: Floats, at_risk: Floats) -> tuple[Floats, Floats]:
-    alive = survival > 0
-    low, high = np.zeros_like(survival), np.zeros_like(survival)
-    terms = np.cumsum(evicted[alive] / (at_risk[alive] * (at_risk[alive] - evicted[alive])))
-    log = np.log(survival[alive])
-    spread = _Z * np.sqrt(terms) / np.abs(log)
-    low[alive], high[alive] = survival[alive] ** np.exp(spread), survival[alive] ** np.exp(-spread)
-    if not alive.all():
-        # After the last eviction the formula has no width; the previous upper bound still holds.
-        high[~alive] = high[alive][-1] if alive.any() else 1.0
-    return low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +102,20 @@ def exposure_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> 
 
 def by_market(lives: Iterable[Lifetime]) -> dict[tuple[str, str, str], list[Lifetime]]:
     """Lives by cloud, zone and instance type."""
-    found: dict[tuple[str, str, str], list[Lifetime]] = {}
+    groups: dict[tuple[str, str, str], list[Lifetime]] = {}
     for life in lives:
-        found.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
-    return found
+        groups.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
+    return groups
 
 
-def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:
+def _by_band(hours: Floats, ended: Bools, ages: Floats) -> tuple[Floats, Floats]:
     end = np.append(ages[1:], np.inf)
     watched = np.clip(np.minimum(hours[:, None], end) - ages, 0, None).sum(axis=0)
     band = np.searchsorted(ages, hours[ended], side="right") - 1
     return np.bincount(band, minlength=ages.size).astype(np.float64), watched
 
 
-def _columns(lives: Iterable[Lifetime]) -> tuple[Floats, NDArray[np.bool_]]:
+def _columns(lives: Iterable[Lifetime]) -> tuple[Floats, Bools]:
     known = list(lives)
     hours = np.array([life.seconds / 3600 for life in known], dtype=np.float64)
     return hours, np.array([life.preempted for life in known], dtype=np.bool_)

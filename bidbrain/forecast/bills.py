@@ -1,4 +1,4 @@
-"""What a replayed run costs: the bill of each market, with the moves of its checkpoint."""
+"""The cost of a replayed run: the bill of each market, with the moves of its checkpoint."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from bidbrain.billing import End, Life, Prices, usd
+from bidbrain.billing import End, Life, usd
 from bidbrain.forecast.values import ForecastJob
 from bidbrain.replay.run import Run, Tenure
+from bidbrain.replay.spending import amount_of_machine
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -17,7 +18,7 @@ from pricing_data.units import HOUR
 
 @dataclass(frozen=True, slots=True)
 class MarketBill:
-    """What the machines of one market cost, and the most that were bought together."""
+    """The cost of one market's machines, and the most that were bought together."""
 
     market: Market
     machines: int
@@ -25,34 +26,33 @@ class MarketBill:
 
 
 def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
-    """What was held, market by market, as a cloud bills it, with moves of the checkpoint: no other job takes over what
-    is left of an hour."""
+    """The bill of each market by its cloud's rule, with moves of the checkpoint. No other job takes over what is left
+    of an hour."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
-    found: dict[Market, MarketBill] = {}
+    bills: dict[Market, MarketBill] = {}
     held = [(tenure.rent, _life(tenure, ended, job.at_end)) for tenure in run.tenures]
     if job.reliable is not None:
         held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
     for rent, life in held:
         market = rent.offer.market
         dollars = _bill(job, histories, rent, life)
-        before = found.get(market, MarketBill(market, 0, 0.0))
-        found[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+        before = bills.get(market, MarketBill(market, 0, 0.0))
+        bills[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
     for origin, target in pairwise(_places(run)):
         # The region that sends a checkpoint bills it.
-        found[origin] = replace(found[origin], usd=found[origin].usd + job.moving(origin, target))
-    return tuple(found.values())
+        bills[origin] = replace(bills[origin], usd=bills[origin].usd + job.moving(origin, target))
+    return tuple(bills.values())
 
 
 def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
-    """What the machines of a purchase cost over a life."""
-    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
-    return usd(job.billing.bill(life, prices).amount) * rent.machines
+    """The dollars that the machines of a purchase cost over a life."""
+    return usd(amount_of_machine(rent, life, job.billing, histories)) * rent.machines
 
 
 def _places(run: Run) -> list[Market]:
     """Where the job worked, in order."""
-    worked = [one for one in run.tenures if one.ready < one.end]
-    return [one.rent.offer.market for one in sorted(worked, key=lambda one: one.ready)]
+    worked = [tenure for tenure in run.tenures if tenure.ready < tenure.end]
+    return [tenure.rent.offer.market for tenure in sorted(worked, key=lambda tenure: tenure.ready)]
 
 
 def _life(tenure: Tenure, ended: int, at_end: End) -> Life:
@@ -72,7 +72,7 @@ class CostsMore:
     _paid: float = 0.0
 
     def __call__(self, now: int, ended: Sequence[Tenure], held: Iterable[Tenure]) -> bool:
-        """Whether it has by now, with what has ended and what is held."""
+        """Whether the run has cost more by now, with the machines that have ended and those that are held."""
         if now < self._next:
             return False
         self._next = now + HOUR
@@ -80,5 +80,5 @@ class CostsMore:
         self._counted = len(ended)
         return self._paid + sum(map(self._usd, held)) > self.usd
 
-    def _usd(self, one: Tenure) -> float:
-        return _bill(self.job, self.histories, one.rent, one.life)
+    def _usd(self, tenure: Tenure) -> float:
+        return _bill(self.job, self.histories, tenure.rent, tenure.life)

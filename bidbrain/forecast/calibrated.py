@@ -16,7 +16,7 @@ from math import inf, sqrt
 import numpy as np
 from scipy.special import stdtrit
 
-from bidbrain.eviction.path import Floats
+from bidbrain.arrays import Floats
 from bidbrain.forecast.values import HIGH, LOW, Spread
 from pricing_data.series import Ints
 from pricing_data.units import DAY
@@ -25,11 +25,12 @@ _LEVELS = np.array([LOW, 0.5, HIGH])
 _SLOPES = (1.0, 0.5, 0.0)
 _NEAREST = (1.0, 0.4, 0.15)
 """The share of windows whose price level counts as near; 1: every window counts alike."""
-_CLEARLY = 0.98
-"""A finer model must lower the loss by this factor."""
+_FINER_MODEL_LOSS = 0.98
+"""A finer model must lower the loss to this share."""
 _FADING = (0.25, 0.125)
-"""Half-lives as shares of the past, for markets that change; one of them must lower the loss by `_BY_FAR`."""
-_BY_FAR = 0.9
+"""Half-lives as shares of the past, for markets that change."""
+_FADING_MODEL_LOSS = 0.9
+"""A model with a half-life must lower the loss to this share."""
 _HALF_LIFE = 14 * DAY
 _LEAST_NEAR = 12
 _SAME_LEVEL = 1e-6
@@ -55,7 +56,7 @@ class PastOutcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
+class _OutcomeModel:
     """`slope`: the power of the price level that a value is in proportion to; `nearest`: the share of windows whose
     level counts as near; `half_life`: the time in which windows come to count half, infinite where all count alike."""
 
@@ -65,7 +66,7 @@ class _Model:
 
 
 def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> Spread:
-    """The distribution of the value now, at this price level; `scales` says that it may be in proportion to it."""
+    """The distribution of the value now; `scales` says that values may be in proportion to the price level."""
     model, predicted = _best(seen, scales=scales)
     values, weights = _for_level(seen, model, np.array([level]))
     ago = (now - seen.starts).astype(np.float64)
@@ -77,29 +78,29 @@ def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> S
     return Spread(np.maximum(stretched, 0.0), plain.weights)
 
 
-def _best(seen: PastOutcomes, *, scales: bool) -> tuple[_Model, Floats]:
+def _best(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Floats]:
     """The model with the least loss on windows that it has not seen, and its quantiles for each of them."""
-    found: tuple[float, _Model, Floats] | None = None
+    best: tuple[float, _OutcomeModel, Floats] | None = None
     slopes = _SLOPES if scales else (0.0,)
     shares = _NEAREST if float(np.ptp(seen.levels)) > 0 else (1.0,)
     for share, slope in product(shares, slopes):
-        model = _Model(slope, share)
+        model = _OutcomeModel(slope, share)
         predicted = _left_out(seen, model)
         loss = float(pinball(predicted, seen.values).mean())
-        if found is None or loss < _CLEARLY * found[0]:
-            found = loss, model, predicted
-    assert found is not None
-    loss, model, predicted = found
+        if best is None or loss < _FINER_MODEL_LOSS * best[0]:
+            best = loss, model, predicted
+    assert best is not None
+    loss, model, predicted = best
     for share in _FADING:
         fading = replace(model, half_life=share * max(float(np.ptp(seen.starts)), 1.0))
         quantiles = _left_out(seen, fading)
         faded = float(pinball(quantiles, seen.values).mean())
-        if faded < _BY_FAR * loss:
+        if faded < _FADING_MODEL_LOSS * loss:
             loss, model, predicted = faded, fading, quantiles
     return model, predicted
 
 
-def _for_level(seen: PastOutcomes, model: _Model, levels: Floats) -> tuple[Floats, Floats]:
+def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tuple[Floats, Floats]:
     """Each past value as it would be at each level, and its weight: two arrays of levels x windows."""
     apart = np.log(levels)[:, None] - np.log(seen.levels)[None, :]
     values = seen.values * np.exp(model.slope * apart)
@@ -112,11 +113,11 @@ def _weights(apart: Floats, nearest: float) -> Floats:
         return np.ones_like(apart)
     least = max(round(nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
     reach = np.partition(apart, least, axis=1)[:, least][:, None]
-    found: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
-    return np.maximum(found, _LEAST_WEIGHT)
+    weights: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
+    return np.maximum(weights, _LEAST_WEIGHT)
 
 
-def _left_out(seen: PastOutcomes, model: _Model) -> Floats:
+def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
     """Quantiles of each past window, predicted from the windows that do not overlap it."""
     values, weights = _for_level(seen, model, seen.levels)
     apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
@@ -137,8 +138,8 @@ def _quantiles(values: Floats, weights: Floats) -> Floats:
 def pinball(predicted: Floats, values: Floats) -> Floats:
     """The pinball loss of P10, P50 and P90, summed, for each value."""
     over = values[:, None] - predicted
-    found: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
-    return found
+    loss: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
+    return loss
 
 
 def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:

@@ -13,12 +13,12 @@ from pricing_data.units import DAY, HOUR, counted
 
 
 def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
-    """What the job will cost and how long it will take, if it begins now."""
+    """Forecasts what the job costs and how long it takes, if it begins now."""
     market = PastMarket(job, past)
     played = plays(market)
-    starts = np.array([one.start for one in played], dtype=np.int64)
-    hours = np.array([one.hours for one in played])
-    usd = np.array([one.usd for one in played])
+    starts = np.array([play.start for play in played], dtype=np.int64)
+    hours = np.array([play.hours for play in played])
+    usd = np.array([play.usd for play in played])
     levels, length = market.reference(starts), HOUR * float(np.quantile(hours, HIGH))
     level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
 
@@ -31,7 +31,7 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
         hours=spread(hours, scales=False),
         usd_per_hour=spread(usd / hours, scales=True),
         terms=_terms(played, cost.median),
-        unfinished=float(np.mean([not one.finished for one in played])),
+        unfinished=float(np.mean([not play.finished for play in played])),
         windows=len(played),
         independent=PastOutcomes(starts, usd, levels, length).independent,
         basis=_basis(market, played),
@@ -42,7 +42,7 @@ def _terms(played: list[Played], expected: float) -> tuple[ForecastTerm, ...]:
     """The expected bill, divided like the mean bill of all plays; the largest part first."""
     machines: dict[Market, int] = {}
     dollars: dict[Market, float] = {}
-    for bill in (bill for one in played for bill in one.bills):
+    for bill in (bill for play in played for bill in play.bills):
         machines[bill.market] = max(machines.get(bill.market, 0), bill.machines)
         dollars[bill.market] = dollars.get(bill.market, 0.0) + bill.usd
     scale = expected / (sum(dollars.values()) or 1.0)
@@ -53,14 +53,14 @@ def _terms(played: list[Played], expected: float) -> tuple[ForecastTerm, ...]:
 def _basis(market: PastMarket, played: list[Played]) -> str:
     days = market.span / DAY
     span = f"{days:.0f} days" if days >= 2 else f"{market.span / HOUR:.0f} hours"
-    return f"the job played over {len(played)} windows of the last {span}; {_evictions(market)}"
+    evictions = _evictions(market.past, {offer.market for offer in market.job.offers})
+    return f"the job played over {len(played)} windows of the last {span}; {evictions}"
 
 
-def _evictions(market: PastMarket) -> str:
+def _evictions(past: KnownPast, markets: set[Market]) -> str:
     """Where evictions come from in the plays."""
-    markets = {offer.market for offer in market.job.offers}
-    recorded = markets & market.past.capacities.keys()
-    known = [hazard for one in sorted(markets - recorded) if (hazard := market.past.hazards.get(one)) is not None]
+    recorded = markets & past.capacities.keys()
+    known = [hazard for market in sorted(markets - recorded) if (hazard := past.hazards.get(market)) is not None]
     assumed = [hazard for hazard in known if hazard.kind == "prior"]
     rated = [hazard for hazard in known if hazard.kind != "prior"]
     parts = [f"recorded availability of {counted(len(recorded), 'market')}"] if recorded else []
@@ -76,5 +76,6 @@ def _evictions(market: PastMarket) -> str:
 
 
 def _rates(hazards: list[Hazard]) -> str:
-    low, high = (f"{one:.2g}" for one in (min(each.rate[0] for each in hazards), max(each.rate[0] for each in hazards)))
+    rates = [hazard.rate[0] for hazard in hazards]
+    low, high = f"{min(rates):.2g}", f"{max(rates):.2g}"
     return low if low == high else f"{low} to {high}"

@@ -17,7 +17,7 @@ FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
 
 @dataclass(slots=True)
 class UnderLiveRules:
-    """A strategy for one play: it counts decisions, and remembers which markets have evicted machines."""
+    """A strategy for one play, with a count of its decisions, and the markets that have evicted machines."""
 
     strategy: Strategy
     decisions: int = 0
@@ -31,23 +31,25 @@ class UnderLiveRules:
         return self.strategy.name
 
     def decide(self, situation: Situation) -> Decision:
-        """The strategy's decision among the offers that are open to it."""
+        """The strategy's decision among the offers that a launch would show."""
         self.decisions += 1
         self._note_evictions(situation)
-        fair = tuple(one for one in situation.offers if situation.price(one) <= one.on_demand)
+        fair = tuple(offer for offer in situation.offers if situation.price(offer) <= offer.on_demand)
         resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
-        calm = tuple(one for one in fair if one.market not in resting) if resting else fair
+        calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
         among = calm or fair
         decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
-        self._returned |= {one.allocation for one in decision.actions if isinstance(one, Return)}
+        self._returned |= {action.allocation for action in decision.actions if isinstance(action, Return)}
         return decision
 
     def _note_evictions(self, situation: Situation) -> None:
-        held = {one.allocation: one for one in situation.holdings}
-        gone = (one for number, one in self._held.items() if number not in held and number not in self._returned)
-        for one in gone:
-            if one.rent.bid is not None:
-                self._rest(one.rent.offer.market, situation.now)
+        held = {holding.allocation: holding for holding in situation.holdings}
+        gone = (
+            holding for number, holding in self._held.items() if number not in held and number not in self._returned
+        )
+        for holding in gone:
+            if holding.rent.spot:
+                self._rest(holding.rent.offer.market, situation.now)
         self._held = held
 
     def _rest(self, market: Market, now: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from bidbrain.strategies.base import Decision, Return, Situation, Strategy
-from bidbrain.strategies.lookahead import RENEW_BEFORE
+from bidbrain.strategies.proteus import RENEW_BEFORE
 from pricing_data.units import HOUR
 
 
@@ -29,12 +29,12 @@ class Seldom:
     def decide(self, situation: Situation) -> Decision:
         """The strategy's decision; the next one later if the last one changed nothing."""
         decision, now = self.strategy.decide(situation), situation.now
-        before, self._held = self._held, tuple(one.allocation for one in situation.holdings)
-        settled = all(one.ready <= now and one.leaves_at is None for one in situation.holdings)
-        returns = any(isinstance(one, Return) for one in decision.actions)
+        before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
+        settled = all(holding.ready <= now and holding.leaves_at is None for holding in situation.holdings)
+        returns = any(isinstance(action, Return) for action in decision.actions)
         if not self._held or self._held != before or not settled or returns or decision.wake_at is None:
             return decision
-        paid_until = min(_hour_looked_at(one.start, now) for one in situation.holdings)
+        paid_until = min(_hour_looked_at(holding.start, now) for holding in situation.holdings)
         return replace(decision, wake_at=max(decision.wake_at, min(now + self.pause, paid_until)))
 
 

@@ -1,4 +1,4 @@
-"""What is forecast, from what, and the answer."""
+"""The inputs of a forecast, and its result."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from math import exp
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, End
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.path import Floats
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer, Rent, Strategy
 from bidbrain.strategies.recovery import AGILE, Recovery
@@ -46,9 +46,10 @@ class ForecastJob:
     """A job as its decision object plays it.
 
     `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
-    times nu, infinite if the job ends by time or if its length is unknown; it is stopped after `longest` microseconds,
-    which is its end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the
-    decisions know what is left of it, after machines are committed for a `lease`. `nodes`, `most_nodes`, `scaling` and
+    times nu, infinite if the job ends by time or if its length is unknown; the job is stopped after `longest`
+    microseconds, which is its end if `timed`. `reliable` machines are held from the first order to the end. With
+    `budget_usd` the decisions know how many dollars are left, after machines are committed for a `lease`. `nodes`,
+    `most_nodes`, `scaling` and
     `saved_gb`: see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed,
     which no decision knows before the job runs. `moving` is what taking the checkpoint from one market to another
     costs, in dollars. Machines that are held at the end of the job are returned, and billed for the hour that they
@@ -82,7 +83,7 @@ class ForecastJob:
 
 @dataclass(frozen=True, slots=True)
 class KnownPast:
-    """What is known of the markets until `now`: prices, eviction rates that prices do not explain, and capacities."""
+    """The markets as known until `now`: prices, eviction rates that prices do not explain, and capacities."""
 
     now: int
     histories: Mapping[Market, PriceSeries]
@@ -110,7 +111,7 @@ class Spread:
 
     @property
     def median(self) -> float:
-        """As likely too high as too low, and unlike the mean never outside of the likely values."""
+        """The value that is as likely too high as too low; unlike the mean, it is always a likely value."""
         return self.quantile(0.5)
 
     @property
@@ -150,7 +151,7 @@ class Forecast:
     basis: str
 
     def budget_kept(self, usd: float) -> float:
-        """The probability that the job ends and costs at most this."""
+        """The probability that the job ends and costs at most `usd`."""
         return min(self.usd.at_most(usd), 1 - self.unfinished)
 
     def deadline_met(self, hours: float) -> float:

@@ -10,7 +10,7 @@ from math import exp, inf, sqrt
 import numpy as np
 from scipy.special import ndtri
 
-from bidbrain.eviction.path import Floats
+from bidbrain.arrays import Floats
 from bidbrain.forecast.bills import CostsMore, MarketBill, bills_of
 from bidbrain.forecast.live_rules import UnderLiveRules
 from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
@@ -25,13 +25,14 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MOST_WINDOWS = 192
 LEAST_WINDOWS = 32
-"""Also of strategies that decide often, unless that many windows of a long job would largely be the same hours."""
+"""The fewest windows, even if a strategy decides often; fewer for a job so long that they would mostly overlap."""
 
 _SEED = 20
 _TRIALS, _EACH_FIRST = 16, 4
 _OVERLAPPING, _FEWEST = 4, 8
 """How many windows of a long job may hold the same hour, and the fewest windows."""
-_CLEARLY = 1.5
+_CLEAR_EXCESS = 1.5
+"""Plays leave no doubt that a job costs more than some dollars if all of them cost more than this multiple."""
 _MOST_LUCK = 5.0
 _GOLDEN = (sqrt(5) - 1) / 2
 
@@ -48,7 +49,7 @@ class Played:
     @property
     def usd(self) -> float:
         """The bill of all machines."""
-        return sum(one.usd for one in self.bills)
+        return sum(bill.usd for bill in self.bills)
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ class PastMarket:
         return MarketReplay(self.histories.values(), self.past.capacities)
 
     def play(self, start: int, number: int, most_usd: float = inf) -> tuple[Played, int]:
-        """The run that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
+        """The play that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
 
-        Once it has cost more than `most_usd` it may end early, and is unfinished.
+        Once a play has cost more than `most_usd` it may end early, and is unfinished.
         """
         chance = np.random.default_rng([_SEED, number])
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
@@ -96,7 +97,7 @@ class PastMarket:
         return play(job, market, self.histories, start, most_usd)
 
     def _lives(self, chance: np.random.Generator) -> DrawnLives | None:
-        """Lives from each market's eviction rate, which is itself drawn from what is known of it."""
+        """Lives drawn from each market's eviction rate, which is itself drawn from its distribution."""
         known = {
             offer.market: hazard
             for offer in self.job.offers
@@ -119,8 +120,8 @@ class PastMarket:
             cheapest = np.minimum(cheapest, self._per_work(offer, starts))
         reliable = self.job.reliable
         held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
-        found: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
-        return found
+        usd: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
+        return usd
 
     def _per_work(self, offer: Offer, starts: Ints) -> Floats:
         history = self.past.histories[offer.market]
@@ -143,7 +144,7 @@ def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
 def play(
     job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
 ) -> tuple[Played, int]:
-    """The run of a job that is launched at a moment of a market, and the number of its decisions."""
+    """The bill and length of a job that is launched at a moment of a market, and the number of its decisions."""
     run, decisions = run_from(job, market, histories, start, most_usd)
     return played_of(run, job, histories, start), decisions
 
@@ -151,7 +152,7 @@ def play(
 def run_from(
     job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
 ) -> tuple[Run, int]:
-    """What a job does that is launched at a moment of a market, and the number of its decisions."""
+    """The run of a job that is launched at a moment of a market, and the number of its decisions."""
     decider = UnderLiveRules(job.decider(start))
     first = start + job.times.order
     budget = None
@@ -182,7 +183,7 @@ def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries
 
 
 def plays(market: PastMarket) -> list[Played]:
-    """Plays over windows that are spread evenly over the past; where it is long enough, over windows that end in it."""
+    """Plays over windows spread evenly over the past, which end within the past if it is long enough."""
     first = _trials(market)
     longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
     end = market.past.now - round(longest)
@@ -193,30 +194,26 @@ def plays(market: PastMarket) -> list[Played]:
     least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, LEAST_WINDOWS))
     count = int(np.clip(market.job.most_decisions / each, least, MOST_WINDOWS))
     if count == _FEWEST:
-        # Every second trial; a quarter of them has been played.
-        more = [one for number, one in enumerate(_trial_starts(market)) if number % _EACH_FIRST == _EACH_FIRST // 2]
-        first += [market.play(start, number) for number, start in more]
-        return sorted((played for played, _ in first), key=lambda one: one.start)
+        # Every second trial; a quarter of the trials has been played.
+        second = (trial for trial in _trial_starts(market) if trial[0] % _EACH_FIRST == _EACH_FIRST // 2)
+        first += [market.play(start, number) for number, start in second]
+        return sorted((played for played, _ in first), key=lambda played: played.start)
     return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
 
 
 def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     """Whether a few plays leave no doubt that the job is expected to cost more than this."""
-    most = _CLEARLY * usd
+    most = _CLEAR_EXCESS * usd
     return all(market.play(start, number, most)[0].usd > most for number, start in _first_starts(market))
 
 
 def _trials(market: PastMarket) -> list[tuple[Played, int]]:
     """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
-    found = _first_trials(market)
-    each = sum(decisions for _, decisions in found) / len(found)
+    trials = [market.play(start, number) for number, start in _first_starts(market)]
+    each = sum(decisions for _, decisions in trials) / len(trials)
     if each * LEAST_WINDOWS < market.job.most_decisions:
-        found += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
-    return found
-
-
-def _first_trials(market: PastMarket) -> list[tuple[Played, int]]:
-    return [market.play(start, number) for number, start in _first_starts(market)]
+        trials += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
+    return trials
 
 
 def _first_starts(market: PastMarket) -> list[tuple[int, int]]:
@@ -229,8 +226,8 @@ def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:
 
 
 def _spread(begin: int, end: int, count: int) -> list[int]:
-    found: list[int] = np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
-    return found
+    starts: list[int] = np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
+    return starts
 
 
 def _continued(series: PriceSeries, first: int, now: int, tail: int) -> PriceSeries:

@@ -1,7 +1,7 @@
 """Replay of one job under one strategy: what was rented when, what was evicted, and when the work was done.
 
-Only the engine knows the future. It asks the strategy at the start, at the times the strategy chose, and after every
-eviction or return; in between it adds up work. From its result, work and cost can be recomputed.
+Only the engine knows the future. The engine asks the strategy at the start, at the times the strategy chose, and after
+every eviction or return; in between, work adds up. From the resulting run, work and cost can be recomputed.
 
 Where the market's capacity is limited, a strategy is offered only what a request would get at that moment. When more
 machines are held than there are, those granted last are evicted first, machine by machine.
@@ -42,7 +42,7 @@ def run_job(
     job: ReplayedJob, strategy: Strategy, market: MarketReplay, overheads: Overheads, recovery: Recovery = AGILE
 ) -> Run:
     """Replays a job from start to end."""
-    state = _State(job, market, overheads, recovery, now=job.start, work_left=job.work)
+    state = _JobReplay(job, market, overheads, recovery, now=job.start, work_left=job.work)
     while True:
         decision = strategy.decide(state.situation())
         state.carry_out(decision)
@@ -58,7 +58,7 @@ def _after(wake_at: int | None, now: int) -> float:
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldAllocation:
     """An allocation with what only the engine knows. `running_since` is where its checkpoint intervals begin."""
 
     holding: Holding
@@ -71,8 +71,8 @@ class _Held:
         return self.evicted_at if leaves_at is None else min(self.evicted_at, leaves_at)
 
 
-class _Prices(dict[Offer, int]):
-    """The prices of a moment, looked up once each: a decision asks for the same ones many times."""
+class _PricesNow(dict[Offer, int]):
+    """The prices of a moment, looked up once each: a decision asks for the same prices many times."""
 
     __call__ = dict.__getitem__
 
@@ -85,7 +85,7 @@ class _Prices(dict[Offer, int]):
 
 
 @dataclass(slots=True)
-class _State:
+class _JobReplay:
     job: ReplayedJob
     market: MarketReplay
     overheads: Overheads
@@ -93,7 +93,7 @@ class _State:
     now: int
     work_left: float
     standstill_until: int = 0
-    held: dict[int, _Held] = field(default_factory=dict)
+    held: dict[int, _HeldAllocation] = field(default_factory=dict)
     tenures: list[Tenure] = field(default_factory=list)
     bought: int = 0
     spent: float = 0.0
@@ -106,7 +106,7 @@ class _State:
         return Situation(
             now=self.now,
             offers=self._open_offers(),
-            price=_Prices(self.market, self.now),
+            price=_PricesNow(self.market, self.now),
             holdings=tuple(held.holding for held in self.held.values()),
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
@@ -128,11 +128,11 @@ class _State:
         return budget.left(self.job.start, self.now, self.spent, (held.holding for held in self.held.values()))
 
     def _record(self) -> SpotRecord:
-        """What spot machines were worth within the last hours; a run reads the same from its log."""
+        """The worth of spot machines within the last hours; a run reads the same record from its log."""
         since = self.now - RECORD_WINDOW
-        lives = [(one.rent, one.start, one.end) for one in self.tenures]
+        lives = [(tenure.rent, tenure.start, tenure.end) for tenure in self.tenures]
         lives += [(held.holding.rent, held.holding.start, self.now) for held in self.held.values()]
-        paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.bid is not None)
+        paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.spot)
         lost = sum(span for at, span in self.lost if at > since)
         lasting = max(paid - round(lost), 0)
         return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self._resumes)
@@ -171,8 +171,8 @@ class _State:
             return max((self._undone(held) for held in spot), default=0.0)
         return sum(self._undone(held) for held in spot)
 
-    def _undone(self, held: _Held) -> float:
-        """What an eviction from an allocation undoes: its own work since a checkpoint, or that of its gang."""
+    def _undone(self, held: _HeldAllocation) -> float:
+        """The work that an eviction from an allocation undoes: its own since a checkpoint, or that of its gang."""
         ready = self._ready()
         if self.job.nodes and not gang_works(ready, self.job.nodes):
             return 0.0
@@ -181,12 +181,12 @@ class _State:
         return lost * rate * self.recovery.speed
 
     def _looks(self) -> tuple[Look, ...]:
-        """What machines showed that are gone, and what is not offered now."""
+        """The looks that machines gave which are gone, and the markets that offer nothing now."""
         looks = [
-            Look(at, one.rent.offer.market, up)
-            for one in self.tenures
-            if one.rent.bid is not None
-            for at, up in ((one.start, True), (one.end, one.ended is not End.EVICTED))
+            Look(at, tenure.rent.offer.market, up)
+            for tenure in self.tenures
+            if tenure.rent.spot
+            for at, up in ((tenure.start, True), (tenure.end, tenure.ended is not End.EVICTED))
         ]
         closed = set(self.job.offers) - set(self._open_offers())
         looks.sort(key=lambda look: look.at)
@@ -194,12 +194,12 @@ class _State:
 
     def _saved(self) -> SavedState | None:
         """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
-        ran = [one for one in self.tenures if one.ready < one.end]
-        held = [one.holding for one in self.held.values() if one.holding.ready < self.now]
+        ran = [tenure for tenure in self.tenures if tenure.ready < tenure.end]
+        held = [held.holding for held in self.held.values() if held.holding.ready < self.now]
         if self.job.saved_gb is None or not (ran or held) or self.work_left >= self.job.work:
             return None
-        rent = max(held, key=lambda one: one.ready).rent if held else max(ran, key=lambda one: one.end).rent
-        return SavedState(rent.offer.market, self.job.saved_gb)
+        last = max(held, key=lambda holding: holding.ready) if held else max(ran, key=lambda tenure: tenure.end)
+        return SavedState(last.rent.offer.market, self.job.saved_gb)
 
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
@@ -207,8 +207,8 @@ class _State:
         return RecordedSpells.of(self.market.recorded, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
-        before, wanted = self.bought, sum(one.machines for one in decision.actions if isinstance(one, Rent))
-        for action in sorted(decision.actions, key=lambda one: isinstance(one, Return) and one.replaced):
+        before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))
+        for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
                 self._buy(action)
             elif action.replaced and self._granted_since(before) < wanted:
@@ -220,7 +220,7 @@ class _State:
                 held.holding = replace(held.holding, leaves_at=action.at)
 
     def _granted_since(self, number: int) -> int:
-        return sum(held.holding.rent.machines for one, held in self.held.items() if one >= number)
+        return sum(held.holding.rent.machines for allocation, held in self.held.items() if allocation >= number)
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""
@@ -251,7 +251,7 @@ class _State:
         if self.job.enough is None:
             return False
         held = (held.holding for held in self.held.values())
-        evicted = (Tenure(one.rent, one.start, one.ready, self.now, End.EVICTED) for one in held)
+        evicted = (Tenure(holding.rent, holding.start, holding.ready, self.now, End.EVICTED) for holding in held)
         return self.job.enough(self.now, self.tenures, evicted)
 
     def lose(self) -> None:
@@ -279,7 +279,7 @@ class _State:
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
         if rent.bid is None and self.evicted:
             self.fallbacks.append(self.now)
-        self.held[self.bought] = _Held(holding, inf if evicted_at is None else evicted_at, holding.ready)
+        self.held[self.bought] = _HeldAllocation(holding, inf if evicted_at is None else evicted_at, holding.ready)
         self.bought += 1
 
     def _granted(self, wanted: Rent) -> Rent:
@@ -307,7 +307,7 @@ class _State:
 
     def _take(self, market: Market, excess: float) -> None:
         """Evicts `excess` machines of a market, those granted last first."""
-        for held in sorted(self.held.values(), key=lambda one: -one.holding.allocation):
+        for held in sorted(self.held.values(), key=lambda held: -held.holding.allocation):
             rent = held.holding.rent
             if excess <= 0:
                 return
@@ -316,7 +316,7 @@ class _State:
                 self._evict(held, taken)
                 excess -= taken
 
-    def _evict(self, held: _Held, machines: int) -> None:
+    def _evict(self, held: _HeldAllocation, machines: int) -> None:
         """Evicts machines of an allocation; its remaining machines go back to the last checkpoint."""
         holding = held.holding
         self.evicted.append(self.now)
@@ -336,7 +336,7 @@ class _State:
             self._begin_attempt()
         self._stand_still(self.overheads.eviction)
 
-    def _give_back(self, held: _Held) -> None:
+    def _give_back(self, held: _HeldAllocation) -> None:
         del self.held[held.holding.allocation]
         self._end(held.holding, End.LEFT)
         self._stand_still(self.overheads.resize)

@@ -46,7 +46,7 @@ class Tape:
 
     @cached_property
     def path(self) -> PricePath:
-        """The same prices, indexed for features."""
+        """The prices, indexed for features."""
         return PricePath(self._series)
 
     @property
@@ -79,7 +79,7 @@ class Tape:
 
 
 class Capacity:
-    """How many machines of a market can be held at once, as a step function; the first number also holds before it."""
+    """How many machines of a market can be held at once, as a step function; the first number also holds earlier."""
 
     def __init__(self, times: Ints, machines: Ints) -> None:
         if times.size == 0 or times.shape != machines.shape or np.any(np.diff(times) <= 0) or np.any(machines < 0):
@@ -95,7 +95,7 @@ class Capacity:
         return np.array(self._times, dtype=np.int64), np.array(self._machines) > 0
 
     def until(self, time: int) -> Capacity:
-        """What was known of it at a time; the last number continues."""
+        """The capacity as it was known at a time; the last number continues."""
         known = max(bisect_right(self._times, time), 1)
         return Capacity(np.array(self._times[:known], dtype=np.int64), np.array(self._machines[:known], dtype=np.int64))
 
@@ -104,7 +104,7 @@ class Capacity:
         return self._machines[max(bisect_right(self._times, time) - 1, 0)]
 
     def at_most(self, machines: int) -> Capacity:
-        """The same capacity, but never above a number of machines."""
+        """This capacity, but never above a number of machines."""
         return Capacity(np.array(self._times, dtype=np.int64), np.minimum(self._machines, machines).astype(np.int64))
 
     def first_below(self, machines: int, after: int) -> int | None:
@@ -165,16 +165,16 @@ class MarketReplay:
         self._capacities = capacities or {}
         self._lives = lives
         self.recorded = self
-        """The same market without drawn lives: what all replays of one recording share."""
+        """This market without drawn lives, which all replays of one recording share."""
 
     def with_lives(self, lives: DrawnLives) -> MarketReplay:
-        """The same prices and capacities with other lives; the histories are not indexed again."""
+        """This market's prices and capacities with other lives; the histories are not indexed again."""
         other = MarketReplay((), self._capacities, lives)
         other.tapes, other.recorded = self.tapes, self.recorded
         return other
 
     def at_most(self, machines: int) -> MarketReplay:
-        """The same markets, each with at most a number of machines."""
+        """These markets, each with at most a number of machines."""
         always = Capacity(np.zeros(1, dtype=np.int64), np.full(1, machines, dtype=np.int64))
         limited = MarketReplay((), lives=self._lives)
         limited.tapes = self.tapes

@@ -1,7 +1,7 @@
 """The price of time at which one strategy is as fast as another, found by replaying the known past.
 
-Backtests, plans and runs share it: it uses only what a strategy may know: the training span in a backtest, and the
-stored history in a launch.
+Backtests, plans and runs share this search, which uses only what a strategy may know: the training span in a backtest,
+and the stored history in a launch.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PastJobs:
     ) -> TimePrice | None:
         """The lowest price of time at which a strategy is no slower than its rival in the past.
 
-        Where even the highest price tried leaves it slower, it is that price, with a note. None where the past cannot
-        be replayed: because capacity evicts too, or because it is too short for a job.
+        If the strategy is slower even at the highest price tried, that price is the answer, with a note. None where the
+        past cannot be replayed: because capacity evicts too, or because the past is too short for a job.
         """
         jobs = self._jobs(known)
         if not jobs or any(hazard is not None for hazard in known.hazards.values()):
@@ -54,12 +54,12 @@ class PastJobs:
 
         def pace(strategy: Strategy, most: float = inf) -> float:
             """Infinite as soon as it is certain to be above `most`."""
-            found, soonest = list[float](), [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
+            paces, soonest = list[float](), [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
             for number, (hours, job) in enumerate(jobs):
-                if sum(found) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
+                if sum(paces) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
                     return inf
-                found.append(_hours(job, strategy, market, known) / hours)
-            return fmean(found)
+                paces.append(_hours(job, strategy, market, known) / hours)
+            return fmean(paces)
 
         usual, baseline = pace(rival), known.baseline
         goal = (1 - MARGIN) * usual

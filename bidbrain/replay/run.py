@@ -31,8 +31,9 @@ class ReplayedJob:
     """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
 
     Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`, if
-    that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; `nu` is that of
-    a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the job.
+    that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; an offer's `nu`
+    is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the
+    job.
     """
 
     start: int
@@ -51,9 +52,11 @@ class ReplayedJob:
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
         if self.nodes:
-            each = sorted((one.rent.offer.nu for one in working for _ in range(one.rent.machines)), reverse=True)
+            each = sorted(
+                (holding.rent.offer.nu for holding in working for _ in range(holding.rent.machines)), reverse=True
+            )
             return sum(each[: max(self.nodes, self.most_nodes)]) if gang_works(working, self.nodes) else 0.0
-        nu = sum(one.nu for one in working)
+        nu = sum(holding.nu for holding in working)
         return nu * (nu / self.most_nu) ** self.scaling if self.scaling and nu else nu
 
 

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from bidbrain.replay.market import Bools, MarketReplay
+from bidbrain.arrays import Bools
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, SpotSpell, outlook
 from bidbrain.strategies.spot_spells import GAP, at_most
@@ -17,7 +18,7 @@ from pricing_data.series import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedSpells:
-    """The spells of a whole recording; that of a moment depends only on what came before it."""
+    """The spells of a whole recording; the spell of a moment depends only on what came before it."""
 
     begin: int
     outlook: SpellOutlook
@@ -49,5 +50,5 @@ def _open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:
         return np.ones(ticks.size, dtype=np.bool_)
     times, opened = openings
     at = times.searchsorted(ticks, side="right") - 1
-    found: Bools = opened[np.maximum(at, 0)]
-    return found
+    opened_at: Bools = opened[np.maximum(at, 0)]
+    return opened_at

@@ -27,15 +27,14 @@ class ReplayedBudget:
     _billed: dict[tuple[Rent, int], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
 
     def paid(self, rent: Rent, life: Life) -> float:
-        """What the machines of a purchase cost over a life."""
+        """The dollars that the machines of a purchase cost over a life."""
         return rent.machines * usd(self._amount(rent, life))
 
     def _amount(self, rent: Rent, life: Life) -> int:
-        prices: Prices = rent.offer.on_demand if rent.bid is None else self.histories[rent.offer.market]
-        return self.billing.bill(life, prices).amount
+        return amount_of_machine(rent, life, self.billing, self.histories)
 
     def _so_far(self, rent: Rent, start: int, now: int) -> float:
-        """What the machines cost if they are returned now; their hours but the last two are billed once."""
+        """The dollars owed if the machines are returned now; their hours but the last two are billed once."""
         billed, amount = self._billed.get((rent, start), (start, 0))
         upto = start + _settled(start, now)
         if upto > billed:
@@ -44,9 +43,9 @@ class ReplayedBudget:
         return rent.machines * usd(amount + self._amount(rent, Life(upto, now, End.LEFT)))
 
     def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> tuple[float, float]:
-        """What may still be committed, after `spent` dollars for machines that are gone, and what is kept back for the
-        leases of those that are held."""
-        held = [(one.rent, one.start) for one in holdings]
+        """The dollars that may still be committed, after `spent` dollars for machines that are gone, and the dollars
+        kept back for the leases of machines that are held."""
+        held = [(holding.rent, holding.start) for holding in holdings]
         if self.reliable is not None:
             held.append((self.reliable, start))
         reserved = sum(self._reserved(rent, since, now) for rent, since in held)
@@ -61,6 +60,12 @@ class ReplayedBudget:
             self.billing.bill(Life(since, until, End.LEFT), ceiling).amount for until in (now, now + self.lease)
         )
         return rent.machines * usd(later - soon)
+
+
+def amount_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> int:
+    """The amount that each machine of a purchase costs over a life, in nano-dollar-seconds."""
+    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
+    return billing.bill(life, prices).amount
 
 
 def _settled(start: int, now: int) -> int:

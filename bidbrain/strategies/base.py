@@ -54,6 +54,11 @@ class Rent:
     bid: int | None
 
     @property
+    def spot(self) -> bool:
+        """Whether these are spot machines."""
+        return self.bid is not None
+
+    @property
     def highest_price(self) -> int:
         """The most that an hour of one of these machines can cost, in nano-dollars."""
         return highest_price(self.offer.market.cloud, self.bid, self.offer.on_demand)
@@ -75,9 +80,9 @@ def terms_of(rent: Rent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Return an allocation now, or at a later moment (the end of its paid hour; it works until then).
+    """The return of an allocation, now or at a later moment (the end of its paid hour; its machines work until then).
 
-    `replaced` says that it stays if the machines bought by the same decision are not all granted.
+    `replaced` says that the allocation stays if the machines bought by the same decision are not all granted.
     """
 
     allocation: int
@@ -100,10 +105,14 @@ class Holding:
         """Work per hour of all its machines."""
         return self.rent.machines * self.rent.offer.nu
 
+    def hour_end(self, now: int) -> int:
+        """The end of the hour of its life that is under way."""
+        return self.start + ((now - self.start) // HOUR + 1) * HOUR
+
 
 def gang_works(holdings: Iterable[Holding], nodes: int) -> bool:
-    """Whether a gang can work on these machines: it needs all of its nodes. 0 nodes: not a gang."""
-    return sum(one.rent.machines for one in holdings) >= nodes
+    """Whether a gang that needs this many nodes can work on these machines. 0 nodes: not a gang."""
+    return sum(holding.rent.machines for holding in holdings) >= nodes
 
 
 RECORD_WINDOW = 2 * HOUR
@@ -136,7 +145,7 @@ UNTRIED = SpotRecord()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a try, or the life of a machine, showed: whether a market had the machines that the job wants."""
+    """An observation, from a try or from a machine's life: whether a market had the machines that the job wants."""
 
     at: int
     market: Market
@@ -165,7 +174,7 @@ def _no_looks() -> tuple[Look, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a strategy knows when it decides. `price` answers for this moment only.
+    """All that a strategy knows when it decides. `price` answers for this moment only.
 
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
     `usd_left` is what the budget still allows to commit, and `usd_reserved` what it keeps back for the leases of what
@@ -196,10 +205,24 @@ class Situation:
     path: Callable[[Market], PricePath | None] = _no_path
     refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
 
+    @property
+    def on_spot(self) -> tuple[Holding, ...]:
+        """The holdings of spot machines."""
+        return tuple(holding for holding in self.holdings if holding.rent.spot)
+
+    @property
+    def on_demand(self) -> tuple[Holding, ...]:
+        """The holdings of on-demand machines."""
+        return tuple(holding for holding in self.holdings if not holding.rent.spot)
+
+    def sells(self, rent: Rent) -> bool:
+        """Whether a purchase can be made now: on demand, or of a listed offer whose price the bid covers."""
+        return rent.bid is None or (rent.offer in self.offers and self.price(rent.offer) <= rent.bid)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and the latest time of the next decision. A strategy is always asked again after an eviction.
+    """The actions to take now, and the latest time of the next decision. An eviction always prompts a new decision.
 
     `unaffordable` says that machines are wanted that the budget does not cover.
     """
@@ -215,7 +238,7 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in scenarios and results."""
+        """The strategy's name in scenarios and results."""
         ...
 
     def decide(self, situation: Situation, /) -> Decision:

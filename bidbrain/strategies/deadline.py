@@ -1,32 +1,24 @@
 """`deadline`: finishes in time at the least expected cost, deciding online.
 
-It learns from the market's history how long spells of capacity last (`deadline_spells`), plans against that
-(`deadline_plan`), and reads off the plan whether its slack is worth more than an on-demand machine costs. It never sees
-the future. Of billing it needs the price ratio and the delay; of the market, the rates at which spells end.
+The strategy learns from the market's history how long spells of capacity last (`deadline_spells`), plans for such
+spells (`deadline_plan`), and reads off the plan whether the slack is worth more than an on-demand machine costs. No
+decision depends on the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
-from bidbrain.strategies.deadline_plan import Grid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import (
-    CLASSES,
-    FACTOR_STEP,
-    PUBLIC_PRIOR,
-    Floats,
-    Prior,
-    SpellOutlook,
-    SpotSpell,
-)
+from bidbrain.arrays import Floats
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
+from bidbrain.strategies.deadline_plan import PlanGrid, spell_chain, thresholds
+from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpellOutlook, SpotSpell
 from pricing_data.series import Ints
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
 _STEP: Final = 10 * MINUTE
@@ -38,35 +30,6 @@ HOPE_MARGIN: Final = 0.125
 _ROUNDED: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineReason:
-    """Why a choice was made: the current slack, and the slack above which the cheaper option wins.
-
-    `endings_per_hour` is the rate at which the current spell, up or down, is expected to end. `worth_hours` is None
-    where the safety net or a running spot machine decided.
-    """
-
-    slack_hours: float
-    worth_hours: float | None
-    spot_up: bool
-    endings_per_hour: float
-    rule: str
-
-    def __str__(self) -> str:
-        market = "up" if self.spot_up else "down"
-        weighed = "" if self.worth_hours is None else f" against {self.worth_hours:.2f} h"
-        ending = f"spot {market}, {self.endings_per_hour:.2f} ends per hour"
-        return f"{self.rule}: slack {self.slack_hours:.2f} h{weighed}; {ending}"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineDecision:
-    """The choice for the next tick, and the reason."""
-
-    choice: str
-    reason: DeadlineReason
-
-
 class DeadlineStrategy:
     """Plans for one kind of job; a plan is computed when a market first needs it, then cached."""
 
@@ -74,8 +37,8 @@ class DeadlineStrategy:
         self.terms, self.prior = terms, prior
         self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
-        # Slack beyond half of the work is never scarce: a job with more may wait until it is down to that.
-        self._grid = Grid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
+        # Slack beyond half of the work is never scarce: a job with more slack may wait.
+        self._grid = PlanGrid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 
@@ -112,20 +75,6 @@ class DeadlineStrategy:
         enough = job.slack >= self._worth(job, state, plan) * self.step
         bold = np.where(job.spot_up, SPOT, WAIT)
         return np.where((job.machine == SPOT) | enough, bold, ON_DEMAND)
-
-    def decide(self, job: DeadlineState, seen: SpellOutlook) -> DeadlineDecision:
-        """The choice for one job, with its reason; `seen` is the current outlook of its market."""
-        plan, rule = self.plans_for(seen), "weighed"
-        choice = int(self.choose(job, seen.state, plan)[0])
-        if net_when_idle(job)[0]:
-            choice, rule = ON_DEMAND, "safety net"
-        elif job.machine[0] == SPOT:
-            rule = "spot runs"
-        worth = float(self._worth(job, seen.state, plan)[0]) * self.step / HOUR if rule == "weighed" else None
-        side, age_class = divmod(int(seen.state[0]), CLASSES)
-        rate = float(self.prior.rates(_factors(seen.steps[0]))[side, age_class])
-        slack = float(job.slack[0]) / HOUR
-        return DeadlineDecision(CHOICES[choice], DeadlineReason(slack, worth, bool(job.spot_up[0]), rate, rule))
 
     def _worth(self, job: DeadlineState, state: Ints, plan: Ints) -> Floats:
         """The least slack, in steps, at which the cheaper option is better; interpolated between steps of work."""

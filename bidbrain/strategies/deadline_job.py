@@ -23,7 +23,6 @@ Bools = NDArray[np.bool_]
 WAIT: Final = 0
 SPOT: Final = 1
 ON_DEMAND: Final = 2
-CHOICES: Final = ("wait", "spot", "on-demand")
 
 
 class ImpossibleJob(BidBrainError):
@@ -32,7 +31,7 @@ class ImpossibleJob(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineTerms:
-    """What a job needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
+    """A job's needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
 
     `price_ratio` is the on-demand price over the spot price; no other property of prices affects a choice.
     """
@@ -80,7 +79,7 @@ class BatchStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in results."""
+        """The strategy's name in results."""
         ...
 
     def choose(self, state: DeadlineState, /) -> Ints:

@@ -22,11 +22,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, Floats
+from bidbrain.arrays import Bools, Floats
+from bidbrain.strategies.deadline_spells import AGES, CLASSES
 from pricing_data.units import HOUR
 
 Thresholds = NDArray[np.int16]
-Costs = NDArray[np.float32]
+CostTable = NDArray[np.float32]
 
 NET_DELAYS: Final = 2
 _IDLE, _OD, _SPOT = 0, 1, 2
@@ -34,15 +35,15 @@ _NEVER = np.float32(1e9)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chain:
+class SpellChain:
     """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot is available."""
 
     moves: Floats
-    up: NDArray[np.bool_]
+    up: Bools
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class PlanGrid:
     """Size of a plan in steps (work, slack, delay of entering a machine), and the price ratio.
 
     `margin` is how much the cheaper option must save over on-demand to be chosen, in steps of the spot price.
@@ -55,7 +56,7 @@ class Grid:
     margin: float = 0.0
 
 
-def spell_chain(rates: Floats, step: int) -> Chain:
+def spell_chain(rates: Floats, step: int) -> SpellChain:
     """The chain of spells that end at `rates` per hour by age class, over `step` microseconds.
 
     A spell moves to the next age class with the probability that the class width implies; steps longer than a class are
@@ -72,29 +73,29 @@ def spell_chain(rates: Floats, step: int) -> Chain:
         moves[state, state] = (1 - ends[side]) * (1 - older)
         moves[state[:-1], state[1:]] = ((1 - ends[side]) * older)[:-1]
         moves[state, (1 - side) * CLASSES] += ends[side]
-    return Chain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
+    return SpellChain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
 
 
-def thresholds(chain: Chain, grid: Grid) -> Thresholds:
+def thresholds(chain: SpellChain, grid: PlanGrid) -> Thresholds:
     """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin over on-demand.
 
     By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where no planned slack is
     enough.
     """
-    iteration = _Iteration(chain, grid)
-    found: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    iteration = _ValueIteration(chain, grid)
+    least: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)
         # Slack rises as work falls along a row of constant steps left, hence the reversal.
-        found[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
-    return found
+        least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
+    return least
 
 
-class _Iteration:
+class _ValueIteration:
     """Expected costs to the end with a number of steps left, by machine, market state and slack."""
 
-    def __init__(self, chain: Chain, grid: Grid) -> None:
+    def __init__(self, chain: SpellChain, grid: PlanGrid) -> None:
         self._moves = chain.moves.astype(np.float32)
         self._up = chain.up[:, None]
         self._grid = grid
@@ -103,7 +104,7 @@ class _Iteration:
         self._caught = slack <= NET_DELAYS * grid.delay
         self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
 
-    def step(self, left: int) -> NDArray[np.bool_]:
+    def step(self, left: int) -> Bools:
         """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no machine and
         on-demand."""
         delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
@@ -116,10 +117,10 @@ class _Iteration:
         idle, held = np.minimum(on_demand, bold)
         self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
-        best: NDArray[np.bool_] = on_demand <= bold + np.float32(self._grid.margin)
+        best: Bools = on_demand <= bold + np.float32(self._grid.margin)
         return best
 
-    def _with_margin(self, left: int) -> Costs:
+    def _with_margin(self, left: int) -> CostTable:
         """The costs, preceded by those of the negative slacks that a delay can lead to: all on demand."""
         margin = np.arange(-self._margin, 0)
         work, ratio = left - margin, self._grid.price_ratio
@@ -131,8 +132,8 @@ class _Iteration:
         costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
         return costs
 
-    def _at(self, expected: Costs, lost: float) -> Costs:
-        """Costs after losing some slack, interpolated between steps."""
+    def _at(self, expected: CostTable, lost: float) -> CostTable:
+        """The costs after losing some slack, interpolated between steps."""
         whole = int(lost)
         begin, size = self._margin - whole, self._grid.slack + 1
         nearer = expected[:, begin : begin + size]

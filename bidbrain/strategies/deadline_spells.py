@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Bools, Floats
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, MINUTE
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 # Lower bounds of the age classes. Ten minutes apart at first, about how often the public traces were sampled.
 AGES: Final = 10 * MINUTE * np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 144])
@@ -60,7 +57,7 @@ PUBLIC_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpellOutlook:
-    """What is known of a market at each tick, from that tick and earlier ones.
+    """The knowledge of a market at each tick, from that tick and earlier ones.
 
     `state` combines side and age class: 0 to CLASSES - 1 is down, from CLASSES on up. `steps` has the four factors as
     rounded powers of FACTOR_STEP.
@@ -68,10 +65,6 @@ class SpellOutlook:
 
     state: Ints
     steps: Ints
-
-    def last(self) -> SpellOutlook:
-        """The latest tick only: what a live decision needs."""
-        return SpellOutlook(self.state[-1:], self.steps[-1:])
 
     def spell(self, tick: int = -1) -> SpotSpell:
         """The spell of one tick."""
@@ -96,7 +89,7 @@ class SpotSpell:
         return cls(CLASSES * up)
 
 
-def outlook(up: Flags, gap: int, prior: Prior) -> SpellOutlook:
+def outlook(up: Bools, gap: int, prior: Prior) -> SpellOutlook:
     """Spells and factors at each tick of a history whose ticks are `gap` microseconds apart.
 
     A spell's age counts from the first tick that shows it. The first spell began before the history; its age counts
@@ -109,7 +102,7 @@ def outlook(up: Flags, gap: int, prior: Prior) -> SpellOutlook:
     return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MOST_STEPS, MOST_STEPS).T)
 
 
-def fit_prior(histories: Sequence[tuple[Flags, int]]) -> Prior:
+def fit_prior(histories: Sequence[tuple[Bools, int]]) -> Prior:
     """Pooled endings per hour; each class is shrunk towards its side's mean with the weight of one ending."""
     endings, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
     for up, gap in histories:
@@ -123,7 +116,7 @@ def fit_prior(histories: Sequence[tuple[Flags, int]]) -> Prior:
     return Prior(tuple(rates[0].tolist()), tuple(rates[1].tolist()))
 
 
-def _ages(up: Flags, gap: int) -> Ints:
+def _ages(up: Bools, gap: int) -> Ints:
     """Age of each tick's spell, in microseconds."""
     ticks = np.arange(up.size)
     begins = np.concatenate(([True], up[1:] != up[:-1]))
@@ -131,12 +124,12 @@ def _ages(up: Flags, gap: int) -> Ints:
     return ages
 
 
-def _ends(up: Flags) -> Flags:
+def _ends(up: Bools) -> Bools:
     """Ticks that are the last of their spell; for the history's last tick this is not known, so it is False."""
     return np.concatenate((up[1:] != up[:-1], [False]))
 
 
-def _factors(here: Flags, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
+def _factors(here: Bools, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
     """The factors of one side at each tick, for young and for old spells, from earlier ticks."""
     endings = (here & _ends(here)).astype(np.float64)
     expected = np.where(here, rates[age_class] * gap / HOUR, 0.0)
@@ -147,8 +140,8 @@ def _factors(here: Flags, age_class: Ints, gap: int, rates: Floats, forget: floa
 
 def _mean(strength: float, about: Floats | float, endings: Floats, expected: Floats, forget: float) -> Floats:
     seen = strength * about + _remembered(endings, forget)
-    found: Floats = seen / (strength + _remembered(expected, forget))
-    return found
+    mean: Floats = seen / (strength + _remembered(expected, forget))
+    return mean
 
 
 def _remembered(values: Floats, forget: float) -> Floats:
@@ -157,10 +150,10 @@ def _remembered(values: Floats, forget: float) -> Floats:
     Summed in stretches over which the weights stay within floating-point range.
     """
     stretch = values.size if forget >= 1 else min(values.size, max(1, int(-200 / np.log(forget))))
-    found, carried = np.empty(values.size), 0.0
+    sums_before, carried = np.empty(values.size), 0.0
     for begin in range(0, values.size, stretch):
         part = values[begin : begin + stretch]
         weights = forget ** np.arange(part.size + 1)
         sums = (carried + np.concatenate(([0.0], np.cumsum(part / weights[:-1])))) * weights
-        found[begin : begin + part.size], carried = sums[:-1], sums[-1]
-    return found
+        sums_before[begin : begin + part.size], carried = sums[:-1], sums[-1]
+    return sums_before

@@ -1,4 +1,4 @@
-"""What a strategy is built from: the offers of one place, what history says about them, and the job's costs.
+"""The inputs of a strategy: the offers of one place, what history says about them, and the job's costs.
 
 A backtest fills this from its training span, live planning from the history up to now. The same strategy therefore
 knows the same in both.
@@ -21,7 +21,7 @@ from pricing_data.series import PriceSeries
 
 @dataclass(frozen=True, slots=True)
 class TimePrice:
-    """What an hour of a job's time is worth, in dollars, and how that is known; `note` says what a user must know."""
+    """The value of an hour of a job's time, in dollars, and how it is known; `note` says what a user must know."""
 
     usd_per_hour: float
     basis: str
@@ -29,7 +29,7 @@ class TimePrice:
 
 
 class Pace(Protocol):
-    """Jobs that a strategy's pace is compared with that of another on."""
+    """Past jobs on which the speed of two strategies is compared."""
 
     def price_of_time(
         self, known: StrategyInputs, make: Callable[[float], Strategy], rival: Strategy, /

@@ -8,7 +8,7 @@ It differs from the published strategy in its model of the next hour (`lookahead
 - Everything is bought as one allocation. An eviction then refunds all of it, and its pause passes while the next
 machines start up, so that lambda costs nothing.
 - A short life costs little, so the lowest and slowest bids are the cheapest: the price of time decides how often to
-gamble for a refund. It is a setting of the job, and traces the frontier between cost and run time.
+gamble for a refund. This price is a setting of the job, and traces the frontier between cost and run time.
 - A machine that survives the hour needs no start-up for the next, and its market has turned out calm; both are
   credited.
 - Remaining room is filled where the additional work is worth its price; an eviction there pauses the whole job.
@@ -23,14 +23,13 @@ from math import floor, inf
 
 import numpy as np
 
-from bidbrain.eviction.crossing import Floats
+from bidbrain.arrays import Floats
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, place_of
-from bidbrain.strategies.proteus import JobCosts
+from bidbrain.strategies.proteus import RENEW_BEFORE, JobCosts
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 
-RENEW_BEFORE = 120 * SECOND
 SURVIVAL_CREDIT = 2.0
 """Surviving the hour is worth this many start-ups."""
 FILLING_WORTH = 0.7
@@ -38,7 +37,7 @@ FILLING_WORTH = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestPurchase:
     """The purchase with the lowest price of work, in dollars per unit."""
 
     usd_per_work: float
@@ -46,9 +45,9 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Room:
-    """What a purchase of each offer (row) and bid (column) that fills a room means, whatever the prices are: machines,
-    dollars for the time alive, and the work that counts. The dollars are infinite where no work is expected."""
+class _FilledRoom:
+    """The purchase of each offer (row) and bid (column) that fills a room, whatever the prices are: machines, dollars
+    for the time alive, and the work that counts. The dollars are infinite where no work is expected."""
 
     machines: Floats
     time_usd: Floats
@@ -69,7 +68,7 @@ class Lookahead:
     _alive: Floats = field(init=False, repr=False)
     _useful: Floats = field(init=False, repr=False)
     _paid: Floats = field(init=False, repr=False)
-    _rooms: dict[float, _Room] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rooms: dict[float, _FilledRoom] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         known = [self.hours[offer.market] for offer in self.offers]
@@ -87,9 +86,9 @@ class Lookahead:
         now = situation.now
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
-        ending = [holding for holding in staying if _hour_end(holding, now) - now <= RENEW_BEFORE + SECOND]
+        ending = [holding for holding in staying if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND]
         dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices)]
-        returns = tuple(Return(holding.allocation, _hour_end(holding, now)) for holding in dropped)
+        returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
         rents, reason = self._buy(situation, prices)
         looks = [_look(holding, now) for holding in staying if holding not in dropped]
         looks += [now + HOUR - RENEW_BEFORE] * bool(rents)
@@ -133,7 +132,7 @@ class Lookahead:
         expected = f"(expected ${best.usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
-    def _best(self, room: float, situation: Situation, prices: Floats) -> Best:
+    def _best(self, room: float, situation: Situation, prices: Floats) -> BestPurchase:
         """The market and bid with the lowest price of work, or the baseline on demand."""
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
@@ -141,7 +140,7 @@ class Lookahead:
         on_demand = self._price_of_work(
             count * offer.on_demand / NANOS_PER_DOLLAR, 1.0, count * offer.nu * useful, count * offer.nu
         )
-        least = Best(on_demand, Rent(offer, count, None) if count else None)
+        least = BestPurchase(on_demand, Rent(offer, count, None) if count else None)
         if not self.offers:
             return least
         filled = self._rooms.get(room) or self._filled(room)
@@ -150,10 +149,10 @@ class Lookahead:
         row, column = divmod(int(costs.argmin()), DISTANCES.size)
         if (cost := float(costs[row, column])) < least.usd_per_work:
             bid = int(prices[row]) + int(DISTANCES[column])
-            return Best(cost, Rent(self.offers[row], int(filled.machines[row, 0]), bid))
+            return BestPurchase(cost, Rent(self.offers[row], int(filled.machines[row, 0]), bid))
         return least
 
-    def _filled(self, room: float) -> _Room:
+    def _filled(self, room: float) -> _FilledRoom:
         """A room without its prices, which are all that changes between most decisions."""
         machines = np.floor(room / self._nu)[:, None]
         nu = machines * self._nu[:, None]
@@ -161,8 +160,8 @@ class Lookahead:
         some = work > 0
         credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
-        self._rooms[room] = found = _Room(machines, time_usd, credited)
-        return found
+        self._rooms[room] = filled = _FilledRoom(machines, time_usd, credited)
+        return filled
 
     def _price_of_work(self, dollars: float, alive: float, work: float, surviving_nu: float) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
@@ -170,7 +169,7 @@ class Lookahead:
 
     @property
     def _time_usd(self) -> float:
-        """What an hour of the job costs next to its machines."""
+        """The cost of an hour of the job besides its spot machines."""
         return self.application.reliable_usd_per_hour + self.usd_per_hour
 
     @property
@@ -202,11 +201,7 @@ def _price(rent: Rent, situation: Situation) -> int:
     return rent.offer.on_demand if rent.bid is None else situation.price(rent.offer)
 
 
-def _hour_end(holding: Holding, now: int) -> int:
-    return holding.start + ((now - holding.start) // HOUR + 1) * HOUR
-
-
 def _look(holding: Holding, now: int) -> int:
     """When the next hour of an allocation is decided."""
-    due = _hour_end(holding, now) - RENEW_BEFORE
+    due = holding.hour_end(now) - RENEW_BEFORE
     return due if due > now else due + HOUR

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, expected_seconds
-from bidbrain.eviction.crossing import CrossingHistory, Floats
+from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA
 from pricing_data.series import Ints, PriceSeries

@@ -17,11 +17,11 @@ NAMES = (
 )
 
 REGIONS = "regions"
-"""Of a gang that moves between regions; it decides within a `Decider`, and is not among those of a backtest."""
+"""The strategy of a gang that moves between regions; it decides within a `Decider`, and no backtest has it."""
 
 DEADLINE = "deadline"
 """Decides within a `Decider`, for every job with a deadline, when on-demand machines are needed, and leaves markets and
-bids to the default strategy. It is not among those of a backtest, whose jobs have no deadlines."""
+bids to the default strategy. No backtest has this strategy, because jobs of backtests have no deadlines."""
 
 NEEDS_ARGUMENT = frozenset({"fixed-bid"})
 """`fixed-bid:DOLLARS`, the bid above the current price."""

@@ -32,11 +32,11 @@ class Odds:
         """The odds that held over a history."""
         crossings = CrossingHistory(history, HOUR)
         distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
-        found = crossings.at_deltas(distances)
-        medians = (HOUR if crossing.median_time is None else crossing.median_time for crossing in found)
+        outcomes = crossings.at_deltas(distances)
+        medians = (HOUR if crossing.median_time is None else crossing.median_time for crossing in outcomes)
         return cls(
             tuple(distances.tolist()),
-            tuple(crossing.share for crossing in found),
+            tuple(crossing.share for crossing in outcomes),
             tuple(median / HOUR for median in medians),
         )
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule
-from bidbrain.eviction.crossing import Floats
 from bidbrain.eviction.path import PricePath
 from bidbrain.eviction.present import MOST_DOUBLINGS, PresentRisk
 from bidbrain.strategies.base import Decision, Situation, Strategy
@@ -56,8 +56,8 @@ class PresentHours:
         place = (doublings + MOST_DOUBLINGS) * ((_LEVELS.size - 1) / (2 * MOST_DOUBLINGS))
         low = np.minimum(place.astype(np.int64), _LEVELS.size - 2)
         more, figures, each = place - low, self.figures[market], np.arange(DISTANCES.size)
-        found = (1 - more)[:, None] * figures[low, :, each] + more[:, None] * figures[low + 1, :, each]
-        return NextHour(*found.T)
+        figures_now = (1 - more)[:, None] * figures[low, :, each] + more[:, None] * figures[low + 1, :, each]
+        return NextHour(*figures_now.T)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """`price-capacity`: cheap machines that are rarely evicted, spread over pools; for markets where bids decide little.
 
-A pool is a market with room for more of the job's machines. Its price of work is a machine's expected cost over its
-expected work, until it is evicted or the job ends: Eq. 4.4 for one allocation, with the provider's billing rule in
+A pool is a market with room for more of the job's machines. A pool's price of work is a machine's expected cost over
+its expected work, until an eviction or the job's end: Eq. 4.4 for one allocation, with the provider's billing rule in
 place of the hourly refund of Eq. 4.1, and a survival curve in place of beta:
 
     price x (E[billed hours] + time value x E[hours alive])
@@ -41,7 +41,7 @@ _STEPS_PER_HOUR = 4
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """What to expect of a machine of some age, by horizon: hours billed, hours alive, and the eviction probability."""
+    """The expected hours billed, the expected hours alive, and the eviction probability of a machine, by horizon."""
 
     billed: tuple[float, ...]
     alive: tuple[float, ...]
@@ -49,7 +49,7 @@ class Prospects:
 
     @classmethod
     def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> Prospects:
-        """Under a billing rule, from an age in hours on. Without a hazard no evictions are assumed."""
+        """The prospects under a billing rule, from an age in hours on. No hazard means no evictions."""
         longest = age + round(_HORIZONS[-1])
         hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)
         risk = np.array([0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()])
@@ -111,7 +111,7 @@ class PriceCapacity:
             for offer in situation.offers
             if offer.market in self.fresh and situation.price(offer) <= offer.on_demand
         ]
-        return sorted((one for one in priced if one[0] < limit), key=lambda one: (one[0], one[1].market))
+        return sorted((pool for pool in priced if pool[0] < limit), key=lambda pool: (pool[0], pool[1].market))
 
     def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
         """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that has to start up."""
@@ -125,7 +125,7 @@ class PriceCapacity:
         return cost / (offer.nu * useful) if useful > 0 else inf
 
     def _time_of(self, offer: Offer, price: int, situation: Situation) -> float:
-        """What an hour of a machine's time is worth, in nano-dollars."""
+        """The value of an hour of a machine's time, in nano-dollars."""
         if self.usd_per_hour is None:
             return self.time_value * price
         return self.usd_per_hour * NANOS_PER_DOLLAR * offer.nu / situation.most_nu
@@ -134,7 +134,7 @@ class PriceCapacity:
         """On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up."""
         bearable = best * (1 + self.margin)
         age = situation.now - holding.start
-        return holding.rent.bid is None or self.price_of_work(holding.rent.offer, situation, age) > bearable
+        return not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable
 
     def _fill(
         self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bidbrain.eviction.crossing import Floats
+from bidbrain.arrays import Floats
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.odds import Odds, bid_deltas
 from pricing_data.market import Market
@@ -19,6 +19,7 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 
 DECIDE_EVERY = 2 * MINUTE
 RENEW_BEFORE = 120 * SECOND
+"""How long before the end of a paid hour its renewal is decided."""
 
 # One term of a footprint, or of as many footprints as there are possible purchases.
 _Term = TypeVar("_Term", float, Floats)
@@ -127,7 +128,7 @@ class Proteus:
                     terms[holding.allocation] = renewed
                 else:
                     del terms[holding.allocation]
-                    returns.append(Return(holding.allocation, _hour_end(holding, now)))
+                    returns.append(Return(holding.allocation, holding.hour_end(now)))
         kept = [holding for holding in staying if holding.allocation in terms]
         return kept, list(terms.values()), returns
 
@@ -212,17 +213,13 @@ class Proteus:
         """Every two minutes while there is room; else before the next paid hour ends."""
         if room >= self._nu.min(initial=inf):
             return now + DECIDE_EVERY
-        ends = [_hour_end(holding, now) - RENEW_BEFORE for holding in kept]
+        ends = [holding.hour_end(now) - RENEW_BEFORE for holding in kept]
         ends = [end if end > now else end + HOUR for end in ends]
         return min(ends + [now + HOUR - RENEW_BEFORE] * bool(bought), default=now + DECIDE_EVERY)
 
 
-def _hour_end(holding: Holding, now: int) -> int:
-    return holding.start + ((now - holding.start) // HOUR + 1) * HOUR
-
-
 def _hours_left(holding: Holding, now: int) -> float:
-    return (_hour_end(holding, now) - now) / HOUR
+    return (holding.hour_end(now) - now) / HOUR
 
 
 def _total(terms: list[AllocationTerms]) -> AllocationTerms:
@@ -243,8 +240,8 @@ def _with(total: AllocationTerms, more: AllocationTerms) -> AllocationTerms:
 def _together(bought: Iterable[Rent]) -> Iterator[Rent]:
     """Equal purchases as one."""
     machines = Counter[tuple[Offer, int | None]]()
-    for one in bought:
-        machines[one.offer, one.bid] += one.machines
+    for rent in bought:
+        machines[rent.offer, rent.bid] += rent.machines
     return (Rent(offer, count, bid) for (offer, bid), count in machines.items())
 
 

@@ -14,7 +14,7 @@ from pricing_data.units import HOUR
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What protecting the work costs, and what an eviction loses.
+    """The cost of protecting the work, and the loss by an eviction.
 
     `speed` is the fraction of the job's speed that remains while it protects its work. With an `interval` (time between
     checkpoints in a market, in microseconds) an eviction loses the work since the last checkpoint. A job that does not

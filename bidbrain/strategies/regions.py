@@ -20,8 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Floats, Known
-from bidbrain.strategies.regions_plan import PlacePrices, Plan, PlanTerms
+from bidbrain.arrays import Floats
+from bidbrain.strategies.regions_knowledge import HAZARDS, UNSEEN, Known
+from bidbrain.strategies.regions_plan import PlacePrices, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text
 
@@ -30,7 +31,8 @@ START: Final = "start"
 WAIT: Final = "wait"
 MOST_PLACES: Final = 6
 """Places in a plan: the cheapest, and where the checkpoint is."""
-HALF_OF_A_START: Final = 0.5
+MOVE_HURDLE: Final = 0.5
+"""A move must save this share of what its start costs."""
 PLAN_HOURS: Final = 2.0
 PROBE_PAUSE: Final = 0.5
 _GRID: Final = np.linspace(0.0, 1.0, 48)
@@ -43,7 +45,7 @@ _NEAR_PRICE: Final = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the job runs on: a zone, spot or on demand, and the hours until it makes progress."""
+    """The machines that the job runs on: their zone, spot or on demand, and the hours until the job makes progress."""
 
     zone: int
     spot: bool
@@ -56,9 +58,9 @@ class RegionsSituation:
 
     `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
     left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
-    is the part of its machines that the job runs on: with fewer it is slower, and loses slack. In the zones `only_spot`
-    it is not rented on demand: quotas do not hold it there, or machines are slower. `names` are those of the zones, for
-    reasons.
+    is the part of its machines that the job runs on: with fewer the job is slower, and loses slack. In the zones
+    `only_spot` no on-demand machines are rented: quotas do not allow as many, or the machines are slower. `names` are
+    the zones' names for reasons.
     """
 
     now: float
@@ -90,9 +92,9 @@ class RegionsSituation:
 
     @property
     def moves_usd(self) -> Floats:
-        """What taking the checkpoint to each zone costs."""
-        found: Floats = np.zeros(len(self.regions)) if self.home is None else self.moving[self.home]
-        return found
+        """The price of taking the checkpoint to each zone."""
+        usd: Floats = np.zeros(len(self.regions)) if self.home is None else self.moving[self.home]
+        return usd
 
     def name(self, zone: int) -> str:
         """A zone as a reason names it."""
@@ -100,7 +102,7 @@ class RegionsSituation:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class RegionsOption:
     """Something to do now, and the expected dollars until the job is done."""
 
     action: str
@@ -111,16 +113,16 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class RegionsDecision:
-    """What to do, and why."""
+    """The chosen option, and why."""
 
-    chosen: Option
+    chosen: RegionsOption
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneOutlook:
-    """What is expected of a zone: the chance that spot is up, the hours that a machine lasts of those that the job
-    takes, and the expected dollars to the end of the job if it starts there on spot and on demand."""
+    """The prospects of a job in a zone: the chance that spot is up, the hours of the job that a machine lasts, and the
+    expected dollars to the end of the job if it starts there on spot and on demand."""
 
     zone: int
     chance: float
@@ -139,24 +141,24 @@ class RegionsStrategy:
     def decide(self, at: RegionsSituation) -> RegionsDecision:
         """The cheapest option, or staying."""
         options = _options(at, self._planned(at))
-        best = min(options, key=lambda one: one.usd)
-        stays = next((one for one in options if one.action == STAY), None)
+        best = min(options, key=lambda option: option.usd)
+        stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
-            hurdle = HALF_OF_A_START * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
+            hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * _price(at, best))
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return RegionsDecision(stays, _reason(at, stays, best, why))
-        second = min((one for one in options if one is not best), key=lambda one: one.usd, default=None)
+        second = min((option for option in options if option is not best), key=lambda option: option.usd, default=None)
         return RegionsDecision(best, _reason(at, best, second, "costs more"))
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
-        """All zones, those first in which the job would cost the least on spot."""
+        """All zones, by what the job would cost there on spot, the cheapest first."""
         by, hours = self._planned(at), (at.work + at.delay) * _GRID
         survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
         lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
         figures = (at.known.chances(at.now), lasts, _spot_usd(at, by), _on_demand_usd(at, by))
-        found = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
-        return sorted(found, key=lambda one: one.spot_usd)
+        outlooks = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
+        return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def probes(self, at: RegionsSituation) -> list[int]:
         """The zones that are worth a probe now; nothing is probed while nothing runs, since a try is free."""
@@ -180,14 +182,14 @@ class RegionsStrategy:
         # The dollars an hour that knowing is worth have paid for a probe since the last look.
         pause = np.maximum(PROBE_PAUSE, at.spot * at.probe_hours / np.maximum(worth, 1e-9))
         due = np.where(at.known.up == UNSEEN, pause < _FIRST_PROBE, at.now - at.known.seen >= pause - 1e-9)
-        found: list[int] = np.flatnonzero((worth > 0) & due).tolist()
-        return found
+        worthwhile: list[int] = np.flatnonzero((worth > 0) & due).tolist()
+        return worthwhile
 
     def _planned(self, at: RegionsSituation) -> PlannedPlaces:
         key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
         if self._planned_by is None or key != self._key:
             terms, place = _terms(at)
-            self._key, self._planned_by = key, PlannedPlaces(Plan(terms), place)
+            self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms), place)
         return self._planned_by
 
 
@@ -195,43 +197,43 @@ class RegionsStrategy:
 class PlannedPlaces:
     """A plan, and the number of each zone's place in it."""
 
-    plan: Plan
+    plan: RegionsPlan
     place: Ints
 
     def home(self, at: RegionsSituation) -> int:
-        """Where the checkpoint is; without one, anywhere."""
+        """The place of the checkpoint; without a checkpoint, any place."""
         return int(self.place.max()) if at.home is None else int(self.place[at.home])
 
 
-def _options(at: RegionsSituation, by: PlannedPlaces) -> list[Option]:
+def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
-    running, found = at.running, list[Option]()
+    running, options = at.running, list[RegionsOption]()
     spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
-        found.append(Option(STAY, running.zone, running.spot, float(usd)))
+        options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
-        found.append(Option(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
+        options.append(RegionsOption(WAIT, None, False, by.plan.idle(by.home(at), at.work, at.slack)))
     if running is None or running.spot:
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
-        found += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
+        options += _cheapest(on_demand if at.home is None or at.fits(1) else _only(on_demand, at.home), spot=False)
     if at.fits(2) and at.fits(1, steps=1):
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
-        found += _cheapest(spot, spot=True)
-    return found or [Option(WAIT, None, False, inf)]
+        options += _cheapest(spot, spot=True)
+    return options or [RegionsOption(WAIT, None, False, inf)]
 
 
-def _cheapest(usd: Floats, *, spot: bool) -> list[Option]:
+def _cheapest(usd: Floats, *, spot: bool) -> list[RegionsOption]:
     zones = np.argsort(usd, kind="stable")[:2].tolist()
-    return [Option(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
+    return [RegionsOption(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
 
 
 def _only(usd: Floats, zone: int) -> Floats:
-    found = np.full_like(usd, inf)
-    found[zone] = usd[zone]
-    return found
+    usd_there = np.full_like(usd, inf)
+    usd_there[zone] = usd[zone]
+    return usd_there
 
 
 def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
@@ -245,7 +247,7 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
     if running is not None and running.spot:
         zone, longer = running.zone, 1 / at.share
         delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
-        # It has other slack, and therefore a row of its own.
+        # The zone in which the job runs has other slack, and therefore a row of its own.
         row = np.where(np.arange(row.size) == zone, places.size, row)
         places = np.append(places, by.place[zone])
         slack = np.full((places.size, work.size), slack)
@@ -255,8 +257,8 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
     ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)
     later = (1 - survives[:, 0]) * lost[:, 0] + ends.sum(axis=1) + survives[:, -1] * at.spot * at.work
-    found: Floats = move + at.spot * delay + later
-    return found
+    usd: Floats = move + at.spot * delay + later
+    return usd
 
 
 def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
@@ -268,8 +270,8 @@ def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
         zone = running.zone
         begins[zone] = price[zone] * running.delay_left
         later[zone] = by.plan.on_demand_on(int(by.place[zone]), at.work, at.slack)
-    found: Floats = begins + later + (price - by.plan.on_demand) * min(at.work, 1.0)
-    return found
+    usd: Floats = begins + later + (price - by.plan.on_demand) * min(at.work, 1.0)
+    return usd
 
 
 def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
@@ -284,27 +286,27 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     kept: list[int] = np.argsort(usd, kind="stable")[:MOST_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])
-    number = np.full(count.size, len(kept) - 1)
-    number[kept] = np.arange(len(kept))
+    place = np.full(count.size, len(kept) - 1)
+    place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns) + 1e-6
-    places = tuple(PlacePrices(float(usd[one]), float(up[one]), float(back[one]), float(losses[one])) for one in kept)
-    first = [int(np.argmax(region == one)) for one in kept]
+    places = tuple(PlacePrices(*figures) for figures in np.stack((usd, up, back, losses), axis=1)[kept].tolist())
+    first = [int(np.argmax(region == number)) for number in kept]
     moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))
     cheapest = float(at.on_demand.min())
-    return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), number[region]
+    return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), place[region]
 
 
-def _price(at: RegionsSituation, option: Option) -> float:
+def _price(at: RegionsSituation, option: RegionsOption) -> float:
     return 0.0 if option.zone is None else float((at.spot if option.spot else at.on_demand)[option.zone])
 
 
-def _reason(at: RegionsSituation, chosen: Option, other: Option | None, why: str) -> str:
+def _reason(at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str) -> str:
     """`stays on spot in zone 2: $31.20 to the end; starting on demand in zone 0, $44.10, costs more`."""
     said = f"{_named(at, chosen)}: {usd_text(chosen.usd)} to the end"
     return said if other is None else f"{said}; {_named(at, other)}, {usd_text(other.usd)}, {why}"
 
 
-def _named(at: RegionsSituation, option: Option) -> str:
+def _named(at: RegionsSituation, option: RegionsOption) -> str:
     if option.zone is None:
         return "wait for spot"
     return f"{option.action} {'on spot' if option.spot else 'on demand'} in {at.name(option.zone)}"

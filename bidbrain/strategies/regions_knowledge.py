@@ -1,9 +1,9 @@
-"""What tries, lives and probes have shown of each zone, and what follows for how long spot lasts or stays away.
+"""How long spot lasts and stays away in each zone, learned from tries, machine lives and probes.
 
 The older a spell, up or down, the less often it ends: a prior gives endings per hour by age (decision 4), and each zone
-corrects it by a factor a side, with a Gamma prior on the factor. Capacity returns to the zones of a region together, so
-the others of its region count in part for down spells; for how long spot lasts they hardly tell anything. Times are in
-hours.
+corrects the prior by a factor for each side, with a Gamma prior on the factor. Capacity returns to the zones of a
+region together, so the other zones of a region count in part for down spells; for up spells they tell hardly anything.
+Times are in hours.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pricing_data.units import HOUR
 Floats = NDArray[np.float64]
 UNSEEN: Final = -1
 
-# Of down and up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
+# For down and for up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
 STRENGTH: Final = (5.0, 7.0)
 PEER_WEIGHT: Final = (0.2, 0.0)
 UNKNOWN_UP: Final = 0.5
 FIRST_AGE: Final = 2.0
-"""A spell that is there when a zone is first seen is old already: long spells are met more often than short ones."""
+"""The age of a spell when its zone is first seen: long spells are met more often than short ones."""
 _LONG: Final = 0.5
 
 # Endings per hour by age class, pooled over the single-node AWS traces of October 2022 and April 2023;
@@ -47,14 +47,14 @@ class ZoneHazard:
 
     def rate(self, age: Floats | float) -> Floats:
         """Endings per hour at an age."""
-        found: Floats = self._rates[self._ages.searchsorted(age, side="right") - 1]
-        return found
+        rates: Floats = self._rates[self._ages.searchsorted(age, side="right") - 1]
+        return rates
 
     def until(self, ages: Floats | float) -> Floats:
         """Expected endings from age 0 on."""
         at = self._ages.searchsorted(ages, side="right") - 1
-        found: Floats = self._sums[at] + self._rates[at] * (ages - self._ages[at])
-        return found
+        endings: Floats = self._sums[at] + self._rates[at] * (ages - self._ages[at])
+        return endings
 
     def between(self, young: float, old: float) -> float:
         """Expected endings from one age to another."""
@@ -62,7 +62,7 @@ class ZoneHazard:
 
 
 HAZARDS: Final = (ZoneHazard(REGIONS_PRIOR.down), ZoneHazard(REGIONS_PRIOR.up))
-"""Of down and of up spells."""
+"""The hazards of down and of up spells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +83,16 @@ class Known:
 
     @classmethod
     def nothing(cls, regions: Sequence[str]) -> Known:
-        """Before the first look."""
+        """The knowledge before the first look."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(regions))}
         count, none = len(regions), np.zeros(len(regions))
         region = np.array([numbers[name] for name in regions], dtype=np.int64)
         return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
     def observed(self, zone: int, now: float, *, up: bool) -> Known:
-        """With one more look at a zone: a try, a probe, or a step of a machine's life.
+        """The knowledge with one more look at a zone: a try, a probe, or a step of a machine's life.
 
-        A change happened somewhere since the last look.
+        A change is taken to have happened halfway since the last look.
         """
         before, side = int(self.up[zone]), int(up)
         if before == UNSEEN:
@@ -123,9 +123,9 @@ class Known:
     def factors(self) -> Floats:
         """How much more often down and up spells of each zone end than the prior says."""
         strength = np.array(STRENGTH)[:, None]
-        endings, expected = (strength + self._with_peers(one) for one in (self.endings, self.expected))
-        found: Floats = endings / expected
-        return found
+        endings, expected = (strength + self._with_peers(counts) for counts in (self.endings, self.expected))
+        factors: Floats = endings / expected
+        return factors
 
     def _with_peers(self, counts: Floats) -> Floats:
         of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
@@ -146,8 +146,8 @@ class Known:
         are rows of `hours`, or there is one row for all."""
         age = self.ages(now, up=True)[:, None]
         lost = HAZARDS[True].until(age + hours) - HAZARDS[True].until(age)
-        found: Floats = np.exp(-self.factors[1][:, None] * lost)
-        return found
+        survivals: Floats = np.exp(-self.factors[1][:, None] * lost)
+        return survivals
 
 
 def _with(values: NDArray[Any], zone: int, value: float) -> NDArray[Any]:

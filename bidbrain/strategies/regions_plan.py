@@ -1,4 +1,4 @@
-"""What finishing a job costs, by work left and slack, when it may run in several regions: backward over time left.
+"""The cost of finishing a job that may run in several regions, by work left and slack: backward over time left.
 
 The zones of a region are one place, with the price of its zones, the chance that spot is up there now, and the rates at
 which it comes back and at which young and old machines are lost. A step either does work or loses slack. With t steps
@@ -21,7 +21,8 @@ from typing import Final
 
 import numpy as np
 
-from bidbrain.strategies.regions_knowledge import HAZARDS, Floats
+from bidbrain.arrays import Floats
+from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.series import Ints
 
 MOST_STEPS: Final = 110
@@ -42,8 +43,8 @@ class PlacePrices:
 
 @dataclass(frozen=True, slots=True)
 class PlanTerms:
-    """What a plan depends on: `moves[j][k]` dollars from place j to place k, the cheapest on-demand price, and the most
-    work and slack that it covers."""
+    """The inputs of a plan: `moves[j][k]` dollars from place j to place k, the cheapest on-demand price, and the most
+    work and slack that the plan covers."""
 
     places: tuple[PlacePrices, ...]
     moves: tuple[tuple[float, ...], ...]
@@ -53,7 +54,7 @@ class PlanTerms:
     delay: float
 
 
-class Plan:
+class RegionsPlan:
     """Expected dollars to the end of a job, for any work and slack up to those of its terms."""
 
     def __init__(self, terms: PlanTerms) -> None:
@@ -62,37 +63,37 @@ class Plan:
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
         self._last = ceil(work / self._step) + 1 + self._most
-        self._table = np.zeros((self._last + 2, len(terms.places), _Row.OLD, self._most + 1))
+        self._table = np.zeros((self._last + 2, len(terms.places), _StepRow.OLD, self._most + 1))
         self._fill(terms)
         self._flat = self._table.ravel()
 
     def idle(self, place: int, work: float, slack: float) -> float:
-        """Nothing runs, the checkpoint is in a place, and waiting is possible."""
-        return float(self._at(_Row.IDLE, place, work, slack))
+        """Dollars if nothing runs, the checkpoint is in a place, and waiting is possible."""
+        return float(self._at(_StepRow.IDLE, place, work, slack))
 
     def lost(self, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
-        """A spot machine in a place has just been lost."""
-        return self._at(_Row.LOST, places, work, slack)
+        """Dollars if a spot machine in a place has just been lost."""
+        return self._at(_StepRow.LOST, places, work, slack)
 
     def on_demand_on(self, places: Ints | int, work: float, slack: float) -> Floats:
-        """An on-demand machine runs in a place."""
-        return self._at(_Row.ON_DEMAND, places, work, slack)
+        """Dollars if an on-demand machine runs in a place."""
+        return self._at(_StepRow.ON_DEMAND, places, work, slack)
 
-    def _at(self, row: _Row, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
-        """Interpolated between steps of work and of slack. A loss is in the table one step later."""
+    def _at(self, row: _StepRow, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
+        """Dollars, interpolated between steps of work and of slack. A loss is in the table one step later."""
         steps = np.maximum(np.asarray(work, dtype=np.float64) / self._step, 0.0)
         spare = np.clip(np.asarray(slack, dtype=np.float64) / self._step, 0.0, self._most - 1e-9)
         low, left = steps.astype(np.int64), spare.astype(np.int64)
         more, further = steps - low, spare - left
         # One number for each element read: three are several times slower.
         time, place, slacks = self._table[0].size, self._table[0, 0].size, self._most + 1
-        column = places * place + row * slacks + left + (time if row == _Row.LOST else 0)
-        first, second, third = (np.minimum(low + left + one, self._last) * time + column for one in range(3))
+        column = places * place + row * slacks + left + (time if row == _StepRow.LOST else 0)
+        first, second, third = (np.minimum(low + left + later, self._last) * time + column for later in range(3))
         read = self._flat.take
-        found: Floats = (1 - more) * ((1 - further) * read(first) + further * read(second + 1)) + more * (
+        usd: Floats = (1 - more) * ((1 - further) * read(first) + further * read(second + 1)) + more * (
             (1 - further) * read(second) + further * read(third + 1)
         )
-        return found
+        return usd
 
     def _fill(self, terms: PlanTerms) -> None:
         """Everything but the minima is linear, so a step is a matrix by place: there are many steps with few elements,
@@ -104,15 +105,19 @@ class Plan:
         late_usd = terms.on_demand * (delay + hours[:, None] - hours[:late])
         step = _linear_step(terms, self._step)
         known = np.zeros((count, step.shape[2], slacks))
-        known[:, _ONE] = 1.0
-        best = known[:, _ONE + 1 :].reshape(count, 4, count, slacks)
-        values, starts = np.empty((count, len(_Row), slacks)), np.empty((count, count, slacks))
-        held, stored = values[:, _Row.ON_DEMAND : _Row.WAITS], values[:, : _Row.OLD]
-        idle, waits, begun = values[:, _Row.IDLE, stuck:], values[:, _Row.WAITS, stuck - 1 : -1], values[:, _Row.BEGUN]
+        known[:, _CONSTANT] = 1.0
+        best = known[:, _CONSTANT + 1 :].reshape(count, 4, count, slacks)
+        values, starts = np.empty((count, len(_StepRow), slacks)), np.empty((count, count, slacks))
+        held, stored = values[:, _StepRow.ON_DEMAND : _StepRow.WAITS], values[:, : _StepRow.OLD]
+        idle, waits, begun = (
+            values[:, _StepRow.IDLE, stuck:],
+            values[:, _StepRow.WAITS, stuck - 1 : -1],
+            values[:, _StepRow.BEGUN],
+        )
         late_starts = starts[:, :, :late]
         # With one step less of slack.
-        delayed, running = known[:, 4:_ONE, 1:], values[:, _Row.RUN : _Row.IDLE, :-1]
-        fresh, unused = known[:, 4:_ONE, 0], values[:, _Row.RUN : _Row.IDLE, 0]
+        delayed, running = known[:, 4:_CONSTANT, 1:], values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
+        fresh, unused = known[:, 4:_CONSTANT, 0], values[:, _StepRow.RUN : _StepRow.IDLE, 0]
         for left in range(1, self._last + 2):
             np.matmul(step, known, out=values)
             np.minimum(idle, waits, out=idle)
@@ -125,7 +130,7 @@ class Plan:
             self._table[left] = stored
 
 
-class _Row(IntEnum):
+class _StepRow(IntEnum):
     """The rows that a step computes for each place and slack, from those of one step less of time.
 
     `LOST` is that of one step less itself. `OLD` and `YOUNG` are machines before a place may come up, `YOUNG` after it
@@ -143,33 +148,38 @@ class _Row(IntEnum):
     BEGUN = 7
 
 
-_ONE: Final = 6
-"""What a step knows: what is held (on demand, nothing, an old and a young machine), a running machine and an on-demand
-one with one step less of slack, a constant, and the better of each held one and a start in each place."""
+_CONSTANT: Final = 6
+"""The place of the constant among the inputs of a step: the four things held (on demand, nothing, an old and a young
+machine), a running machine and an on-demand one with one step less of slack, the constant, and the better of each thing
+held and a start in each place."""
 
 
 def _linear_step(terms: PlanTerms, step: float) -> Floats:
-    """By place: what one more step of time makes of what is known."""
-    price, up, returns, factor = np.array([(one.usd, one.up, one.returns, one.losses) for one in terms.places]).T
+    """The matrix of each place that turns the inputs of a step into the costs with one more step of time."""
+    price, up, returns, factor = np.array(
+        [(place.usd, place.up, place.returns, place.losses) for place in terms.places]
+    ).T
     count, part, aging = price.size, terms.delay / step, 1 - exp(-step / YOUNG)
     moves = np.array(terms.moves)
     chosen, rest = _first_up(up, np.argsort(price + factor * moves.mean(axis=0), kind="stable"))
-    known = np.eye(_ONE + 1 + 4 * count)
-    one, starts = known[_ONE], known[_ONE + 1 :].reshape(4, count, -1)
+    known = np.eye(_CONSTANT + 1 + 4 * count)
+    constant, starts = known[_CONSTANT], known[_CONSTANT + 1 :].reshape(4, count, -1)
     offers = _offers(_within(returns, step), up)
     held = [(1 - offers[what].sum(axis=1))[:, None] * known[what] + offers[what] @ starts[what] for what in range(4)]
     old, young = _losing(factor, step)
-    paid = (price * step)[:, None] * one
-    found = np.empty((len(_Row), count, known.shape[0]))
-    lost = found[_Row.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
-    found[_Row.ON_DEMAND] = held[0] + terms.on_demand * step * one
-    found[_Row.WAITS] = held[1]
-    found[_Row.OLD] = (1 - old) * held[2] + old * lost + paid
-    found[_Row.RUN] = (1 - young) * held[3] + young * lost + paid
-    found[_Row.YOUNG] = (1 - aging) * found[_Row.RUN] + aging * found[_Row.OLD]
-    found[_Row.IDLE] = (1 - part) * found[_Row.ON_DEMAND] + part * known[5] + terms.on_demand * terms.delay * one
-    found[_Row.BEGUN] = (1 - part) * found[_Row.RUN] + part * known[4] + (price * terms.delay)[:, None] * one
-    return np.ascontiguousarray(found.transpose(1, 0, 2))
+    paid = (price * step)[:, None] * constant
+    rows = np.empty((len(_StepRow), count, known.shape[0]))
+    lost = rows[_StepRow.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
+    rows[_StepRow.ON_DEMAND] = held[0] + terms.on_demand * step * constant
+    rows[_StepRow.WAITS] = held[1]
+    rows[_StepRow.OLD] = (1 - old) * held[2] + old * lost + paid
+    rows[_StepRow.RUN] = (1 - young) * held[3] + young * lost + paid
+    rows[_StepRow.YOUNG] = (1 - aging) * rows[_StepRow.RUN] + aging * rows[_StepRow.OLD]
+    rows[_StepRow.IDLE] = (
+        (1 - part) * rows[_StepRow.ON_DEMAND] + part * known[5] + terms.on_demand * terms.delay * constant
+    )
+    rows[_StepRow.BEGUN] = (1 - part) * rows[_StepRow.RUN] + part * known[4] + (price * terms.delay)[:, None] * constant
+    return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
 
 def _losing(factor: Floats, step: float) -> Floats:

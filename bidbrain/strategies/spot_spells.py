@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from bidbrain.arrays import Bools
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Flags, SpotSpell, outlook
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpotSpell, outlook
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, MINUTE
 
@@ -34,8 +35,8 @@ def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSer
     return outlook(up, GAP, PUBLIC_PRIOR).spell()
 
 
-def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Flags:
+def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Bools:
     """Whether a price was known and at most a bound at each tick; the last price is taken to continue."""
     at = times.searchsorted(ticks, side="right") - 1
-    found: Flags = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
-    return found
+    cheap: Bools = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
+    return cheap

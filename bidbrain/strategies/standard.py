@@ -21,7 +21,7 @@ class Standard:
 
     def decide(self, situation: Situation) -> Decision:
         """Rents when nothing is held; looks for spot again while on-demand machines are held."""
-        if any(holding.rent.bid is not None for holding in situation.holdings):
+        if situation.on_spot:
             return Decision()
         baseline = situation.baseline
         cheapest = cheapest_spot(situation)

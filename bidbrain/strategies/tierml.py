@@ -66,7 +66,7 @@ class TierMl:
         if best is None:
             rents = () if current is not None else (situation.baseline,)
             return Decision(rents, wake_at, "every spot price is above on-demand")
-        if current is not None and current.rent.bid is not None and not self._much_better(situation, best, current):
+        if current is not None and current.rent.spot and not self._much_better(situation, best, current):
             return Decision(wake_at=wake_at)
         machines = ceil(situation.baseline.machines * situation.baseline.offer.nu / best.nu)
         leave = () if current is None else (Return(current.allocation, _paid_until(current, situation.now)),)

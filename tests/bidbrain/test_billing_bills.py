@@ -16,7 +16,6 @@ from bidbrain.billing import (
     Life,
     UnknownBillingRule,
     billing_rule,
-    cost_so_far,
     usd,
 )
 from bidbrain.errors import BidBrainError, TooLittleHistory
@@ -222,8 +221,9 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
         ("azure", 119, 60 * 100),
     ],
 )
-def test_cost_so_far_is_what_leaving_now_would_cost(name: str, after: int, owed: int) -> None:
-    assert cost_so_far(billing_rule(name), START, START + after * SECOND, PRICES) == owed
+def test_a_machine_owes_what_leaving_now_would_cost(name: str, after: int, owed: int) -> None:
+    life = Life(START, START + after * SECOND, End.LEFT)
+    assert billing_rule(name).bill(life, PRICES).amount == owed
 
 
 def test_amounts_are_exact_until_they_are_shown() -> None:

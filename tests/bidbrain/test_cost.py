@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import BILLING_RULES, SampledSurvival, billing_rule, expected_seconds
 from bidbrain.cost import (
     Application,
@@ -14,12 +15,10 @@ from bidbrain.cost import (
     Dependence,
     FootprintAllocation,
     ImpossibleAllocation,
-    beta_over,
     chance_of_eviction,
     evaluate,
     with_each,
 )
-from bidbrain.cost.footprint import Floats
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, parse_usd
 from tests.pricing_data.histories import market
@@ -167,12 +166,6 @@ def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint
     assert together <= apart + 1e-9
     if len({one.market for one in footprint}) == len(footprint):
         assert together == pytest.approx(apart, abs=1e-9)
-
-
-def test_beta_over_a_part_composes_to_the_whole() -> None:
-    assert 1 - (1 - beta_over(0.3, 0.25)) * (1 - beta_over(0.3, 0.75)) == pytest.approx(0.3)
-    assert (beta_over(0.0, 0.5), beta_over(0.3, 0.0)) == (0, 0)
-    assert beta_over(1.0, 0.5) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", BILLING_RULES)

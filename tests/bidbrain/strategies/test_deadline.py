@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms
-from bidbrain.strategies.deadline_plan import NET_DELAYS, Chain, Grid, spell_chain, thresholds
+from bidbrain.strategies.deadline_plan import NET_DELAYS, PlanGrid, SpellChain, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import (
     AGES,
     CLASSES,
@@ -104,7 +104,7 @@ def test_spells_of_constant_rates_have_the_expected_share_of_time() -> None:
     assert settled[CLASSES:].sum() == pytest.approx(0.8, abs=0.002)
 
 
-def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], tuple[float, float]]:
+def expected_costs(chain: SpellChain, grid: PlanGrid) -> dict[tuple[int, int, int, int], tuple[float, float]]:
     """By recursion over (held, state, work, slack): on demand now, and the best of waiting and spot."""
     states, delay, ratio = range(chain.up.size), int(grid.delay), grid.price_ratio
 
@@ -155,8 +155,8 @@ def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], 
 def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
     rise: float, fall: float, delay: int, ratio: float, slack: int, margin: float
 ) -> None:
-    chain = Chain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
-    grid = Grid(work=6, slack=slack, delay=float(delay), price_ratio=ratio, margin=margin)
+    chain = SpellChain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
+    grid = PlanGrid(work=6, slack=slack, delay=float(delay), price_ratio=ratio, margin=margin)
     found = thresholds(chain, grid)
     for (held, state, work, at_slack), (on_demand, bold) in expected_costs(chain, grid).items():
         if abs(on_demand - bold - margin) < 1e-4:
@@ -191,71 +191,68 @@ def strategy() -> DeadlineStrategy:
     return DeadlineStrategy(TERMS)
 
 
-def test_a_decision_carries_its_reason(strategy: DeadlineStrategy) -> None:
-    just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
-    waits = strategy.decide(standing(TERMS, 20 * HOUR, WAIT, up=False), just_lost)
-    runs = strategy.decide(standing(TERMS, HOUR, WAIT, up=False), just_lost)
-    assert (waits.choice, runs.choice) == ("wait", "on-demand")
-    assert waits.reason.worth_hours is not None
-    assert runs.reason.worth_hours == waits.reason.worth_hours
-    assert runs.reason.slack_hours == 1 < waits.reason.worth_hours <= waits.reason.slack_hours == 20
-    assert "weighed: slack 1.00 h against" in str(runs.reason)
-    assert "spot down" in str(runs.reason)
+def choice(strategy: DeadlineStrategy, job: DeadlineState, seen: SpellOutlook) -> int:
+    """The choice for one job at the last tick of an outlook."""
+    now = SpellOutlook(seen.state[-1:], seen.steps[-1:])
+    return int(strategy.choose(job, now.state, strategy.plans_for(now))[0])
 
 
-def test_the_safety_net_and_a_running_machine_decide_without_a_plan(strategy: DeadlineStrategy) -> None:
-    down, up = (outlook(np.array([True] * 30 + [last]), 10 * MINUTE, PUBLIC_PRIOR).last() for last in (False, True))
-    caught = strategy.decide(standing(TERMS, 24 * MINUTE, WAIT, up=False), down)
-    assert (caught.choice, caught.reason.rule, caught.reason.worth_hours) == ("on-demand", "safety net", None)
-    running = strategy.decide(standing(TERMS, 24 * MINUTE, SPOT, up=True), up)
-    assert (running.choice, running.reason.rule, running.reason.worth_hours) == ("spot", "spot runs", None)
+def test_a_job_waits_while_its_slack_is_above_the_least(strategy: DeadlineStrategy) -> None:
+    just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
+    assert choice(strategy, standing(TERMS, 20 * HOUR, WAIT, up=False), just_lost) == WAIT
+    assert choice(strategy, standing(TERMS, HOUR, WAIT, up=False), just_lost) == ON_DEMAND
+    assert HOUR < strategy.least_slack(TERMS.work, just_lost.spell(), on_demand=False) <= 20 * HOUR
+
+
+def test_a_running_spot_machine_stays_whatever_the_slack(strategy: DeadlineStrategy) -> None:
+    up = outlook(np.array([True] * 31), 10 * MINUTE, PUBLIC_PRIOR)
+    assert choice(strategy, standing(TERMS, 24 * MINUTE, SPOT, up=True), up) == SPOT
 
 
 def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: DeadlineStrategy) -> None:
     """Endings become rare with age, so the same six hours of slack are worth a wait at first, but not later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        strategy.decide(standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased)).choice
+        choice(strategy, standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased))
         for age in range(CLASSES)
     ]
-    assert choices[:2] == ["wait", "wait"]
-    assert choices[int(np.searchsorted(AGES, HOUR)) :] == ["on-demand"] * (CLASSES - int(np.searchsorted(AGES, HOUR)))
+    assert choices[:2] == [WAIT, WAIT]
+    assert choices[int(np.searchsorted(AGES, HOUR)) :] == [ON_DEMAND] * (CLASSES - int(np.searchsorted(AGES, HOUR)))
 
 
 def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) -> None:
     """From an on-demand machine: a young up spell may end before the delays are paid back."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        strategy.decide(
-            standing(TERMS, 2 * HOUR, ON_DEMAND, up=True), SpellOutlook(np.array([CLASSES + age]), unbiased)
+        choice(
+            strategy,
+            standing(TERMS, 2 * HOUR, ON_DEMAND, up=True),
+            SpellOutlook(np.array([CLASSES + age]), unbiased),
         )
         for age in range(CLASSES)
     ]
-    assert choices[0].choice == "on-demand"
-    assert choices[-1].choice == "spot"
+    assert (choices[0], choices[-1]) == (ON_DEMAND, SPOT)
 
 
 def test_spot_at_the_on_demand_price_is_not_worth_waiting_for() -> None:
     terms = DeadlineTerms(48 * HOUR, 12 * MINUTE, 1.0)
-    lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
-    decided = DeadlineStrategy(terms).decide(standing(terms, 20 * HOUR, WAIT, up=False), lost)
-    assert decided.choice == "on-demand"
+    lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
+    assert choice(DeadlineStrategy(terms), standing(terms, 20 * HOUR, WAIT, up=False), lost) == ON_DEMAND
 
 
 def test_a_margin_asks_for_more_slack_everywhere() -> None:
     chain = spell_chain(PUBLIC_PRIOR.rates(), 10 * MINUTE)
-    eager, wary = (thresholds(chain, Grid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN))
+    eager, wary = (thresholds(chain, PlanGrid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN))
     assert (wary >= eager).all()
     assert (wary > eager).any()
 
 
 def test_the_margin_moves_the_price_of_a_wait(strategy: DeadlineStrategy) -> None:
-    just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
-    here = standing(TERMS, 6 * HOUR, WAIT, up=False, work_left=24 * HOUR)
-    eager = DeadlineStrategy(TERMS, margin=0.0).decide(here, just_lost).reason.worth_hours
-    wary = strategy.decide(here, just_lost).reason.worth_hours
-    assert eager is not None
-    assert wary is not None
+    just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
+    eager, wary = (
+        made.least_slack(24 * HOUR, just_lost.spell(), on_demand=False)
+        for made in (DeadlineStrategy(TERMS, margin=0.0), strategy)
+    )
     assert eager < wary
 
 
@@ -263,9 +260,8 @@ def test_the_margin_moves_the_price_of_a_wait(strategy: DeadlineStrategy) -> Non
 def test_jobs_of_any_length_are_planned(hours: float) -> None:
     terms = DeadlineTerms(round(hours * HOUR), round(hours * HOUR / 100), 3.0)
     strategy = DeadlineStrategy(terms)
-    up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR).last()
-    decided = strategy.decide(standing(terms, terms.work, WAIT, up=True), up)
-    assert decided.choice == "spot"
+    up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR)
+    assert choice(strategy, standing(terms, terms.work, WAIT, up=True), up) == SPOT
 
 
 def test_a_batch_decides_as_each_would_alone(strategy: DeadlineStrategy) -> None:

@@ -14,9 +14,9 @@ from bidbrain.billing import billing_rule
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
-from bidbrain.strategies.lookahead import FILLING_WORTH, RENEW_BEFORE, SURVIVAL_CREDIT, Lookahead
+from bidbrain.strategies.lookahead import FILLING_WORTH, SURVIVAL_CREDIT, Lookahead
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour
-from bidbrain.strategies.proteus import JobCosts
+from bidbrain.strategies.proteus import RENEW_BEFORE, JobCosts
 from bidbrain.strategies.recovery import AGILE
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries

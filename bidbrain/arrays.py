@@ -1,0 +1,9 @@
+"""Types of numpy arrays; `pricing_data.series` has the integers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
