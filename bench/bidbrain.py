@@ -88,7 +88,7 @@ def _eviction_rows() -> list[Row]:
 
 
 def plain_crossing(known: PriceSeries, delta: int) -> tuple[float, float | None]:
-    """The same by the definition, without an index: each start looks at the following events one by one."""
+    """Eviction probability and median time by the definition, without an index: event by event from each start."""
     end = np.minimum(known.times[1:], known.last - HOUR)
     begin, held = known.times[:-1][known.times[:-1] < end], known.prices[:-1][known.times[:-1] < end]
     end, crossed = end[: begin.size], np.full(begin.size, known.last + HOUR)

@@ -4,7 +4,7 @@ Each row plans one job at random moments of a market with what was known then, a
 what really followed. Coverage is the share of outcomes between P10 and P90 (80% if the forecast is right); the pinball
 loss of P10, P50 and P90 is compared with that of the same quantiles of past runs of the job in that market.
 
-Evictions in the runs before it are known to a forecast, as those of earlier launches are to a plan.
+A forecast knows the evictions in the runs before it, as a plan knows those of earlier launches.
 
 Runs that overlap have much in common, so `apart` says how many of them follow one after the other: with ten of these,
 the coverage of a correct forecast is 80% give or take 13 points.
@@ -51,12 +51,12 @@ from spotctl.planning.values import Job, JobPlan, PlanningInputs
 QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 
 LEAST_PAST = 10
-"""Past runs before their quantiles are compared with."""
+"""Number of past runs from which on forecasts are compared with their quantiles."""
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A forecast and what happened; `evidence` of evictions is known to forecasts once the run has ended."""
+class CheckedForecast:
+    """A forecast and what happened; `evidence` of evictions is known to later forecasts once the run has ended."""
 
     at: int
     forecast: Forecast
@@ -65,25 +65,27 @@ class Checked:
     evidence: tuple[Evidence, ...] = ()
 
 
-def checked(world: World, hours: float, count: int) -> list[Checked]:
-    """Forecasts of one job at random moments, in order."""
+def check_forecasts(world: World, hours: float, count: int) -> list[CheckedForecast]:
+    """Forecasts one job at random moments, in order, and runs each plan."""
     chance = np.random.default_rng(crc32(world.name.encode()))
     future = dict(zip(world.table.markets, world.table, strict=True))
     latest = world.end - round(4 * hours * HOUR) - 8 * HOUR
     moments = np.sort(chance.integers(world.begin, max(latest, world.begin + 1), count)).tolist()
-    found, met = list[Checked](), list[tuple[float, Evidence]]()
+    runs, met = list[CheckedForecast](), list[tuple[float, Evidence]]()
     for number, at in enumerate(moments):
         print(f"\r{world.name}, {hours:g} h: {number} of {count} plans", end="", file=sys.stderr, flush=True)
         seen = tuple(evidence for end, evidence in met if end <= at)
-        one = _checked(replace(world, evidence=world.evidence + seen), hours, at, future)
-        if one is not None:
-            found.append(one)
-            met += ((_end(one), evidence) for evidence in one.evidence)
+        run = _check_forecast(replace(world, evidence=world.evidence + seen), hours, at, future)
+        if run is not None:
+            runs.append(run)
+            met += ((_end(run), evidence) for evidence in run.evidence)
     print("\r", " " * 79, "\r", sep="", end="", file=sys.stderr, flush=True)
-    return found
+    return runs
 
 
-def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]) -> Checked | None:
+def _check_forecast(
+    world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]
+) -> CheckedForecast | None:
     """A forecast and what followed; None where no plan can be made."""
     known = PlanningInputs(MarketSnapshot.of(world.table, world.catalog, at), world.hazard)
     try:
@@ -91,16 +93,16 @@ def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceS
     except SpotctlError:
         return None
     before = time.process_time()
-    forecast = recorded_forecast(planned, {market: one.until(at) for market, one in world.capacities.items()})
+    forecast = recorded_forecast(planned, {market: capacity.until(at) for market, capacity in world.capacities.items()})
     spent = time.process_time() - before
-    outcome, evidence = realized(planned, world, future)
-    return Checked(at, forecast, outcome, spent, evidence)
+    outcome, evidence = realize(planned, world, future)
+    return CheckedForecast(at, forecast, outcome, spent, evidence)
 
 
-def realized(
+def realize(
     planned: JobPlan, world: World, future: Mapping[Market, PriceSeries]
 ) -> tuple[Played, tuple[Evidence, ...]]:
-    """The plan's decision object in what really followed, and what that shows of evictions that no price explains."""
+    """Runs the plan's decision object in what followed; also returns evidence of evictions that no price explains."""
     at = planned.at
     luck = np.random.default_rng(at % 2**31).normal(size=2).tolist()
     job = with_luck(replace(forecast_job(planned), decider=lambda start: planned.decider.later(start - at)), *luck)
@@ -108,18 +110,20 @@ def realized(
     histories = {offer.market: future[offer.market].window(at, end) for offer in job.offers}
     lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None
     run, _ = run_from(job, MarketReplay(histories.values(), world.capacities, lives), histories, at)
-    orders = (one for one in run.tenures if one.rent.bid is not None and one.rent.offer.market in world.mortality)
-    met = tuple(Evidence(one.rent.offer.market, _exposure(one, world.ages)) for one in orders)
+    orders = (
+        tenure for tenure in run.tenures if tenure.rent.bid is not None and tenure.rent.offer.market in world.mortality
+    )
+    met = tuple(Evidence(order.rent.offer.market, _exposure(order, world.ages)) for order in orders)
     return played_of(run, job, histories, at), met
 
 
-def _exposure(one: Tenure, ages: AgeProfile) -> Exposure:
-    return Exposure(float(one.ended is End.EVICTED), ages.mean_hours(0.0, (one.end - one.start) / HOUR))
+def _exposure(tenure: Tenure, ages: AgeProfile) -> Exposure:
+    return Exposure(float(tenure.ended is End.EVICTED), ages.mean_hours(0.0, (tenure.end - tenure.start) / HOUR))
 
 
 @dataclass(frozen=True)
 class Score:
-    """How often outcomes lay in the interval, and the loss against quantiles of past runs and of unweighted windows."""
+    """How often outcomes lay in the interval, and the pinball loss of the forecast and of quantiles of past runs."""
 
     covered: float
     pit: float
@@ -132,18 +136,18 @@ class Score:
         return 1 - self.loss / self.past_loss if self.past_loss > 0 else float("nan")
 
 
-def score(found: Sequence[Checked], spreads: Sequence[Spread], values: Floats, of: Floats) -> Score:
-    """The score of one figure. A run counts as past once it has ended."""
-    stated = np.array([[one.quantile(level) for level in (LOW, 0.5, HIGH)] for one in spreads])
+def score(runs: Sequence[CheckedForecast], spreads: Sequence[Spread], values: Floats) -> Score:
+    """The score of one figure, with its forecasts and outcomes. A run counts as past once it has ended."""
+    stated = np.array([[spread.quantile(level) for level in (LOW, 0.5, HIGH)] for spread in spreads])
     covered = float(np.mean((stated[:, 0] <= values) & (values <= stated[:, 2])))
-    ends = np.array([_end(one) for one in found])
+    ends = np.array([_end(run) for run in runs])
     rows, past = [], []
-    for i, one in enumerate(found):
-        seen = of[ends <= one.at]
+    for i, run in enumerate(runs):
+        seen = values[ends <= run.at]
         if seen.size >= LEAST_PAST:
             rows.append(i)
             past.append(np.quantile(seen, [LOW, 0.5, HIGH]))
-    pit = float(np.mean([_inside(one, value) for one, value in zip(spreads, values, strict=True)]))
+    pit = float(np.mean([_inside(spread, value) for spread, value in zip(spreads, values, strict=True)]))
     if not rows:
         return Score(covered, pit, float("nan"), float("nan"))
     return Score(
@@ -163,17 +167,17 @@ def _inside(spread: Spread, value: float) -> float:
     return max(min(upto, HIGH) - max(below, LOW), 0.0) / (upto - below)
 
 
-def apart(found: Sequence[Checked]) -> int:
-    """How many of the runs, at most, begin once the one before has ended."""
+def apart(runs: Sequence[CheckedForecast]) -> int:
+    """The largest number of runs of which each begins once the previous run has ended."""
     count, free = 0, 0.0
-    for one in sorted(found, key=_end):
-        if one.at >= free:
-            count, free = count + 1, _end(one)
+    for run in sorted(runs, key=_end):
+        if run.at >= free:
+            count, free = count + 1, _end(run)
     return count
 
 
-def _end(one: Checked) -> float:
-    return one.at + one.outcome.hours * HOUR
+def _end(run: CheckedForecast) -> float:
+    return run.at + run.outcome.hours * HOUR
 
 
 def _mean(spread: Spread) -> float:
@@ -182,19 +186,19 @@ def _mean(spread: Spread) -> float:
 
 def row(world: World, hours: float, count: int) -> str:
     """One line of the table."""
-    found = checked(world, hours, count)
-    if len(found) < 2:
+    runs = check_forecasts(world, hours, count)
+    if len(runs) < 2:
         return f"{world.name:57} {hours:4g} h  no plan could be made"
-    usd, took = (np.array([getattr(one.outcome, name) for one in found]) for name in ("usd", "hours"))
-    cost = score(found, [one.forecast.usd for one in found], usd, usd)
-    time_ = score(found, [one.forecast.hours for one in found], took, took)
-    expected = np.array([one.forecast.usd.median for one in found])
-    mean = usd.mean() / np.mean([_mean(one.forecast.usd) for one in found])
+    usd, took = (np.array([getattr(run.outcome, name) for run in runs]) for name in ("usd", "hours"))
+    cost = score(runs, [run.forecast.usd for run in runs], usd)
+    time_ = score(runs, [run.forecast.hours for run in runs], took)
+    expected = np.array([run.forecast.usd.median for run in runs])
+    mean = usd.mean() / np.mean([_mean(run.forecast.usd) for run in runs])
     return (
-        f"{world.name:57} {hours:4g} {len(found):5} {apart(found):5}"
+        f"{world.name:57} {hours:4g} {len(runs):5} {apart(runs):5}"
         f" {cost.covered:9.0%} {cost.pit:8.0%} {cost.gain:8.0%}"
         f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} {np.median(usd / expected):8.2f} {mean:6.2f}"
-        f" {np.mean([one.cpu_seconds for one in found]):6.2f}"
+        f" {np.mean([run.cpu_seconds for run in runs]):6.2f}"
     )
 
 
@@ -213,7 +217,7 @@ class Launched:
         return self.low <= self.paid <= self.high
 
 
-def launched() -> Launched:
+def launch_quick_start() -> Launched:
     """Launches the quick start once, in a home of its own."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "spotctl", "launch", str(QUICK_START), "--yes", "--json"]
@@ -225,19 +229,20 @@ def launched() -> Launched:
     return Launched(planned.usd_low, planned.usd, planned.usd_high, answer["cost_usd"])
 
 
-def launches(count: int) -> str:
+def launch_repeatedly(count: int) -> str:
     """One line per launch of the quick start, and how often its interval held."""
-    found, lines = list[Launched](), list[str]()
+    quick_starts, lines = list[Launched](), list[str]()
     for _ in range(count):
-        one = launched()
-        found.append(one)
+        launch = launch_quick_start()
+        quick_starts.append(launch)
         lines.append(
-            f"quick start: expected ${one.expected:.2f} (${one.low:.2f} to ${one.high:.2f}), paid ${one.paid:.2f}"
-            f" {'' if one.kept else '  outside'}"
+            f"quick start: expected ${launch.expected:.2f} (${launch.low:.2f} to ${launch.high:.2f}),"
+            f" paid ${launch.paid:.2f} {'' if launch.kept else '  outside'}"
         )
         print(lines[-1], flush=True)
-    ratio = statistics.median(one.paid / one.expected for one in found)
-    return f"{sum(one.kept for one in found)} of {count} launches ended in the interval; paid / expected {ratio:.2f}"
+    ratio = statistics.median(launch.paid / launch.expected for launch in quick_starts)
+    kept = sum(launch.kept for launch in quick_starts)
+    return f"{kept} of {count} launches ended in the interval; paid / expected {ratio:.2f}"
 
 
 HEADER = (
@@ -265,7 +270,7 @@ def main() -> None:
                 for hours in args.hours:
                     print(row(world, hours, args.runs), flush=True)
     if args.launches:
-        print(launches(args.launches))
+        print(launch_repeatedly(args.launches))
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def nearest(share: float) -> Predict:
         count = max(int(share * len(known)), 10)
         apart = ((asked[:, None, :] - states[None, :, :]) ** 2).sum(axis=2)
         near = np.argpartition(apart, count, axis=1)[:, :count]
-        found: Floats = np.quantile(known[near], _LEVELS, axis=1).T
-        return found
+        quantiles: Floats = np.quantile(known[near], _LEVELS, axis=1).T
+        return quantiles
 
     return predict
 
@@ -76,7 +76,7 @@ METHODS: dict[str, Predict] = {
 }
 
 
-def played(world: World, count: int) -> tuple[Ints, Floats, Floats]:
+def play_at_random(world: World, count: int) -> tuple[Ints, Floats, Floats]:
     """Starts, the state of the markets at each, and what the job then cost."""
     at = world.begin
     known = PlanningInputs(MarketSnapshot.of(world.table, world.catalog, at), world.hazard)
@@ -86,12 +86,13 @@ def played(world: World, count: int) -> tuple[Ints, Floats, Floats]:
     market = MarketReplay(histories.values())
     starts = np.sort(np.random.default_rng(_SEED).integers(at, world.end - DAY, count))
     usd = np.array([play(job, market, histories, start)[0].usd for start in starts.tolist()])
-    return starts, _states(job, {one: PricePath(series) for one, series in histories.items()}, starts), usd
+    return starts, _states(job, {market: PricePath(series) for market, series in histories.items()}, starts), usd
 
 
 def _states(job: ForecastJob, paths: Mapping[Market, PricePath], starts: Ints) -> Floats:
     columns = [
-        paths[one.market].features(starts, np.full(starts.size, one.on_demand, dtype=np.int64)) for one in job.offers
+        paths[offer.market].features(starts, np.full(starts.size, offer.on_demand, dtype=np.int64))
+        for offer in job.offers
     ]
     states = np.column_stack(columns)
     scaled: Floats = (states - states.mean(axis=0)) / np.maximum(states.std(axis=0), 1e-9)
@@ -100,24 +101,25 @@ def _states(job: ForecastJob, paths: Mapping[Market, PricePath], starts: Ints) -
 
 def losses(starts: Ints, states: Floats, usd: Floats) -> dict[str, float]:
     """The mean pinball loss of each method."""
-    found = dict.fromkeys(("alike", "hindsight", *METHODS), 0.0)
+    sums = dict.fromkeys(("alike", "hindsight", *METHODS), 0.0)
     for part in np.array_split(np.arange(starts.size), _PARTS):
         begin, end = starts[part[0]] - _APART, starts[part[-1]] + _APART
         others = np.flatnonzero((starts < begin) | (starts > end))
         for name, predict in {"alike": alike, **METHODS}.items():
             predicted = predict(states[others], usd[others], states[part])
-            found[name] += float(pinball(predicted, usd[part]).sum())
+            sums[name] += float(pinball(predicted, usd[part]).sum())
         constant = np.tile(np.quantile(usd[part], _LEVELS), (part.size, 1))
-        found["hindsight"] += float(pinball(constant, usd[part]).sum())
-    return {name: loss / starts.size for name, loss in found.items()}
+        sums["hindsight"] += float(pinball(constant, usd[part]).sum())
+    return {name: loss / starts.size for name, loss in sums.items()}
 
 
 def main(words: list[str]) -> None:
     """Prints how much lower each method's loss is than that of quantiles of all plays."""
     count = int(words[0]) if words else PLAYS
     for strategy in ("auto", "proteus"):
-        found = losses(*played(shipped(strategy), count))
-        gains = (f"{name} {1 - loss / found['alike']:.0%}" for name, loss in found.items() if name != "alike")
+        by_method = losses(*play_at_random(shipped(strategy), count))
+        base = by_method.pop("alike")
+        gains = (f"{name} {1 - loss / base:.0%}" for name, loss in by_method.items())
         print(f"shipped market, {strategy:8} {count} plays: {', '.join(gains)}", flush=True)
 
 

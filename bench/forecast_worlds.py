@@ -37,7 +37,7 @@ _EPOCH = parse_time("2023-01-01")
 class World:
     """A market with a known future. Starts are drawn between `begin` and `end`.
 
-    `mortality` is how machines really die in it, which no forecast sees; `evidence` is what was observed of that.
+    `mortality` is how machines really die in the market, which no forecast sees; `evidence` is what was observed of it.
     """
 
     name: str
@@ -52,7 +52,7 @@ class World:
     capacities: Mapping[Market, Capacity] = field(default_factory=dict)
 
     def hazard(self, market: Market) -> Hazard | None:
-        """What the evidence says of a market; nothing where its availability is recorded or only its price evicts."""
+        """Hazard of a market by the evidence; None where its availability is recorded or only its price evicts."""
         return hazard_of(market, self.evidence, (), self.ages) if self.evidence else None
 
 
@@ -130,18 +130,18 @@ def _traced(name: str, trace: AvailabilityTrace) -> World:
 
 def _bidding(name: str, library: Library, types: tuple[str, ...]) -> World:
     """A market in which bids matter is billed as clouds did then: as the local market does."""
-    known = [one for one in library.select(Selection(clouds=("aws",), types=types)) if one.os == "linux"]
-    table = list(library.table(known))
-    local = [PriceSeries(replace(one.market, cloud="local"), one.times, one.prices) for one in table]
+    known = [series for series in library.select(Selection(clouds=("aws",), types=types)) if series.os == "linux"]
+    histories = library.table(known)
+    local = [PriceSeries(replace(series.market, cloud="local"), series.times, series.prices) for series in histories]
     listed = library.catalog
     catalog = Catalog(
-        tuple(replace(one, cloud="local") for one in listed.types if one.cloud == "aws"),
-        tuple(replace(one, cloud="local") for one in listed.prices if one.cloud == "aws"),
+        tuple(replace(type_, cloud="local") for type_ in listed.types if type_.cloud == "aws"),
+        tuple(replace(price, cloud="local") for price in listed.prices if price.cloud == "aws"),
     )
-    series = _table(local)
-    begin, end = _span(series)
+    table = _table(local)
+    begin, end = _span(table)
     spec = job("local", types, reliable=Reliable(1, "m3.medium"))
-    return World(name, series, catalog, spec, begin + LEARNING_PERIOD, end)
+    return World(name, table, catalog, spec, begin + LEARNING_PERIOD, end)
 
 
 def _dying(name: str, library: Library, spec: JobSpec, number: int, catalog: Catalog | None = None) -> World:
@@ -150,7 +150,9 @@ def _dying(name: str, library: Library, spec: JobSpec, number: int, catalog: Cat
     chance = np.random.default_rng([_SEED, number])
     rates = {market: float(chance.lognormal(np.log(0.06), 0.5)) for market in table.markets}
     hours = 100.0
-    evidence = tuple(Evidence(one, Exposure(float(chance.poisson(rate * hours)), hours)) for one, rate in rates.items())
+    evidence = tuple(
+        Evidence(market, Exposure(float(chance.poisson(rate * hours)), hours)) for market, rate in rates.items()
+    )
     begin, end = _span(table)
     mortality = {market: Mortality(rate) for market, rate in rates.items()}
     learn = min(LEARNING_PERIOD, (end - begin) // 2)

@@ -36,7 +36,7 @@ PAPER = {"max-throughput": (1.0, None), "min-cost": (1.4, 35), "min-cost-slo": (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ClusterSetting:
     """Workers of each type, and the mean seconds between two arrivals (0: all at once)."""
 
     name: str
@@ -45,8 +45,8 @@ class Setting:
 
 
 CLUSTERS = (
-    Setting("workers for all, at once", JOBS, 0.0),
-    Setting("40 of each type, one an hour", 40, 3600.0),
+    ClusterSetting("workers for all, at once", JOBS, 0.0),
+    ClusterSetting("40 of each type, one an hour", 40, 3600.0),
 )
 
 
@@ -65,27 +65,27 @@ def show(scenarios: Sequence[ClusterSimulation]) -> None:
     base = 0.0
     for name, (reduction, violations) in PAPER.items():
         started = time.perf_counter()
-        found = [outcome(asked, name) for asked in scenarios]
+        outcomes = [outcome(asked, name) for asked in scenarios]
         seconds = time.perf_counter() - started
-        cost = float(np.mean([summary.cost_usd for summary, _ in found]))
+        cost = float(np.mean([summary.cost_usd for summary, _ in outcomes]))
         base = base or cost
-        missed = 100 * float(np.mean([summary.slo_violations for summary, _ in found])) / JOBS
-        games = 100 * float(np.mean([late for _, late in found])) / JOBS
+        missed = 100 * float(np.mean([summary.slo_violations for summary, _ in outcomes])) / JOBS
+        games = 100 * float(np.mean([late for _, late in outcomes])) / JOBS
         printed = "-" if violations is None else f"{violations}%"
         print(
             f"{name:16}{cost:9,.0f}{base / cost:10.2f}x{reduction:6.1f}x{missed:11.1f}%{printed:>7}{games:6.1f}%"
-            f"{seconds / len(found):9.1f}"
+            f"{seconds / len(outcomes):9.1f}"
         )
 
 
 def outcome(asked: ClusterSimulation, policy: str) -> tuple[SimulationSummary, int]:
     """The simulation's summary, and the number of late A3C jobs."""
-    played = simulate(asked, WAYS[policy](asked))
-    late = sum(one.slo_met is False and one.kind == "A3C" for one in job_results(played))
-    return summarize(played), late
+    simulated = simulate(asked, WAYS[policy](asked))
+    late = sum(job.slo_met is False and job.kind == "A3C" for job in job_results(simulated))
+    return summarize(simulated), late
 
 
-def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> ClusterSimulation:
+def scenario(throughputs: Throughputs, setting: ClusterSetting, seed: int) -> ClusterSimulation:
     """The workload: half of the jobs A3C, half ResNet-50 of any measured batch size."""
     rng = np.random.default_rng(seed)
     single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1]

@@ -17,9 +17,10 @@ import numpy as np
 
 from bench.gavel import problem, with_entities
 from bench.harness import Row, shown, table, times_faster
-from bidbrain.gavel.policies import policy_named, slo
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.policies import min_cost_slo, policy_named
 from bidbrain.gavel.policies.lateness import lateness
-from bidbrain.gavel.problem import AllocationProblem, FloatArray
+from bidbrain.gavel.problem import AllocationProblem
 from bidbrain.gavel.shares import equal_throughput
 
 JOBS, MANY, COMPARED = 2_048, 10_000, 96
@@ -94,7 +95,7 @@ def _deadline_rows() -> list[Row]:
 
 
 def _most_kept(asked: AllocationProblem) -> int:
-    late = lateness(slo.batch_of(asked)).late
+    late = lateness(min_cost_slo.batch_of(asked)).late
     return int(np.floor(len(late) - late.sum() + 1e-6))
 
 
@@ -104,7 +105,7 @@ def _compared_rows() -> list[Row]:
     for seed in range(4):
         asked = colliding(COMPARED, 1, seed)
         every, started = np.arange(COMPARED), time.process_time()
-        exact = len(slo.kept_one_by_one(slo.batch_of(asked), every)[0])
+        exact = len(min_cost_slo.kept_one_by_one(min_cost_slo.batch_of(asked), every)[0])
         taken = time.process_time() - started
         ours = COMPARED - len(policy_named("min-cost-slo").allocate(asked).infeasible)
         what = f"{COMPARED} colliding deadlines on a worker of each type, seed {seed}: kept"

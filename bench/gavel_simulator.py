@@ -35,7 +35,7 @@ HOUR, DAY = 3600.0, 86_400.0
 STEADY = range(4000, 5000)
 BATCH, RENTED = 500, 500
 
-Way = Callable[[ClusterSimulation], Dispatcher]
+MakeDispatcher = Callable[[ClusterSimulation], Dispatcher]
 
 
 def run() -> str:
@@ -58,17 +58,17 @@ def speed(throughputs: Throughputs) -> list[Row]:
     online = _cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0).workload, (12, 12, 12))
     arrivals = _steady(throughputs, Arrivals(900))
     rows = []
-    for name, asked, way, peer, results in (
+    for name, asked, make, peer, results in (
         ("100 jobs at once, makespan", batch, by("makespan"), 1.8, {"makespan": 64_720.8, "average JCT": 63_774.7}),
         ("96 jobs, max-min fairness", online, by("max-min-fairness"), 1.8, {"average JCT": 14_981.0}),
         ("96 jobs, FIFO on the fastest type", online, InOrder, None, {"average JCT": 27_205.0}),
         ("continuous, a job per 900 s, max-min fairness", arrivals, by("max-min-fairness"), 94.0, {}),
     ):
-        took, found = _timed(asked, way)
+        took, summary = _timed(asked, make)
         if peer is not None:
             limit_text = f"published {shown(peer)}, at least 10x"
             rows.append(Row(f"{name}: time", shown(took), limit_text, times_faster(took, peer)))
-        ours = {"makespan": found.makespan_seconds, "average JCT": found.average_jct_seconds}
+        ours = {"makespan": summary.makespan_seconds, "average JCT": summary.average_jct_seconds}
         rows += [
             Row(
                 f"{name}: {what}",
@@ -86,7 +86,7 @@ def _queues(asked: ClusterSimulation) -> list[Row]:
     published = 27_205.0
     drawn = [_summary(asked, partial(_drawn, seed)).average_jct_seconds for seed in range(20)]
     mean, error = float(np.mean(drawn)), float(np.std(drawn, ddof=1)) / len(drawn) ** 0.5
-    moving = _summary(asked, lambda one: InOrder(one, moves=True)).average_jct_seconds
+    moving = _summary(asked, lambda simulation: InOrder(simulation, moves=True)).average_jct_seconds
     return [
         Row(
             f"96 jobs, FIFO on random types, mean of {len(drawn)} draws: average JCT",
@@ -149,13 +149,13 @@ def light(throughputs: Throughputs) -> list[Row]:
     """AlloX on a nearly empty cluster, where jobs hardly wait: jobs 4,000 to 5,000, means of three seeds."""
     rows = []
     for seconds, published in PUBLISHED_LIGHT.items():
-        jobs = [generate(throughputs, Arrivals(seconds), 4 * STEADY.stop, seed) for seed in range(len(published))]
-        asked = [_cluster(one, (36, 36, 36), STEADY) for one in jobs]
-        ours = float(np.mean([_summary(one, by("allox")).average_jct_seconds for one in asked]))
+        workloads = [generate(throughputs, Arrivals(seconds), 4 * STEADY.stop, seed) for seed in range(len(published))]
+        simulations = [_cluster(workload, (36, 36, 36), STEADY) for workload in workloads]
+        ours = float(np.mean([_summary(simulation, by("allox")).average_jct_seconds for simulation in simulations]))
         mean = float(np.mean(published))
         measured = slice(STEADY.start, STEADY.stop)
-        reference = [one.steps[measured] / one.rates[measured, throughputs.reference] for one in jobs]
-        fastest = [one.alone_seconds()[measured] for one in jobs]
+        reference = [jobs.steps[measured] / jobs.rates[measured, throughputs.reference] for jobs in workloads]
+        fastest = [jobs.alone_seconds()[measured] for jobs in workloads]
         what = f"AlloX, a job per {seconds:,.0f} s: average JCT"
         rows.append(Row(what, f"{ours:,.0f} s", f"published {mean:,.0f} s", f"{ours / mean - 1:+.1%}"))
         alone = f"alone on {TYPES[throughputs.reference]} {float(np.mean(reference)):,.0f} s"
@@ -169,12 +169,12 @@ def makespan(throughputs: Throughputs) -> list[Row]:
     shared = replace(asked, sharing=Sharing())
     aware, together = _summary(asked, by("makespan")), _summary(shared, by("makespan"))
     rows = []
-    for limit_text, found, published in (
-        ("FIFO, agnostic", _summary(asked, lambda one: InOrder(one, np.random.default_rng(0))), "2.5x"),
+    for limit_text, other, published in (
+        ("FIFO, agnostic", _summary(asked, lambda simulation: InOrder(simulation, np.random.default_rng(0))), "2.5x"),
         ("makespan, agnostic", _summary(asked, by("makespan", agnostic=True)), "none given"),
         ("random packing", _summary(shared, by("random-packing")), "1.4x"),
     ):
-        rows.append(_makespan_row("aware", aware, limit_text, found, published))
+        rows.append(_makespan_row("aware", aware, limit_text, other, published))
     rows.append(_makespan_row("aware with space sharing", together, "aware without", aware, "1.08x"))
     return rows
 
@@ -183,30 +183,30 @@ def cost(throughputs: Throughputs) -> list[Row]:
     """500 ResNet-50 and A3C jobs of 0.5 to 8 days with deadlines of 1.2, 2 and 10 times that, on rented machines."""
     asked = _rented(throughputs)
     thrifty, planning = DispatchRules(beyond_shares=False), DispatchRules(beyond_shares=False, periodic=True)
-    found = {
+    summaries = {
         "max-throughput": _summary(asked, by("max-throughput")),
         "max-throughput, agnostic": _summary(asked, by("max-throughput", agnostic=True)),
         "min-cost": _summary(asked, by("min-cost", thrifty)),
         "min-cost-slo": _summary(asked, by("min-cost-slo", planning)),
     }
-    fastest, blind = found["max-throughput"], found["max-throughput, agnostic"]
+    fastest, blind = summaries["max-throughput"], summaries["max-throughput, agnostic"]
     rows = []
     for name, published in (("min-cost", "1.4x, 35% missed"), ("min-cost-slo", "1.2x, none missed")):
-        one = found[name]
+        summary = summaries[name]
         rows.append(
             Row(
                 f"{BATCH} jobs: cost by {name}",
-                f"${one.cost_usd or 0:,.0f}, {(one.slo_violations or 0) / BATCH:.1%} missed",
+                f"${summary.cost_usd or 0:,.0f}, {(summary.slo_violations or 0) / BATCH:.1%} missed",
                 f"max-throughput ${fastest.cost_usd or 0:,.0f}, {(fastest.slo_violations or 0) / BATCH:.1%} missed",
-                f"{(fastest.cost_usd or 0) / (one.cost_usd or 1):.2f}x (paper {published})",
+                f"{(fastest.cost_usd or 0) / (summary.cost_usd or 1):.2f}x (paper {published})",
             )
         )
         rows.append(
             Row(
                 f"{BATCH} jobs: cost by {name}",
-                f"${one.cost_usd or 0:,.0f}",
+                f"${summary.cost_usd or 0:,.0f}",
                 f"agnostic ${blind.cost_usd or 0:,.0f}, {(blind.slo_violations or 0) / BATCH:.1%} missed",
-                f"{(blind.cost_usd or 0) / (one.cost_usd or 1):.2f}x",
+                f"{(blind.cost_usd or 0) / (summary.cost_usd or 1):.2f}x",
             )
         )
     return rows
@@ -239,7 +239,7 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
     ]
 
 
-def by(policy: str, rules: DispatchRules | None = None, *, agnostic: bool = False) -> Way:
+def by(policy: str, rules: DispatchRules | None = None, *, agnostic: bool = False) -> MakeDispatcher:
     """A cluster run by the shares of a policy."""
     return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), rules)
 
@@ -275,15 +275,15 @@ def _rented(throughputs: Throughputs) -> ClusterSimulation:
     return replace(_cluster(workload, (RENTED,) * 3), settings=SimulationSettings(allocation_seconds=0))
 
 
-def _timed(asked: ClusterSimulation, way: Way) -> tuple[float, SimulationSummary]:
+def _timed(asked: ClusterSimulation, make: MakeDispatcher) -> tuple[float, SimulationSummary]:
     # Processor time of this process, which uses one core, so that other load does not count.
     started = time.process_time()
-    outcome = simulate(asked, way(asked))
+    outcome = simulate(asked, make(asked))
     return time.process_time() - started, summarize(outcome)
 
 
-def _summary(asked: ClusterSimulation, way: Way) -> SimulationSummary:
-    return _timed(asked, way)[1]
+def _summary(asked: ClusterSimulation, make: MakeDispatcher) -> SimulationSummary:
+    return _timed(asked, make)[1]
 
 
 def _jct_hours(outcome: SimulationOutcome) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -95,12 +95,12 @@ def window_of(folder: Path, trace: str, zones: list[str], start: float, job: dic
 def published(folder: Path) -> None:
     """Mean costs of the study's windows with slack above 1, ours and published."""
     sums: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for one in published_windows(folder):
+    for entry in published_windows(folder):
         for policy in (*SAME_NAMES, "optimal-published", "optimal"):
-            for result in played(one.window, policy):
+            for result in played(entry.window, policy):
                 zone = result.window.record.zones[0] if policy == ONE_ZONE else ""
-                theirs = one.usd[policy if policy in SAME_NAMES else "optimal", zone]
-                sums.setdefault((one.trace, policy), []).append((result.outcome.bill.total, theirs))
+                theirs = entry.usd[policy if policy in SAME_NAMES else "optimal", zone]
+                sums.setdefault((entry.trace, policy), []).append((result.outcome.bill.total, theirs))
     print(f"{'record':8}{'policy':20}{'windows':>8}{'ours $':>12}{'published $':>12}{'ratio':>9}")
     for (trace, policy), costs in sums.items():
         ours, theirs = (sum(column) / len(costs) for column in zip(*costs, strict=True))
@@ -122,14 +122,16 @@ def random_windows(folder: Path, trace: str, least: int, most: int, gb: float = 
 def ours(folder: Path) -> None:
     """Costs over the optimum's, and their ratio: in sums, and by window its median and 90th percentile."""
     study = list(published_windows(folder))
-    sweeps = {f"{trace}: the study": [one.window for one in study if one.trace == trace] for trace in ALL_ZONES}
+    sweeps = {f"{trace}: the study": [entry.window for entry in study if entry.trace == trace] for trace in ALL_ZONES}
     for trace in ALL_ZONES:
         sweeps[f"{trace}: random"] = list(random_windows(folder, trace, 6, 9))
         sweeps[f"{trace}: up to 5 zones"] = list(random_windows(folder, trace, 2, 5))
         sweeps[f"{trace}: 1 TB"] = list(random_windows(folder, trace, 6, 9, gb=1000.0))
     print(f"{'windows':24}{'count':>6}{'skynomad':>10}{'regions':>9}{'ratio':>7}{'median':>8}{'p90':>7}{'misses':>8}")
     for name, windows in sweeps.items():
-        rows = [[played(one, policy)[0].outcome for policy in ("optimal", "skynomad", "regions")] for one in windows]
+        rows = [
+            [played(window, policy)[0].outcome for policy in ("optimal", "skynomad", "regions")] for window in windows
+        ]
         costs = np.array([[outcome.bill.total for outcome in row] for row in rows])
         theirs, own = costs.sum(axis=0)[1:] / costs.sum(axis=0)[0] - 1
         by_window = (costs[:, 2] / costs[:, 0] - 1) / np.maximum(costs[:, 1] / costs[:, 0] - 1, 1e-3)
@@ -146,10 +148,12 @@ def gangs(folder: Path) -> None:
             job = {"work_hours": 24.0, "deadline_hours": 36.0, "machines": machines, "at_least": least}
             starts = (0.0, 24.0, 48.0, 72.0, 96.0)
             windows = [window_of(folder, "probes", ALL_ZONES["h100"], start, job) for start in starts]
-            usd = {policy: [played(one, policy)[0].outcome for one in windows] for policy in ("on-demand", "regions")}
-            listed, ours = (sum(one.bill.total for one in outcomes) / len(windows) for outcomes in usd.values())
-            misses = sum(one.missed for one in usd["regions"])
-            figures = f"{listed:13,.0f}{ours:11,.0f}{ours / listed:7.3f}{misses:8}"
+            listed, ours = (
+                [played(window, policy)[0].outcome for window in windows] for policy in ("on-demand", "regions")
+            )
+            usd = [sum(outcome.bill.total for outcome in outcomes) / len(windows) for outcomes in (listed, ours)]
+            misses = sum(outcome.missed for outcome in ours)
+            figures = f"{usd[0]:13,.0f}{usd[1]:11,.0f}{usd[1] / usd[0]:7.3f}{misses:8}"
             print(f"{machines:8}{least:9}{len(windows):8}{figures}", flush=True)
 
 

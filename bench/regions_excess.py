@@ -1,8 +1,8 @@
-"""Where `regions` loses dollars against the optimum: `python -m bench.regions_excess FOLDER`; of the records.
+"""Where `regions` loses dollars against the optimum: `python -m bench.regions_excess FOLDER`, a folder of records.
 
-With perfect knowledge, what a job still costs is known at every step. A step loses what it costs plus how much less it
-brings that down: these losses add up to the excess, so each belongs to what the job did in its step. What waiting
-or staying lost is known only afterwards: no policy could avoid all of it.
+With perfect knowledge, the least remaining cost of a job is known at every step. A step loses its own cost minus the
+fall of the remaining cost: these losses add up to the excess, so each belongs to what the job did in its step. What
+waiting or staying lost is known only afterwards: no policy could avoid all of these losses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> None:
     folder = Path(words[0])
     study = list(published_windows(folder))
     for trace in ALL_ZONES:
-        show(f"{trace}: the study", [one.window for one in study if one.trace == trace])
+        show(f"{trace}: the study", [entry.window for entry in study if entry.trace == trace])
         show(f"{trace}: 1 TB", list(random_windows(folder, trace, 6, 9, gb=1000.0)))
 
 
@@ -54,7 +54,7 @@ def show(name: str, windows: Sequence[Window]) -> None:
     """The losses of some windows, as shares of what the optimum costs."""
     losses, count, least = defaultdict[str, float](float), Counter[str](), 0.0
     for window in windows:
-        steps = played(window)
+        steps = play_steps(window)
         to_go = costs_to_go(window, steps)
         least += to_go[0]
         for step, before, after in zip(steps, to_go, [*to_go[1:], 0.0], strict=True):
@@ -62,7 +62,7 @@ def show(name: str, windows: Sequence[Window]) -> None:
             losses["probe"] += step.probing
             count[step.did] += 1
     print(f"{name}: {len(windows)} windows, excess {sum(losses.values()) / least:.4f}, of which", flush=True)
-    for did, usd in sorted(losses.items(), key=lambda one: -one[1]):
+    for did, usd in sorted(losses.items(), key=lambda loss: -loss[1]):
         print(f"    {did:34}{usd / least:8.4f}{count[did] or '':>8}", flush=True)
 
 
@@ -71,8 +71,8 @@ def parts_of(window: Window) -> int:
     return window.record.gap // gcd(window.record.gap, window.job.delay)
 
 
-def played(window: Window) -> list[Step]:
-    """What the job does, step by step."""
+def play_steps(window: Window) -> list[Step]:
+    """Plays the window under `regions`, and records each step."""
     field, policy, steps = Field(window), ChosenRegions(), list[Step]()
     part = window.record.gap // parts_of(window)
     while field.work_left > 0 and field.now < field.steps:
@@ -106,7 +106,7 @@ def _named(field: Field, held: Whereabouts | None, home: int | None) -> str:
 
 
 def costs_to_go(window: Window, steps: Sequence[Step]) -> list[float]:
-    """What the optimum still costs from where each step began: backward over time, as `optimum` is forward."""
+    """Least remaining cost from the state in which each step began: backward over time, as `optimum` is forward."""
     record, job, parts = window.record, window.job, parts_of(window)
     delay, need = job.delay * parts // record.gap, ceil(job.work * parts / record.gap - 1e-9)
     zones, most = len(record.zones), record.steps * parts - need + 1
@@ -115,7 +115,7 @@ def costs_to_go(window: Window, steps: Sequence[Step]) -> list[float]:
     prices = np.stack([record.spot, on_demand]) * (job.machines * record.gap / HOUR)
     prices[0][record.granted < job.at_least] = np.inf
     usd: Floats = np.full((3, zones + 1, most), np.inf)
-    found = list[float]()
+    costs = list[float]()
     for now in reversed(range(record.steps)):
         ends = (now + 1) * parts - np.arange(most) >= need
         billed = prices[:, :, now, None]
@@ -130,8 +130,8 @@ def costs_to_go(window: Window, steps: Sequence[Step]) -> list[float]:
         usd = np.stack([np.minimum(idle, starts)] * 3)
         usd[1:, :zones] = np.minimum(usd[1:, :zones], held)
         if now < len(steps):
-            found.append(float(usd[steps[now].kind, steps[now].zone, steps[now].lost]))
-    return found[::-1]
+            costs.append(float(usd[steps[now].kind, steps[now].zone, steps[now].lost]))
+    return costs[::-1]
 
 
 if __name__ == "__main__":

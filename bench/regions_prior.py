@@ -1,4 +1,4 @@
-"""How much zones tell of themselves and of each other: `python -m bench.regions_prior FOLDER`; of the records.
+"""How much zones tell of themselves and of each other: `python -m bench.regions_prior FOLDER`, a folder of records.
 
 `regions` corrects its prior by a factor for each zone, from the endings of its spells and, in part, of those of its
 region. This prints how likely the next tick is under that, on the traces of the prior, by the prior's strength (in
@@ -46,37 +46,37 @@ def main(words: Sequence[str]) -> None:
         ).reshape(len(WEIGHTS), -1)
         print(f"{name:12}" + "".join(f"{strength:8g}" for strength in STRENGTHS))
         for weight, row in zip(WEIGHTS, table - table.max(), strict=True):
-            print(f"weight {weight:<5g}" + "".join(f"{one:8.1f}" for one in row))
+            print(f"weight {weight:<5g}" + "".join(f"{likelihood:8.1f}" for likelihood in row))
 
 
 def blocks_of(histories: Sequence[AvailabilityHistory]) -> Iterator[tuple[Floats, Floats]]:
     """The endings of down and up spells by zone and tick of a region, and how many the prior expects."""
-    gap, ticks = histories[0].gap, min(one.up.size for one in histories)
+    gap, ticks = histories[0].gap, min(history.up.size for history in histories)
     rates = REGIONS_PRIOR.rates().ravel() * gap / HOUR
     ends, expected = np.zeros((2, len(histories), ticks)), np.zeros((2, len(histories), ticks))
-    for zone, one in enumerate(histories):
-        up, last = one.up[:ticks], np.append(one.up[1:] != one.up[:-1], False)[:ticks]
-        found = rates[outlook(one.up, gap, REGIONS_PRIOR).state[:ticks]]
+    for zone, history in enumerate(histories):
+        up, last = history.up[:ticks], np.append(history.up[1:] != history.up[:-1], False)[:ticks]
+        hazard = rates[outlook(history.up, gap, REGIONS_PRIOR).state[:ticks]]
         for side in (0, 1):
             here = up == bool(side)
-            ends[side, zone], expected[side, zone] = here & last, np.where(here, found, 0.0)
+            ends[side, zone], expected[side, zone] = here & last, np.where(here, hazard, 0.0)
     each = BLOCK // gap
     for begin in range(0, ticks - each // 4, each):
         yield ends[:, :, begin : begin + each], expected[:, :, begin : begin + each]
 
 
 def log_likelihood(ends: Floats, expected: Floats, strength: float, weight: float) -> float:
-    """Of a region's spells of one side, each tick seen from those before it."""
-    factor = (strength + _told(ends, weight)) / (strength + _told(expected, weight))
+    """Log-likelihood of the endings of a region's up or down spells, each tick predicted from earlier ticks."""
+    factor = (strength + _weighted(ends, weight)) / (strength + _weighted(expected, weight))
     rate = np.maximum(factor * expected, 1e-12)
     return float((ends * np.log(rate) - rate)[expected > 0].sum())
 
 
-def _told(counts: Floats, weight: float) -> Floats:
-    """Counts of earlier ticks, with a part of those of the region's other zones."""
+def _weighted(counts: Floats, weight: float) -> Floats:
+    """Counts of earlier ticks in each zone, plus a share of the counts of the region's other zones."""
     own = np.cumsum(counts, axis=1) - counts
-    found: Floats = own + weight * (own.sum(axis=0) - own)
-    return found
+    weighted: Floats = own + weight * (own.sum(axis=0) - own)
+    return weighted
 
 
 if __name__ == "__main__":

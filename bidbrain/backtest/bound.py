@@ -64,7 +64,7 @@ class UnitPrices:
         """The prices of a zone's markets with at most `depth` machines each; if None, only the cheapest counts."""
         nu_of = {offer.market: offer.nu for offer in offers}
         known = [series for series in histories if series.market in nu_of]
-        steps = [_where_open(*_lowest_of_last_hour(one), market.openings(one.market)) for one in known]
+        steps = [_where_open(*_lowest_of_last_hour(series), market.openings(series.market)) for series in known]
         times = np.unique(np.concatenate([at for at, _ in steps]))
         columns = [np.full(times.size, baseline.on_demand / baseline.nu)]
         for (at, lowest), series in zip(steps, known, strict=True):
@@ -89,14 +89,20 @@ def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: 
     """The bound of one job. An end between two grid moments is bounded by the later one, which only adds choices."""
     soonest = startup + job.work / job.most_nu
     ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
-    costs = []
-    for late in ends[1:]:
-        work_cost = cheapest_work(*unit.within(job.start + startup, job.start + int(late)), job.work, job.most_nu)
-        _, while_starting, _ = unit.within(job.start, job.start + int(late))
-        most_needed = job.work / (late - startup)
-        costs.append(work_cost + most_needed * startup * float(while_starting.min()))
+    costs = cost_by_end(job, unit, startup, ends[1:])
     best = int(np.argmin(costs))
     return Bound(float(costs[best]), job.start + int(ends[best + 1]))
+
+
+def cost_by_end(job: ReplayedJob, unit: UnitPrices, startup: int, ends: Floats) -> Floats:
+    """The least cost of doing a job's work by each of some ends, counted from its start."""
+    costs = []
+    for late in ends.tolist():
+        end = job.start + int(late)
+        work_cost = cheapest_work(*unit.within(job.start + startup, end), job.work, job.most_nu)
+        _, while_starting, _ = unit.within(job.start, end)
+        costs.append(work_cost + job.work / (late - startup) * startup * float(while_starting.min()))
+    return np.array(costs)
 
 
 def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most_nu: float) -> float:
@@ -111,7 +117,7 @@ def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most
 
 
 def _where_open(times: Ints, lowest: Ints, openings: tuple[Ints, Bools] | None) -> tuple[Ints, Floats]:
-    """The same prices, infinite while a market has no machines."""
+    """The steps of the lowest price, which is infinite while a market has no machines."""
     if openings is None:
         return times, lowest.astype(np.float64)
     changes, is_open = openings

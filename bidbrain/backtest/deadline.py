@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
+from bidbrain.eviction.crossing import Floats
 from bidbrain.strategies.deadline_job import (
     ON_DEMAND,
     SPOT,
@@ -31,7 +32,6 @@ from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
 
-Floats = NDArray[np.float64]
 Timeline = NDArray[np.int8]
 NOT_RUNNING = -1
 
@@ -71,14 +71,14 @@ class DeadlineJobs:
 
     def only(self, job: int) -> DeadlineJobs:
         """A single job as a batch of one."""
-        one = slice(job, job + 1)
+        rows = slice(job, job + 1)
         return replace(
             self,
-            history=self.history[one],
-            slack=self.slack[one],
-            tick=self.tick[one],
-            start=self.start[one],
-            ticks=self.ticks[one],
+            history=self.history[rows],
+            slack=self.slack[rows],
+            tick=self.tick[rows],
+            start=self.start[rows],
+            ticks=self.ticks[rows],
         )
 
     def window(self, job: int) -> Bools:
@@ -208,12 +208,13 @@ def _state(
 
 def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
     """The cost with perfect foresight, job by job."""
-    best: list[CheapestSchedule] = []
+    schedules: list[CheapestSchedule] = []
     for job in range(len(jobs)):
-        best.append(cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms))
+        schedules.append(cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms))
         on_job()
     spot, on_demand = (
-        np.array([getattr(one, name) for one in best], dtype=np.int64) for name in CheapestSchedule.__slots__
+        np.array([getattr(schedule, name) for schedule in schedules], dtype=np.int64)
+        for name in CheapestSchedule.__slots__
     )
     return DeadlineOutcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
 
@@ -229,11 +230,11 @@ def cost_ratios(jobs: DeadlineJobs, outcome: DeadlineOutcome) -> Floats:
 def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[DeadlineSummary]:
     """A summary for each slack, in ascending order."""
     shares = cost_ratios(jobs, outcome)
-    found = []
+    summaries = []
     for slack in np.unique(jobs.slack).tolist():
         of_slack = jobs.slack == slack
         hours = jobs.tick[of_slack] / HOUR
-        found.append(
+        summaries.append(
             DeadlineSummary(
                 name,
                 slack,
@@ -244,4 +245,4 @@ def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[D
                 int(outcome.missed[of_slack].sum()),
             )
         )
-    return found
+    return summaries

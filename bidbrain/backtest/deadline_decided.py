@@ -1,7 +1,8 @@
 """Jobs of the deadline replay, decided one by one by the object that decides for live runs.
 
 Each job is a job of one machine with a `Decider`: entering a machine takes a start-up of the delay, nothing else costs
-time, and a tick is the time between two decisions. It is asked when spot capacity comes or goes, and when it wants.
+time, and a tick is the time between two decisions. The decider is asked when spot capacity comes or goes, and at the
+times that it asks for.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def decided(
     worth = DeadlineStrategy(jobs.terms, prior, margin)
     seen = [outlook(history.up, history.gap, prior) for history in histories]
     for job in range(size):
-        played = _Played(
+        running = _DecidedJob(
             _decider(jobs.terms, worth, int(jobs.tick[job]), int(jobs.ticks[job])),
             jobs.terms,
             jobs.window(job),
@@ -61,12 +62,12 @@ def decided(
             int(jobs.tick[job]),
         )
         at = 0
-        for choice, ticks in played.spans():
+        for choice, ticks in running.spans():
             billed[choice, job] += ticks
             if course is not None:
                 course[job, at : at + ticks] = choice
             at += ticks
-        missed[job] = played.work_left > 0
+        missed[job] = running.work_left > 0
         on_job()
     return DeadlineOutcome(billed[SPOT], billed[ON_DEMAND], missed, course)
 
@@ -89,7 +90,7 @@ def _decider(terms: DeadlineTerms, worth: DeadlineStrategy, tick: int, ticks: in
 
 
 @dataclass(slots=True)
-class _Played:
+class _DecidedJob:
     """One job on the clock of its own ticks, which starts at 0."""
 
     decider: Decider
@@ -104,11 +105,11 @@ class _Played:
     machine: int = WAIT
 
     def spans(self) -> list[tuple[int, int]]:
-        """What was held, and for how many ticks, until the work is done or the time is up."""
+        """Each choice with the number of ticks that it held, until the work is done or the time is up."""
         self.work_left = self.terms.work
         changes = np.flatnonzero(self.up[1:] != self.up[:-1]) + 1
         until = [*changes.tolist(), self.up.size]
-        found, change = list[tuple[int, int]](), 0
+        spans, change = list[tuple[int, int]](), 0
         while self.work_left > 0 and self.now < self.up.size:
             if self.now >= until[change]:
                 change += 1
@@ -117,8 +118,8 @@ class _Played:
             decision = self.decider.decide(self._situation())
             self._enter(self._choice(decision))
             wake_at = until[change] if decision.wake_at is None else max(decision.wake_at // self.tick, self.now + 1)
-            found.append((self.machine, self._advance(min(until[change], wake_at))))
-        return found
+            spans.append((self.machine, self._advance(min(until[change], wake_at))))
+        return spans
 
     def _situation(self) -> Situation:
         now, offer = self.now * self.tick, self.decider.baseline.offer

@@ -82,8 +82,8 @@ def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
         held = on_demand
     best = np.maximum(idle, held)
     covers = best + np.arange(most + 1) >= needed[:, None]
-    found: Ints = np.where(covers, best, -1).max(axis=1).astype(np.int64)
-    return found
+    most_spot: Ints = np.where(covers, best, -1).max(axis=1).astype(np.int64)
+    return most_spot
 
 
 def _unreached(shape: tuple[int, ...], dtype: np.dtype | type) -> _Table:

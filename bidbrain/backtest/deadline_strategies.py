@@ -9,7 +9,7 @@ import numpy as np
 from bidbrain.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, outlook
 from pricing_data.series import Ints
 
 
@@ -51,7 +51,7 @@ class UniformProgress:
 
 
 class Deadline:
-    """The `deadline` strategy, which sees its history up to the current tick."""
+    """The `deadline` strategy; at each tick it knows the history up to that tick."""
 
     name = "deadline"
 
@@ -63,14 +63,10 @@ class Deadline:
         margin: float = HOPE_MARGIN,
     ) -> None:
         self._strategy = DeadlineStrategy(terms, prior, margin)
-        seen = [self._learned(outlook(history.up, history.gap, prior)) for history in histories]
-        self._state = np.concatenate([one.state for one in seen])
-        self._plan = np.concatenate([self._strategy.plans_for(one) for one in seen])
+        outlooks = [outlook(history.up, history.gap, prior) for history in histories]
+        self._state = np.concatenate([spells.state for spells in outlooks])
+        self._plan = np.concatenate([self._strategy.plans_for(spells) for spells in outlooks])
 
     def choose(self, state: DeadlineState) -> Ints:
         """The strategy's choice at each job's tick of its history."""
         return self._strategy.choose(state, self._state[state.at], self._plan[state.at])
-
-    def _learned(self, seen: SpellOutlook) -> SpellOutlook:
-        """The part of an outlook that the strategy uses: all of it."""
-        return seen

@@ -1,4 +1,4 @@
-"""Eviction models of a scenario, and what the training span shows of them.
+"""Eviction models of a scenario, and the evidence of the training span.
 
 A model gives the replay of the test span, which only the engine sees, and the evidence of the training span, from which
 strategies learn a hazard. In every model a price above the bid evicts as well.
@@ -34,7 +34,7 @@ class BadEvictions(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class ScenarioSpans:
     """The span to learn from, and the later span to replay."""
 
     train: Span
@@ -43,7 +43,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class EvictionEvidence:
-    """What a training span showed about evictions that no price crossing explains."""
+    """Evidence from a training span about evictions that no price crossing explains."""
 
     evidence: tuple[Evidence, ...] = ()
     ages: Mapping[Market, AgeProfile] = field(default_factory=dict)
@@ -56,11 +56,13 @@ class EvictionEvidence:
 class EvictionModel(Protocol):
     """A cause of evictions."""
 
-    def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
+    def replay(
+        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
+    ) -> MarketReplay:
         """The market of the test span; `room` is the most machines of each market that the job could use."""
         ...
 
-    def learned(self, spans: Spans) -> EvictionEvidence:
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
         """Evidence from the training span."""
         ...
 
@@ -73,12 +75,12 @@ class ByPrice:
         self,
         histories: Iterable[PriceSeries],
         room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
-        spans: Spans,  # noqa: ARG002 - the protocol's question
+        spans: ScenarioSpans,  # noqa: ARG002 - the protocol's question
     ) -> MarketReplay:
         """Replays prices alone."""
         return MarketReplay(histories)
 
-    def learned(self, spans: Spans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
         """No evidence: the strategies learn from prices directly."""
         return EvictionEvidence()
 
@@ -103,7 +105,9 @@ class ByAvailability:
             if len(trace) < 2:
                 raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs at least two")
 
-    def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
+    def replay(
+        self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
+    ) -> MarketReplay:
         """Replays prices, and the capacity of each market that has a trace."""
         known = list(histories)
         capacities = {
@@ -113,7 +117,7 @@ class ByAvailability:
         }
         return MarketReplay(known, capacities)
 
-    def learned(self, spans: Spans) -> EvictionEvidence:
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
         """Lives of machines bought at any time of the training span."""
         seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
@@ -131,12 +135,12 @@ class ByHazard:
         self,
         histories: Iterable[PriceSeries],
         room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
-        spans: Spans,  # noqa: ARG002 - the protocol's question
+        spans: ScenarioSpans,  # noqa: ARG002 - the protocol's question
     ) -> MarketReplay:
         """Replays prices, and drawn lives."""
         return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
 
-    def learned(self, spans: Spans) -> EvictionEvidence:
+    def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
         """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
         lives = DrawnLives(self.mortality, self.seed)
         seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
@@ -151,7 +155,7 @@ def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict
     return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
 
 
-def _divided(trace: AvailabilityTrace, spans: Spans) -> tuple[Ints, Ints, int]:
+def _divided(trace: AvailabilityTrace, spans: ScenarioSpans) -> tuple[Ints, Ints, int]:
     """The ticks of training, those of testing, and the time of the first of these."""
     train, test = spans.train, spans.test
     gap = trace.gap_seconds * SECOND
@@ -193,7 +197,7 @@ def _lives_of(up: Bools) -> Iterable[tuple[int, bool]]:
         yield (int(downs[at]) if ended else up.size) - start, ended
 
 
-def _capacity(trace: AvailabilityTrace, machines: int, spans: Spans) -> Capacity:
+def _capacity(trace: AvailabilityTrace, machines: int, spans: ScenarioSpans) -> Capacity:
     _, played, begin = _divided(trace, spans)
     gap = trace.gap_seconds * SECOND
     ticks = np.resize(played, (spans.test.end - begin) // gap + 1)

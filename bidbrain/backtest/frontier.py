@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import fmean
 
 import numpy as np
 
-from bidbrain.backtest.bound import LONGEST_RATIO, UnitPrices, cheapest_work
+from bidbrain.backtest.bound import LONGEST_RATIO, UnitPrices, cost_by_end
 from bidbrain.backtest.results import JobResult
 from bidbrain.backtest.robustness import Interval, interval_of
 from bidbrain.backtest.run import jobs_in
@@ -82,28 +81,29 @@ def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[Front
     """The point of each strategy and length, and the bound over run times."""
     bounds = {(zone, hours): _curves(scenario, zone, hours) for zone in scenario.zones for hours in scenario.hours}
     groups: dict[tuple[str, float], list[JobResult]] = {}
-    for one in results:
-        groups.setdefault((one.scheme, one.hours), []).append(one)
+    for result in results:
+        groups.setdefault((result.scheme, result.hours), []).append(result)
     rng = np.random.default_rng(scenario.seed)
-    made = [_point(name, hours, rows, bounds, rng) for (name, hours), rows in groups.items()]
-    return [replace(one, beaten_by=judge(one, made)) for one in made], list(_bound_points(scenario, bounds))
+    unjudged = [_point(name, hours, rows, bounds, rng) for (name, hours), rows in groups.items()]
+    judged = [replace(point, beaten_by=judge(point, unjudged)) for point in unjudged]
+    return judged, list(_bound_points(scenario, bounds))
 
 
-def judge(found: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
+def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
     """The cheapest strategy that is clearly cheaper than a point and as fast; None if there is none."""
     better = [
-        one
-        for one in others
-        if one.hours == found.hours
-        and not one.unfinished
-        and one.cost_pct.mean <= found.cost_pct.mean - CHEAPER
-        and one.runtime_ratio <= found.runtime_ratio + AS_FAST
+        other
+        for other in others
+        if other.hours == point.hours
+        and not other.unfinished
+        and other.cost_pct.mean <= point.cost_pct.mean - CHEAPER
+        and other.runtime_ratio <= point.runtime_ratio + AS_FAST
     ]
-    return min(better, key=lambda one: one.cost_pct.mean).scheme if better else None
+    return min(better, key=lambda other: other.cost_pct.mean).scheme if better else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Curve:
+class _CostByRunTime:
     """The least cost of a job in dollars by its run time in hours; `costs[i]` holds up to `ends[i]`."""
 
     ends: Floats
@@ -114,7 +114,7 @@ class _Curve:
         return float(self.costs[min(int(np.searchsorted(self.ends, hours * (1 - 1e-9))), len(self.ends) - 1)])
 
 
-def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _Curve]:
+def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRunTime]:
     """The bound of each job of a length, by its start."""
     prices = UnitPrices.of(
         list(scenario.histories_in(zone).values()),
@@ -128,50 +128,47 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _Curve]:
     }
 
 
-def _curve(scenario: Scenario, job: ReplayedJob, hours: float, prices: UnitPrices) -> _Curve:
+def _curve(scenario: Scenario, job: ReplayedJob, hours: float, prices: UnitPrices) -> _CostByRunTime:
     startup = scenario.overheads.startup
     soonest = startup + job.work / job.most_nu
     edges = np.linspace(soonest, LONGEST_RATIO * hours * HOUR, _ENDS + 1)
     reliable = scenario.reliable
     per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
-    costs = []
-    for earliest, end in pairwise(edges.tolist()):
-        work = cheapest_work(*prices.within(job.start + startup, job.start + int(end)), job.work, job.most_nu)
-        _, while_starting, _ = prices.within(job.start, job.start + int(end))
-        starting = job.work / (end - startup) * startup * float(while_starting.min())
-        # A job that ends between the two has all the moments before the later one, and pays at least to the earlier.
-        costs.append(work + starting + per_hour * earliest)
+    # A job that ends between two edges has all the moments before the later one, and pays at least to the earlier.
+    costs = cost_by_end(job, prices, startup, edges[1:]) + per_hour * edges[:-1]
     # Finishing earlier than necessary is allowed.
-    least = np.minimum.accumulate(np.array(costs)) / HOUR / NANOS_PER_DOLLAR
-    return _Curve(edges[1:] / HOUR, least)
+    least = np.minimum.accumulate(costs) / HOUR / NANOS_PER_DOLLAR
+    return _CostByRunTime(edges[1:] / HOUR, least)
 
 
 def _point(
     name: str,
     hours: float,
     rows: Sequence[JobResult],
-    bounds: dict[tuple[str, float], dict[int, _Curve]],
+    bounds: dict[tuple[str, float], dict[int, _CostByRunTime]],
     rng: np.random.Generator,
 ) -> FrontierPoint:
-    finished = [one for one in rows if one.end is not None]
-    shares = np.array([100 * one.cost / one.on_demand_cost for one in finished] or [np.nan])
-    gross = [100 * (one.cost + one.refunds) / one.on_demand_cost for one in finished]
+    finished = [row for row in rows if row.end is not None]
+    shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+    gross = [100 * (row.cost + row.refunds) / row.on_demand_cost for row in finished]
     least = [
-        100 * bounds[one.zone, hours][one.start].within(one.runtime_hours) / one.on_demand_cost for one in finished
+        100 * bounds[row.zone, hours][row.start].within(row.runtime_hours) / row.on_demand_cost for row in finished
     ]
     return FrontierPoint(
         name,
         hours,
         len(rows),
         len(rows) - len(finished),
-        interval_of(shares, [one.start for one in finished], hours, rng),
+        interval_of(shares, [row.start for row in finished], hours, rng),
         fmean(gross) if gross else float("nan"),
-        fmean(one.runtime_hours / hours for one in finished) if finished else float("nan"),
+        fmean(row.runtime_hours / hours for row in finished) if finished else float("nan"),
         fmean(least) if least else float("nan"),
     )
 
 
-def _bound_points(scenario: Scenario, bounds: dict[tuple[str, float], dict[int, _Curve]]) -> Iterable[BoundPoint]:
+def _bound_points(
+    scenario: Scenario, bounds: dict[tuple[str, float], dict[int, _CostByRunTime]]
+) -> Iterable[BoundPoint]:
     baseline = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
     for hours in scenario.hours:
         curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]

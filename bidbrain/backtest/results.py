@@ -81,7 +81,7 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
 
 def notes(results: Iterable[JobResult]) -> list[str]:
     """The notes on strategies, once each."""
-    return list(dict.fromkeys(f"{one.scheme} in {one.zone}: {one.note}" for one in results if one.note))
+    return list(dict.fromkeys(f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note))
 
 
 def _summary(name: str, hours: float, rows: list[JobResult]) -> BacktestSummary:
@@ -111,9 +111,9 @@ def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
     """The strategy that qualifies as the default: least mean cost over all job lengths, finishing every job and, on
     average, in no more than the baseline's time. None if no strategy qualifies."""
     rows: dict[str, list[BacktestSummary]] = {}
-    for one in summaries:
-        if one.scheme != BOUND:
-            rows.setdefault(one.scheme, []).append(one)
+    for summary in summaries:
+        if summary.scheme != BOUND:
+            rows.setdefault(summary.scheme, []).append(summary)
     fit = {
         name: fmean(row.cost_pct for row in of_strategy)
         for name, of_strategy in rows.items()

@@ -61,25 +61,25 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
     unknown = [name for name in varied if name not in OVERHEADS]
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
-    found = [Variant("as it is", scenario), *_windows(scenario, cuts)]
+    listed = [Variant("as it is", scenario), *_windows(scenario, cuts)]
     for name in varied:
-        found += [Variant(f"{name} x {factor:g}", _varied(scenario, name, factor)) for factor in (0.5, 2.0)]
-    return found
+        listed += [Variant(f"{name} x {factor:g}", _varied(scenario, name, factor)) for factor in (0.5, 2.0)]
+    return listed
 
 
 def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
-    """Consecutive tests, each after all that it learns from: the history in cuts + 1 parts, of which the first only
-    trains."""
+    """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the first only for
+    training."""
     begin, end = scenario.train.start, scenario.test.end
     edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
-    found = []
+    windows = []
     for cut, after in pairwise(edges[1:]):
         name = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
         try:
-            found.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
+            windows.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
         except BadScenario as error:
             raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
-    return found
+    return windows
 
 
 def _varied(scenario: Scenario, name: str, factor: float) -> Scenario:
@@ -97,8 +97,8 @@ def differences(
 ) -> list[PairedDifference]:
     """Every other strategy minus `against`, by job length."""
     groups: dict[tuple[str, float], dict[tuple[str, int], JobResult]] = {}
-    for one in results:
-        groups.setdefault((one.scheme, one.hours), {})[one.zone, one.start] = one
+    for result in results:
+        groups.setdefault((result.scheme, result.hours), {})[result.zone, result.start] = result
     theirs = {hours: jobs for (name, hours), jobs in groups.items() if name == against}
     return [
         _difference(variant, against, [(job, theirs[hours][key]) for key, job in jobs.items()], rng)
@@ -111,11 +111,10 @@ def _difference(
     variant: str, against: str, pairs: Sequence[tuple[JobResult, JobResult]], rng: np.random.Generator
 ) -> PairedDifference:
     first, _ = pairs[0]
-    finished = [(one, other) for one, other in pairs if one.end is not None and other.end is not None]
-    shares = [(one.cost / one.on_demand_cost, other.cost / other.on_demand_cost) for one, other in finished]
-    cost = np.array([100 * (ours - theirs) for ours, theirs in shares])
-    runtime = np.array([(one.runtime_hours - other.runtime_hours) / one.hours for one, other in finished])
-    blocks = _blocks([one.start for one, _ in finished], first.hours)
+    finished = [(mine, theirs) for mine, theirs in pairs if mine.end is not None and theirs.end is not None]
+    cost = [100 * (mine.cost / mine.on_demand_cost - theirs.cost / theirs.on_demand_cost) for mine, theirs in finished]
+    runtime = [(mine.runtime_hours - theirs.runtime_hours) / mine.hours for mine, theirs in finished]
+    blocks = _blocks([mine.start for mine, _ in finished], first.hours)
     return PairedDifference(
         variant,
         first.scheme,
@@ -123,8 +122,8 @@ def _difference(
         first.hours,
         len(finished),
         len(pairs) - len(finished),
-        mean_interval(cost, blocks, rng),
-        mean_interval(runtime, blocks, rng),
+        mean_interval(np.array(cost), blocks, rng),
+        mean_interval(np.array(runtime), blocks, rng),
     )
 
 

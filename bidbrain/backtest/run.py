@@ -73,7 +73,7 @@ def backtest(
 
 
 def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:
-    """The same jobs for every strategy."""
+    """Jobs at random moments of the test; every strategy gets the same ones."""
     baseline = scenario.baseline
     for hours in scenario.hours:
         chance = np.random.default_rng([scenario.seed, scenario.zones.index(zone), int(hours * 3600)])
@@ -85,11 +85,11 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
 
 
 def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: UnitPrices) -> JobResult:
-    found = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
-    dollars = found.cost / HOUR / NANOS_PER_DOLLAR
-    runtime = (found.end - job.start) / HOUR
+    bound = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
+    dollars = bound.cost / HOUR / NANOS_PER_DOLLAR
+    runtime = (bound.end - job.start) / HOUR
     on_demand = _on_demand_dollars(scenario.baseline, hours)
-    return JobResult(BOUND, zone, hours, job.start, found.end, dollars, 0.0, on_demand, 0, 0.0, 0.0, 0.0, runtime)
+    return JobResult(BOUND, zone, hours, job.start, bound.end, dollars, 0.0, on_demand, 0, 0.0, 0.0, 0.0, runtime)
 
 
 def _replayed(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from bidbrain.backtest.evictions import PRICE_ALONE, EvictionModel, Spans
+from bidbrain.backtest.evictions import PRICE_ALONE, EvictionModel, ScenarioSpans
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
@@ -28,10 +28,10 @@ class BadScenario(BidBrainError):
 class Scenario:
     """Markets with their histories, the training span to learn from, the test span to replay, and the jobs.
 
-    A job of h hours is what the baseline does on demand in that time. It runs in one zone; `starts` of them begin at
-    random moments per zone and length. With `zones_together` a job may use all zones of the region, which then count as
-    one. Each market has at most `depth` machines. `reliable` machines are held from start to end by strategies that
-    recover through them. Work is nu (vCPUs by default) times time.
+    A job of h hours is what the baseline does on demand in that time. Each job runs in one zone; `starts` jobs begin at
+    random moments per zone and length. With `zones_together` a job may use all zones of the region, as if they were a
+    single zone. Each market has at most `depth` machines. `reliable` machines are held from start to end by strategies
+    that recover through them. Work is nu (vCPUs by default) times time.
     """
 
     histories: tuple[PriceSeries, ...]
@@ -111,8 +111,8 @@ class Scenario:
         return series.window(max(series.first, self.train.start), min(series.last, self.train.end))
 
     @property
-    def _spans(self) -> Spans:
-        return Spans(self.train, self.test)
+    def _spans(self) -> ScenarioSpans:
+        return ScenarioSpans(self.train, self.test)
 
     def _place(self, market: Market) -> str:
         return market.region if self.zones_together else market.zone

@@ -9,7 +9,7 @@ from bidbrain.strategies.registry import BadStrategy, StrategySetup, set_up
 
 
 def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
-    """What a strategy may know about the offers of a zone."""
+    """Everything that a strategy may know about the offers of a zone."""
     offers = scenario.offers_in(zone)
     return StrategyInputs(
         offers=offers,

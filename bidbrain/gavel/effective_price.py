@@ -101,10 +101,10 @@ V100-hour they give Table 6.2 of the dissertation to the last digit. Ingress is 
 
 @dataclass(frozen=True)
 class Movement:
-    """What moves with a job, where its dataset is at the start, and what a move costs in addition to egress.
+    """The data that a job moves, and where its dataset is at the start.
 
-    A move costs `hours` of paid time on the new machine without progress. Free egress allowances are not counted: they
-    belong to an account, not to a job.
+    In addition to egress a move costs `hours` of paid time on the new machine without progress. Free egress allowances
+    are not counted: they belong to an account, not to a job.
     """
 
     checkpoint_gb: float

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray
 from bidbrain.gavel.workload import Throughputs
 
 _MOST_RANKS = 8
@@ -30,7 +29,7 @@ class BadFingerprint(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Model:
+class LowRankModel:
     """The low-rank model of some rows: their mean, the directions in which they differ (columns of W), the noise."""
 
     mean: FloatArray
@@ -104,7 +103,7 @@ def _checked(references: FloatArray, measured: FloatArray) -> FloatArray:
     return filled(references, min(2, references.shape[0] - 2))
 
 
-def _model(rows: FloatArray, rank: int) -> Model:
+def _model(rows: FloatArray, rank: int) -> LowRankModel:
     """Maximum likelihood: the leading directions, and the mean of the other variances as noise."""
     mean = rows.mean(axis=0)
     return _truncated(mean, *_spectrum(rows - mean), rank)
@@ -116,15 +115,15 @@ def _spectrum(centered: FloatArray) -> tuple[FloatArray, FloatArray]:
     return singular**2 / centered.shape[0], directions
 
 
-def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, rank: int) -> Model:
+def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, rank: int) -> LowRankModel:
     total = float(variances.sum())
     noise = float(variances[rank:].sum()) / max(1, mean.size - rank)
     noise = max(noise, _LEAST_NOISE * total)
     kept = np.sqrt(np.maximum(variances[:rank] - noise, 0.0))
-    return Model(mean, directions[:rank].T * kept, noise)
+    return LowRankModel(mean, directions[:rank].T * kept, noise)
 
 
-def _left_out_errors(references: FloatArray, known: npt.NDArray[np.bool_], ranks: Sequence[int]) -> FloatArray:
+def _left_out_errors(references: FloatArray, known: BoolArray, ranks: Sequence[int]) -> FloatArray:
     """Root mean square error by rank on the gaps, with each reference in turn as the new job."""
     squares = np.zeros(len(ranks))
     for i, row in enumerate(references):
@@ -171,8 +170,8 @@ def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray
     shares = references.shares
     of_references, of_new = _alone_columns(references.alone, alone, weight=float(np.nanmean(np.nanstd(shares, axis=0))))
     row = np.concatenate((shares_of(alone, references.alone, measured), of_new))
-    found = estimate(np.hstack((shares, of_references)), row)
-    own, other = found.values[: shares.shape[1]].reshape(2, *references.alone.shape)
+    completed = estimate(np.hstack((shares, of_references)), row)
+    own, other = completed.values[: shares.shape[1]].reshape(2, *references.alone.shape)
     pairs = np.stack((own * alone, other * references.alone), axis=-1)
     return np.where(np.isnan(measured), pairs, measured)
 
@@ -220,7 +219,7 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
     return replace(throughputs, together=believed)
 
 
-def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> npt.NDArray[np.bool_]:
+def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> BoolArray:
     """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
     kinds, _, types = shape
     if kinds < 4 or not 0 < measured <= (kinds - 1) * types:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 from highspy import HighsBasisStatus, HighsModelStatus
 
 from bidbrain.errors import BidBrainError
+from bidbrain.gavel.arrays import FloatArray as FloatArray  # noqa: PLC0414 - spotctl imports it from here
+from bidbrain.gavel.arrays import IntArray as IntArray  # noqa: PLC0414 - spotctl imports it from here
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Label = Callable[[int], str]
 
 INF = highspy.kHighsInf
@@ -66,7 +65,7 @@ class ConstraintRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class LinearProgram:
     """Maximize `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively across kinds."""
 
     gain: FloatArray
@@ -76,7 +75,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class SimplexBasis:
     """The simplex basis of a solution: a solver status per column and per row. A later program may start from it."""
 
     columns: list[HighsBasisStatus]
@@ -110,7 +109,7 @@ class Solver:
     """
 
     def __init__(
-        self, program: Program, start: Basis | None = None, *, dual: bool = False, brief: bool = False
+        self, program: LinearProgram, start: SimplexBasis | None = None, *, dual: bool = False, brief: bool = False
     ) -> None:
         self._brief = brief
         self._labels = [(rows.label, len(rows.upper)) for rows in program.rows]
@@ -144,10 +143,10 @@ class Solver:
             np.array(solution.col_value), self._highs.getInfo().objective_function_value, np.array(solution.row_dual)
         )
 
-    def basis(self) -> Basis:
+    def basis(self) -> SimplexBasis:
         """The basis of the last optimum."""
         basis = self._highs.getBasis()
-        return Basis(basis.col_status, basis.row_status)
+        return SimplexBasis(basis.col_status, basis.row_status)
 
     def set_gain(self, gain: FloatArray) -> None:
         """Replaces the objective."""
@@ -189,8 +188,8 @@ class Solver:
         unit = np.where(np.isfinite(bound) & (bound > _VIOLATED), bound, 1.0)
         # Bounds of columns stay; a row's violation is penalized relative to its bound.
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
-        found = np.array(self._highs.getSolution().row_value)
-        broken = np.maximum(lower - found, found - upper) > _VIOLATED * unit
+        activity = np.array(self._highs.getSolution().row_value)
+        broken = np.maximum(lower - activity, activity - upper) > _VIOLATED * unit
         labels = [(label, i) for label, count in self._labels for i in range(count)]
         return [labels[row][0](labels[row][1]) for row in np.flatnonzero(broken)]
 
@@ -202,7 +201,7 @@ class GrowingSolver:
     The optimum is that of the whole program. Columns outside the core have the range from 0 to infinity.
     """
 
-    def __init__(self, program: Program, core: IntArray) -> None:
+    def __init__(self, program: LinearProgram, core: IntArray) -> None:
         self._gain = program.gain
         offsets = np.cumsum([0, *(len(kind.upper) for kind in program.rows)])
         row = np.concatenate([kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)])
@@ -237,16 +236,16 @@ class GrowingSolver:
     def optimum(self) -> LpSolution:
         """Solves the whole program."""
         while True:
-            found = self._solver.optimum()
-            lost = np.bincount(self._column, self._value * found.prices[self._row], len(self._gain))
+            solution = self._solver.optimum()
+            lost = np.bincount(self._column, self._value * solution.prices[self._row], len(self._gain))
             worth = np.where(self._place < 0, self._gain - lost, 0.0)
             wanted = np.flatnonzero(worth > _WORTH_ENTERING)
             if not len(wanted):
                 x = np.zeros(len(self._gain))
-                x[self._inside] = found.x
-                return LpSolution(x, found.value, found.prices)
+                x[self._inside] = solution.x
+                return LpSolution(x, solution.value, solution.prices)
             # Only the best few: most others stop paying once those have entered.
-            most = len(found.prices)
+            most = len(solution.prices)
             self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])
 
     def _enter(self, columns: IntArray) -> None:
@@ -260,15 +259,15 @@ class GrowingSolver:
         self._inside = np.concatenate([self._inside, columns])
 
 
-def _restricted(program: Program, core: IntArray, place: IntArray) -> Program:
+def _restricted(program: LinearProgram, core: IntArray, place: IntArray) -> LinearProgram:
     kinds = []
     for kind in program.rows:
         kept = place[kind.columns] >= 0
         kinds.append(replace(kind, rows=kind.rows[kept], columns=place[kind.columns[kept]], values=kind.values[kept]))
-    return Program(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
+    return LinearProgram(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
 
 
-def _model(program: Program) -> highspy.HighsLp:
+def _model(program: LinearProgram) -> highspy.HighsLp:
     kinds = program.rows
     offsets = np.cumsum([0, *(len(kind.upper) for kind in kinds)])
     rows = np.concatenate([kind.rows + offset for kind, offset in zip(kinds, offsets[:-1], strict=True)])
@@ -286,7 +285,7 @@ def _model(program: Program) -> highspy.HighsLp:
     return model
 
 
-def _highs_basis(start: Basis) -> highspy.HighsBasis:
+def _highs_basis(start: SimplexBasis) -> highspy.HighsBasis:
     basis = highspy.HighsBasis()
     basis.col_status, basis.row_status = start.columns, start.rows
     # The basis is from another program, so the solver may have to repair it.

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from bidbrain.errors import BidBrainError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from bidbrain.gavel.arrays import FloatArray as FloatArray  # noqa: PLC0414 - spotctl imports it from here
+from bidbrain.gavel.arrays import IntArray as IntArray  # noqa: PLC0414 - spotctl imports it from here
 
 ENTITY_POLICIES = ("fairness", "fifo")
 
@@ -50,8 +46,8 @@ class ClusterJobs:
     """Jobs as columns, one entry per job. Throughputs are steps per second while all `scale` workers are held.
 
     `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's arrival, so that
-    their difference is the time left. It is infinite without a deadline. `isolated_seconds` is how long the completed
-    steps would have taken with a 1/n share; where it is unknown, the elapsed time is used.
+    their difference is the time left. `slo_seconds` is infinite without a deadline. `isolated_seconds` is how long
+    the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used.
     """
 
     ids: tuple[str, ...]

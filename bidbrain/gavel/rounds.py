@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 
 NO_JOB = -1
 _PORTION = 256
@@ -18,7 +18,7 @@ _PORTION = 256
 
 @dataclass(frozen=True, slots=True)
 class RoundCandidates:
-    """What may run in a round: rows of X (a job or a pair), each on one type.
+    """Candidates for a round: rows of X (a job or a pair), each on one type.
 
     `first` and `second` are the jobs of the row, the second `NO_JOB` if it runs alone; `scale` the workers it holds.
     """
@@ -28,9 +28,9 @@ class RoundCandidates:
     type: IntArray
     scale: IntArray
 
-    def only(self, those: IntArray | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> RoundCandidates:
+    def only(self, chosen: IntArray | BoolArray) -> RoundCandidates:
         """A subset of the candidates."""
-        return RoundCandidates(self.first[those], self.second[those], self.type[those], self.scale[those])
+        return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
 
 
 def priorities(share: FloatArray, received: FloatArray, type_: IntArray, of_type: FloatArray) -> FloatArray:

@@ -11,14 +11,13 @@ from functools import cached_property
 
 import numpy as np
 
-from bidbrain.gavel.lp import ConstraintRows, FloatArray, IntArray, at_most
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.gavel.lp import ConstraintRows, at_most
 from bidbrain.gavel.problem import AllocationProblem
-
-BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
-class Shares:
+class ShareColumns:
     """The columns of a problem: `row` and `type` of each, and the workers that one unit of it holds."""
 
     problem: AllocationProblem
@@ -27,7 +26,7 @@ class Shares:
     held: FloatArray
 
     @classmethod
-    def of(cls, problem: AllocationProblem) -> Shares:
+    def of(cls, problem: AllocationProblem) -> ShareColumns:
         """The columns of all jobs, then of all pairs that perform well."""
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:
@@ -63,17 +62,17 @@ class Shares:
     def most(self) -> FloatArray:
         """The largest throughput of each job, alone or in a pair; scales its row of a program."""
         job, _, throughput = self.progress
-        found = np.zeros(len(self.problem.jobs.ids))
-        np.maximum.at(found, job, throughput)
-        return found
+        most = np.zeros(len(self.problem.jobs.ids))
+        np.maximum.at(most, job, throughput)
+        return most
 
     def best(self, price: FloatArray | None = None) -> FloatArray:
         """The largest throughput of each job alone, per price if prices are given; in pairs if it never runs alone."""
-        found = best_throughput(self.problem, price)
+        alone = best_throughput(self.problem, price)
         job, column, throughput = self.progress
-        paired = np.zeros(len(found))
+        paired = np.zeros(len(alone))
         np.maximum.at(paired, job, throughput if price is None else throughput / price[self.type[column]])
-        return np.where(found > 0, found, paired)
+        return np.where(alone > 0, alone, paired)
 
     def limits(self) -> tuple[ConstraintRows, ...]:
         """No job runs more than all of the time; no type gives more workers than it has."""
@@ -111,9 +110,9 @@ class Shares:
 
     def placed(self, x: FloatArray) -> FloatArray:
         """The values of the columns as a matrix, rows of X by types."""
-        found = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
-        found[self.row, self.type] = x[: self.count]
-        return found
+        matrix = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
+        matrix[self.row, self.type] = x[: self.count]
+        return matrix
 
     def matrix(self, x: FloatArray) -> FloatArray:
         """X from the values of the columns."""
@@ -164,11 +163,11 @@ def effective_throughput(problem: AllocationProblem, shares: FloatArray) -> Floa
     """Progress per second of each job under X, alone and in its pairs."""
     jobs = problem.jobs
     alone = shares[: len(jobs.ids)]
-    found = np.einsum("mj,mj->m", jobs.throughputs, alone)
+    throughput = np.einsum("mj,mj->m", jobs.throughputs, alone)
     if problem.pairs is not None:
         both = np.einsum("pji,pj->pi", problem.pairs.throughputs, shares[len(jobs.ids) :])
-        found = found + np.bincount(problem.pairs.members.ravel(), both.ravel(), len(jobs.ids))
-    return np.asarray(found)
+        throughput = throughput + np.bincount(problem.pairs.members.ravel(), both.ravel(), len(jobs.ids))
+    return np.asarray(throughput)
 
 
 def equal_throughput(problem: AllocationProblem) -> FloatArray:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.problem import Entity, FloatArray, IntArray
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.problem import Entity
 
 # Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
 # middle between two and four as two to three.
@@ -62,8 +63,8 @@ class Throughputs:
 class ClusterWorkload:
     """Jobs as columns, by arrival. The deadline is `slo_factor` times the job's duration alone on its fastest type.
 
-    It is infinite without a deadline. `names` come from the trace, or are numbers. `weight` is a job's priority, and
-    `owner` the entity that each job belongs to; empty if there are no `entities`.
+    `slo_factor` is infinite for a job without a deadline. `names` come from the trace, or are numbers. `weight` is a
+    job's priority, and `owner` the entity that each job belongs to; empty if there are no `entities`.
     """
 
     throughputs: Throughputs
@@ -92,17 +93,17 @@ class ClusterWorkload:
         return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
 
     def with_slos(self, factors: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
-        """The same jobs, each with a deadline drawn from these multiples of its duration."""
+        """Gives each job a deadline, drawn from these multiples of its duration."""
         return replace(self, slo_factor=rng.choice(np.asarray(factors, dtype=np.float64), len(self.names)))
 
     def with_weights(self, weights: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
-        """The same jobs, each with a priority drawn from these weights."""
+        """Gives each job a priority, drawn from these weights."""
         return replace(self, weight=rng.choice(np.asarray(weights, dtype=np.float64), len(self.names)))
 
     def with_entities(self, entities: Sequence[Entity], rng: np.random.Generator) -> ClusterWorkload:
-        """The same jobs, owned by these entities; jobs without an owner get one at random.
+        """Gives each job an owner: its own if it has one, otherwise one of these entities at random.
 
-        Raises BadWorkload if a job is owned by another.
+        Raises BadWorkload if a job belongs to an entity that is not among these.
         """
         names = [entity.name for entity in entities]
         unknown = next((name for name in self.owner if name and name not in names), None)
@@ -141,14 +142,16 @@ def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int
 def _kinds(throughputs: Throughputs, scale: IntArray, uniform: FloatArray) -> IntArray:
     """A kind for each job, uniform among those measured at its scale on the reference type."""
     measured = throughputs.alone[:, throughputs.reference] > 0
-    found = np.empty(len(scale), dtype=np.int64)
-    for one in np.unique(scale).tolist():
-        of_scale = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == one and measured[k]]
+    kinds = np.empty(len(scale), dtype=np.int64)
+    for workers in np.unique(scale).tolist():
+        of_scale = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == workers and measured[k]]
         if not of_scale:
-            raise BadWorkload(f"no kind of job was measured on {one} workers; use --scale single or other throughputs")
-        wanted = scale == one
-        found[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
-    return found
+            raise BadWorkload(
+                f"no kind of job was measured on {workers} workers; use --scale single or other throughputs"
+            )
+        wanted = scale == workers
+        kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
+    return kinds
 
 
 def _durations(uniform: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.forecast import Checked, apart, checked, score
+from bench.forecast import CheckedForecast, apart, check_forecasts, score
 from bench.forecast_worlds import World, job, shipped
 from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
@@ -20,11 +20,11 @@ from pricing_data.units import DAY, HOUR, parse_time
 
 @pytest.mark.slow
 def test_most_outcomes_lie_in_the_stated_interval() -> None:
-    found = checked(shipped("proteus"), hours=4.0, count=12)
+    found = check_forecasts(shipped("proteus"), hours=4.0, count=12)
     paid = np.array([one.outcome.usd for one in found])
     spreads = [one.forecast.usd for one in found]
     assert len(found) == 12
-    assert 0.65 <= score(found, spreads, paid, paid).covered <= 0.95
+    assert 0.65 <= score(found, spreads, paid).covered <= 0.95
     expected = np.array([one.median for one in spreads])
     assert float(np.median(paid / expected)) == pytest.approx(1.0, abs=0.05)
     assert np.std(paid) > 0.05 * np.mean(paid), "the outcomes differ, so that an interval says something"
@@ -34,7 +34,7 @@ def test_runs_that_overlap_are_not_counted_as_apart() -> None:
     one = Spread.of(np.ones(1), np.ones(1))
     forecast = Forecast(one, one, one, (), 0.0, 1, 1.0, "")
     # From hour 0, 1, 3 and 5, for two hours; and one that lasts longer than all of these.
-    runs = [Checked(at * HOUR, forecast, Played(at * HOUR, (), hours, True), 0.1) for at, hours in
+    runs = [CheckedForecast(at * HOUR, forecast, Played(at * HOUR, (), hours, True), 0.1) for at, hours in
             ((0, 2.0), (1, 2.0), (3, 2.0), (5, 2.0), (0, 9.0))]  # fmt: skip
     assert apart(runs) == 3
 
@@ -51,6 +51,6 @@ def test_evictions_of_earlier_runs_are_known_to_later_forecasts() -> None:
         "deadly", table, catalog, job("aws", ("p3.2xlarge",)), begin + 2 * DAY, begin + 20 * DAY,
         {market: Mortality(2.0)}, (Evidence(market, Exposure(1.0, 20.0)),),
     )  # fmt: skip
-    first, *_, last = checked(world, 2.0, 4)
+    first, *_, last = check_forecasts(world, 2.0, 4)
     assert "evictions drawn at 0.05 per" in first.forecast.basis
     assert last.forecast.hours.likely[1] > first.forecast.hours.likely[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.regions_excess import costs_to_go, played
+from bench.regions_excess import costs_to_go, play_steps
 from bidbrain.backtest.regions import policies
 from tests.bidbrain.backtest.regions.worlds import flapping, window
 
@@ -14,7 +14,7 @@ from tests.bidbrain.backtest.regions.worlds import flapping, window
 def test_what_steps_lose_adds_up_to_the_excess(seed: int, *, published: bool) -> None:
     one = window(flapping(seed, 3, 60), work=5, slack=(1.1, 1.4, 1.8)[seed], seed=seed, published=published, gb=100)
     best, ours = (policies.played(one, name)[0].outcome.bill.total for name in ("optimal", "regions"))
-    steps = played(one)
+    steps = play_steps(one)
     to_go = costs_to_go(one, steps)
     losses = [step.usd + after - before for step, before, after in zip(steps, to_go, [*to_go[1:], 0.0], strict=True)]
     assert to_go[0] == pytest.approx(best)

@@ -1,4 +1,4 @@
-"""The project's own strategy in the replay: it decides from what the field shows, and tries what it decided."""
+"""The project's own strategy in the replay: decides from what the field shows, then tries what was decided."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Steps = tuple[Whereabouts | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Terms:
+class _WindowInParts:
     """The window in parts of a step: `parts` of them in one, `need` for the work, `slack` to lose; `delay[i, j]` and
     `usd[i, j]` for a start in zone j with the checkpoint in zone i (the last row: nowhere)."""
 
@@ -37,7 +37,7 @@ class _Terms:
 
 
 def cheapest(window: Window) -> Steps:
-    """What the cheapest schedule holds at each step under the window's rules."""
+    """The cheapest schedule under the window's rules: what runs at each step."""
     gap, job = window.record.gap, window.job
     regions = window.record.regions
     across = np.array([[a != b for b in regions] for a in regions])
@@ -45,7 +45,7 @@ def cheapest(window: Window) -> Steps:
     parts = gap // gcd(gap, *np.unique(delay).tolist())
     slack = job.steps(gap) * gap - job.work
     parts = max(1, min(parts, _MOST_PARTS * gap // max(slack, 1)))
-    return _schedule(window, _terms(window, parts, delay, free_last=window.rules.published))
+    return _schedule(window, _in_parts(window, parts, delay, free_last=window.rules.published))
 
 
 def published_plan(window: Window) -> Steps:
@@ -55,7 +55,7 @@ def published_plan(window: Window) -> Steps:
     """
     job, regions = window.job, window.record.regions
     seconds = [[_published_seconds(a, b, job.checkpoint_gb) for b in regions] for a in regions]
-    return _schedule(window, _terms(window, 1, job.delay + np.array(seconds) * SECOND, free_last=False))
+    return _schedule(window, _in_parts(window, 1, job.delay + np.array(seconds) * SECOND, free_last=False))
 
 
 def _published_seconds(source: str, target: str, gb: float) -> float:
@@ -66,15 +66,15 @@ def _published_seconds(source: str, target: str, gb: float) -> float:
     return gb * 8.192 * (1 / gbit - 1 / 9.72)
 
 
-def _terms(window: Window, parts: int, delay: Floats, *, free_last: bool) -> _Terms:
+def _in_parts(window: Window, parts: int, delay: Floats, *, free_last: bool) -> _WindowInParts:
     gap, job = window.record.gap, window.job
     in_parts = np.ceil(np.vstack([delay, np.full(len(delay), job.delay)]) * parts / gap - 1e-9).astype(np.int64)
     usd = np.vstack([window.moving, np.zeros(len(delay))])
     need = ceil(job.work * parts / gap - 1e-9)
-    return _Terms(parts, need, window.record.steps * parts - need, in_parts, usd, free_last)
+    return _WindowInParts(parts, need, window.record.steps * parts - need, in_parts, usd, free_last)
 
 
-def _schedule(window: Window, terms: _Terms) -> Steps:
+def _schedule(window: Window, terms: _WindowInParts) -> Steps:
     return _Search(window, terms).run() if terms.slack >= 0 else ()
 
 
@@ -84,7 +84,7 @@ class _Search:
     `_came` holds -1 where the same machine ran on, else the number of what ran before: 3 x zone + kind.
     """
 
-    def __init__(self, window: Window, terms: _Terms) -> None:
+    def __init__(self, window: Window, terms: _WindowInParts) -> None:
         record = window.record
         self._terms, self._steps, self._zones = terms, record.steps, len(record.zones)
         self._up = record.granted >= window.job.at_least
@@ -97,7 +97,7 @@ class _Search:
     def run(self) -> Steps:
         """The cheapest schedule; empty if none meets the deadline."""
         best = np.inf
-        found: Steps = ()
+        cheapest_steps: Steps = ()
         for step in range(self._steps):
             before = self._costs
             self._costs = self._after(step, before)
@@ -107,9 +107,9 @@ class _Search:
             ends = self._ends(step, before, done + 1)[1:, :-1]
             if ends.size and (cost := float(ends.min())) < best:
                 kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
-                best, found = cost, self._followed(step, kind + 1, zone, lost)
+                best, cheapest_steps = cost, self._followed(step, kind + 1, zone, lost)
             self._costs[:, :, : done + 1] = np.inf
-        return found
+        return cheapest_steps
 
     def _after(self, step: int, before: Floats) -> Floats:
         terms, zones = self._terms, self._zones
@@ -135,20 +135,20 @@ class _Search:
 
     def _entered(self, left: Floats, code: NDArray[np.int16], usd: Floats) -> tuple[Floats, NDArray[np.int16]]:
         """The cheapest way into each zone by parts lost, and what ran before."""
-        found = np.full((self._zones, left.shape[1]), np.inf)
-        source = np.full(found.shape, -1, dtype=np.int16)
+        entered = np.full((self._zones, left.shape[1]), np.inf)
+        source = np.full(entered.shape, -1, dtype=np.int16)
         for home in range(self._zones + 1):
             for zone in range(self._zones):
                 lost = int(self._terms.delay[home, zone])
-                kept = max(found.shape[1] - lost, 0)
+                kept = max(entered.shape[1] - lost, 0)
                 cost = left[home, :kept] + usd[home, zone]
-                better = cost < found[zone, lost:]
-                found[zone, lost:][better] = cost[better]
+                better = cost < entered[zone, lost:]
+                entered[zone, lost:][better] = cost[better]
                 source[zone, lost:][better] = code[home, :kept][better]
-        return found, source
+        return entered, source
 
     def _ends(self, step: int, before: Floats, count: int) -> Floats:
-        """What a job has paid that has lost few enough parts to end with this step; one that has lost more goes on."""
+        """Costs of jobs that can end with this step, which have lost at most `count - 1` parts; others go on."""
         costs = self._costs[:, :, :count]
         if not self._terms.free_last:
             return costs

@@ -41,7 +41,7 @@ class PlayedWindow:
 def played(window: Window, name: str) -> list[PlayedWindow]:
     """The window under the policy of a name."""
     if name == ONE_ZONE and len(window.record.zones) > 1:
-        return [one for zone in window.record.zones for one in played(window.only(zone), name)]
+        return [result for zone in window.record.zones for result in played(window.only(zone), name)]
     if not window.job.possible(window.record.gap):
         return [PlayedWindow(name, window, _impossible(window))]
     return [PlayedWindow(name, window, play(window, _POLICIES[name](window)))]

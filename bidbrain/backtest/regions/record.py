@@ -1,4 +1,4 @@
-"""What was recorded of many zones: how many machines could be had at each step, and what they cost."""
+"""Records of many zones: how many machines could be had at each step, and what they cost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ZonesRecord:
         return tuple(map(region_of, self.zones))
 
     def only(self, zones: Sequence[str]) -> ZonesRecord:
-        """The same record of fewer zones, in the given order."""
+        """The record of some of the zones, in the given order."""
         rows = [self.zones.index(zone) for zone in zones]
         return ZonesRecord(tuple(zones), self.gap, self.granted[rows], self.spot[rows], self.on_demand[rows])
 

@@ -52,7 +52,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What a job cost. `course` has what it held at each step, None while it waited."""
+    """The cost of a job. `course` has what the job held at each step, None while it waited."""
 
     bill: Spending
     spot_steps: int
@@ -104,7 +104,7 @@ class Field:
         return self.steps - self.now
 
     def move_usd(self, zone: int) -> float:
-        """What taking the checkpoint to a zone costs."""
+        """Dollars for taking the checkpoint to a zone."""
         return 0.0 if self.home is None else float(self.moving[self.home, zone])
 
     def start_spot(self, zone: int) -> bool:
@@ -174,6 +174,6 @@ def play(window: Window, policy: ZonePolicy) -> JobOutcome:
         field.end_step()
         if field.work_left > 0 or policy.bills_last_step or not window.rules.published:
             field.pay_step()
-    spot = sum(one is not None and one.spot for one in course)
-    on_demand = sum(one is not None and not one.spot for one in course)
-    return JobOutcome(field.bill, spot, on_demand, field.work_left > 0, tuple(course))
+    held = [machine for machine in course if machine is not None]
+    spot = sum(machine.spot for machine in held)
+    return JobOutcome(field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course))

@@ -64,7 +64,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """A job from one start of a record. `record` has only the window's steps; `before` what came earlier."""
+    """A job from one start of a record. `record` has only the window's steps, `before` those before them."""
 
     record: ZonesRecord
     before: ZonesRecord
@@ -78,7 +78,7 @@ class Window:
         return cls(record.window(start, job.steps(record.gap)), record.window(0, start), job, rules, start)
 
     def only(self, zone: str) -> Window:
-        """The same job with a single zone to run in."""
+        """Restricts the window to a single zone."""
         return replace(self, record=self.record.only([zone]), before=self.before.only([zone]))
 
     @property

@@ -27,9 +27,9 @@ _RISK_KEPT = 8.0
 
 @dataclass(slots=True)
 class ZoneLife:
-    """What tries and probes showed of a zone, in hours.
+    """The lives of a zone as tries and probes showed them, in hours.
 
-    What they show begins and ends lives, and the present life counts as one that has not ended yet.
+    Tries and probes begin and end lives; the present life counts as a life that has not ended yet.
     """
 
     ended: list[tuple[float, float, bool]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class ZoneLife:
             lives.append(now - self.since)
         losses = [end - begin for begin, end, lost in self.ended if lost]
         steps = [
-            (age, sum(abs(one - age) <= 1e-9 for one in losses) / sum(one + 1e-9 >= age for one in lives))
+            (age, sum(abs(loss - age) <= 1e-9 for loss in losses) / sum(life + 1e-9 >= age for life in lives))
             for age in sorted(set(losses))
         ]
         return steps, steps[-1][1] if steps else _NO_HAZARD
@@ -102,7 +102,7 @@ class ZoneLife:
             risk = tail * gap
         if risk > 0 or self.failures:
             self._events.append((risk, self.failures))
-            total = sum(one for one, _ in self._events)
+            total = sum(risk for risk, _ in self._events)
             while total - self._events[0][0] >= _RISK_KEPT:
                 total -= self._events.popleft()[0]
             self.burst = 1.0 if total < 1.0 else max(1.0, _densest(self._events))
@@ -120,9 +120,9 @@ def _cumulative(steps: Sequence[tuple[float, float]], tail: float, age: float) -
 def _densest(events: Sequence[tuple[float, int]]) -> float:
     """The most losses per expected loss among the latest steps that together expected at most one."""
     risk, losses, best, any_ = 0.0, 0, 0.0, False
-    for one, count in reversed(events):
+    for expected, count in reversed(events):
         first = not risk and not losses and not any_
-        risk, losses = risk + one, losses + count
+        risk, losses = risk + expected, losses + count
         if risk > 1.0 + 1e-9:
             return max(best, losses / risk) if first else best
         ratio = losses / max(risk, 1e-6) if losses else 0.0
@@ -216,7 +216,7 @@ class SkyNomad:
         """Takes the best action that works; returns the zone that is not probed now, if any."""
         held = field.machine
         present = self._present(field, usd)
-        for value, zone, spot in sorted(self._options(field, usd, present), key=lambda one: -one[0]):
+        for value, zone, spot in sorted(self._options(field, usd, present), key=lambda option: -option[0]):
             if value <= present:
                 break
             if held is not None and (held.zone, held.spot) == (zone, spot):

@@ -55,7 +55,7 @@ class LastResort:
 
 
 def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[str, bool]:
-    """What uniform progress wants if spot can be had or not, and whether it leaves on-demand although time is short."""
+    """The kind of machine that uniform progress asks for, and whether it leaves on-demand although time is short."""
     elapsed, work, delay = field.now * field.gap, field.job.work, field.job.delay
     done = work - field.work_left
     on_demand = machine is not None and not machine.spot

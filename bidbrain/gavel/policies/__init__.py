@@ -9,15 +9,15 @@ from bidbrain.gavel.policies.allox import AlloX
 from bidbrain.gavel.policies.base import Policy, UnknownPolicy, Warm
 from bidbrain.gavel.policies.baselines import Isolated, Proportional
 from bidbrain.gavel.policies.budget import MakespanWithinBudget
-from bidbrain.gavel.policies.cost import MinCost
 from bidbrain.gavel.policies.finish_time import FinishTimeFairness
 from bidbrain.gavel.policies.hierarchical import Hierarchical
 from bidbrain.gavel.policies.linear import MaxThroughput
 from bidbrain.gavel.policies.makespan import Makespan
 from bidbrain.gavel.policies.max_min import MaxMinFairness
+from bidbrain.gavel.policies.min_cost import MinCost
+from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
 from bidbrain.gavel.policies.ordered import Fifo, ShortestJobFirst
 from bidbrain.gavel.policies.random_packing import RandomPacking
-from bidbrain.gavel.policies.slo import MinCostSlo
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "max-min-fairness": MaxMinFairness,

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Policy, Warm, allocation
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray, Pairs
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.gavel.shares import equal_throughput, nowhere, runnable, runnable_pairs
 
 
@@ -29,10 +30,10 @@ class Agnostic:
         believed = self.policy.allocate(alike, warm)
         can = np.concatenate([runnable(problem), runnable_pairs(problem)])
         stuck = nowhere(alike)
-        said = tuple(line for line in believed.infeasible if line not in stuck)
-        found = allocation(problem, believed.shares * part * can, believed.objective, said, believed.notes)
+        others = tuple(line for line in believed.infeasible if line not in stuck)
+        actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
         hours = None if believed.hours is None else believed.hours * part
-        return replace(found, hours=hours, cost_usd=believed.cost_usd)
+        return replace(actual, hours=hours, cost_usd=believed.cost_usd)
 
 
 def _alike(problem: AllocationProblem, part: FloatArray) -> AllocationProblem:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, FloatArray, IntArray
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
 from bidbrain.gavel.shares import rows_of, runnable
 
 # Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs' durations together.

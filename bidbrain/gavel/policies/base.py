@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
-from bidbrain.gavel.shares import effective_throughput, nowhere, runnable, scale_of_rows
+from bidbrain.gavel.shares import effective_throughput, equal_throughput, nowhere, runnable, scale_of_rows
 
 Kept = TypeVar("Kept")
 
@@ -30,10 +30,10 @@ class Warm:
 
     def keep(self, make: type[Kept]) -> Kept:
         """The stored object of this class, created on first use."""
-        found = self._kept.get(make)
-        if not isinstance(found, make):
-            found = self._kept[make] = make()
-        return found
+        kept = self._kept.get(make)
+        if not isinstance(kept, make):
+            kept = self._kept[make] = make()
+        return kept
 
 
 class Policy(Protocol):
@@ -56,6 +56,14 @@ def allocation(
     return ClusterAllocation(
         shares, effective_throughput(problem, shares), objective, (*stuck, *infeasible), notes=notes or {}
     )
+
+
+def with_least_throughput(problem: AllocationProblem, shares: FloatArray) -> ClusterAllocation:
+    """Builds an allocation whose objective is the least weighted normalized throughput, as in max-min fairness."""
+    equal = problem.jobs.weight * equal_throughput(problem)
+    runs = equal > 0
+    level = effective_throughput(problem, shares)[runs] / equal[runs] * problem.jobs.scale[runs]
+    return allocation(problem, shares, float(level.min()) if runs.any() else 0.0)
 
 
 def require_steps(problem: AllocationProblem, policy: str) -> None:

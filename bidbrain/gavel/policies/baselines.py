@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
-from bidbrain.gavel.shares import equal_throughput, rows_of, runnable
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.policies.base import Warm, with_least_throughput
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
+from bidbrain.gavel.shares import rows_of, runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,7 @@ def isolated_shares(problem: AllocationProblem) -> FloatArray:
 def _of_jobs(problem: AllocationProblem, shares: FloatArray) -> ClusterAllocation:
     every = np.zeros((rows_of(problem), shares.shape[1]))
     every[: len(shares)] = shares
-    found = allocation(problem, every, 0.0)
-    equal = problem.jobs.weight * equal_throughput(problem)
-    runs = equal > 0
-    level = found.effective_throughput[runs] / equal[runs] * problem.jobs.scale[runs]
-    return allocation(problem, every, float(level.min(initial=np.inf)) if runs.any() else 0.0)
+    return with_least_throughput(problem, every)
 
 
 def _filled(rate: FloatArray, scale: FloatArray, total: float) -> FloatArray:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, FloatArray, IntArray, Program, Solver, at_least, at_most
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, LinearProgram, Solver, at_least, at_most
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
-from bidbrain.gavel.shares import Shares, best_throughput
+from bidbrain.gavel.shares import ShareColumns, best_throughput
 
 
 class BudgetTooLow(CannotHold):
@@ -37,7 +38,7 @@ class MakespanWithinBudget:
         price = require_prices(problem, "makespan-within-budget")
         if problem.budget_usd is None:
             raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
-        batch = _Batch.of(Shares.of(problem), price)
+        batch = _BudgetBatch.of(ShareColumns.of(problem), price)
         columns, nothing = batch.columns, np.zeros(batch.columns.count)
         if not len(batch.jobs):
             rest = allocation(problem, columns.matrix(nothing), 0.0)
@@ -50,12 +51,12 @@ class MakespanWithinBudget:
                 raise
             raise BudgetTooLow(problem.budget_usd, least) from None
         seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
-        found = allocation(problem, columns.matrix(seconds / makespan), makespan)
-        return replace(found, hours=columns.placed(seconds / 3600), cost_usd=float(batch.usd @ x[:-1]))
+        result = allocation(problem, columns.matrix(seconds / makespan), makespan)
+        return replace(result, hours=columns.placed(seconds / 3600), cost_usd=float(batch.usd @ x[:-1]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _BudgetBatch:
     """Data of the programs. A unit of a column is the time in which one of its jobs does all its work there.
 
     So durations may differ by any number of decades: each row of work has entries of about 1. `work` are entries (job,
@@ -63,7 +64,7 @@ class _Batch:
     fastest type; `seconds` and `usd` the time and cost of a unit of a column.
     """
 
-    columns: Shares
+    columns: ShareColumns
     jobs: IntArray
     longest: float
     work: tuple[IntArray, IntArray, FloatArray]
@@ -71,7 +72,7 @@ class _Batch:
     usd: FloatArray
 
     @classmethod
-    def of(cls, columns: Shares, price: FloatArray) -> _Batch:
+    def of(cls, columns: ShareColumns, price: FloatArray) -> _BudgetBatch:
         steps, best = columns.problem.jobs.steps, best_throughput(columns.problem)
         jobs = np.flatnonzero((steps > 0) & (best > 0))
         longest = float((steps[jobs] / best[jobs]).max(initial=0.0))
@@ -91,7 +92,7 @@ class _Batch:
         return at_least(lambda i: f"job {ids[self.jobs[i]]!r}: all its steps", *self.work, np.ones(len(self.jobs)))
 
 
-def _program(batch: _Batch, budget: float) -> Program:
+def _program(batch: _BudgetBatch, budget: float) -> LinearProgram:
     """Columns are those of X, as time, and the makespan in units of the longest job."""
     count = batch.columns.count
     money = at_most(
@@ -105,9 +106,9 @@ def _program(batch: _Batch, budget: float) -> Program:
     limits = (replace(kind, values=kind.values * unit[kind.columns]) for kind in batch.columns.limits_within(count))
     gain = np.zeros(count + 1)
     gain[-1] = -1.0
-    return Program(gain, np.zeros(count + 1), np.full(count + 1, INF), (batch.rows(), *limits, money))
+    return LinearProgram(gain, np.zeros(count + 1), np.full(count + 1, INF), (batch.rows(), *limits, money))
 
 
-def _cheapest(batch: _Batch) -> Program:
+def _cheapest(batch: _BudgetBatch) -> LinearProgram:
     count = batch.columns.count
-    return Program(-batch.usd / batch.usd.max(), np.zeros(count), np.full(count, INF), (batch.rows(),))
+    return LinearProgram(-batch.usd / batch.usd.max(), np.zeros(count), np.full(count, INF), (batch.rows(),))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray, IntArray
-from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
 from bidbrain.gavel.policies.free_time import FreeTime
 from bidbrain.gavel.policies.lateness import Lateness
 
@@ -20,9 +20,9 @@ _INTERVALS, _TRIES, _TAKEN_OUT = 512, 2000, 12
 _KEPT = 1e-9
 
 
-def packed(batch: Batch, found: Lateness) -> tuple[IntArray, DeadlinePlan, FloatArray]:
+def packed(batch: DeadlineBatch, lateness: Lateness) -> tuple[IntArray, DeadlinePlan, FloatArray]:
     """The kept jobs, their plan, and the share of each job's work that fits (1 for the kept)."""
-    packing = _Packing(batch, found)
+    packing = _Packing(batch, lateness)
     packing.fill()
     packing.exchange()
     packing.cheapen()
@@ -35,10 +35,10 @@ def packed(batch: Batch, found: Lateness) -> tuple[IntArray, DeadlinePlan, Float
 class _Packing:
     """Jobs with their seconds (types by intervals), and those that are out."""
 
-    def __init__(self, batch: Batch, found: Lateness) -> None:
-        self._batch, self._price, self._late = batch, found.price, found.late
-        wanted = batch.left[found.late < 1 - _KEPT]
-        ends = np.unique(np.quantile(wanted, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher"))
+    def __init__(self, batch: DeadlineBatch, lateness: Lateness) -> None:
+        self._batch, self._price, self._late = batch, lateness.price, lateness.late
+        possible = batch.left[lateness.late < 1 - _KEPT]
+        ends = np.unique(np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher"))
         self.time = FreeTime(batch, ends)
         self.seconds: dict[int, FloatArray] = {}
         self._out: list[int] = []
@@ -85,11 +85,11 @@ class _Packing:
         for m in sorted(self.seconds, key=lambda m: float(self._batch.left[m])):
             free, before = self.time.free.copy(), self.seconds[m]
             self.time.take_out(m, before)
-            found = self.time.put(m, self._batch.usd_per_second)
-            if found is None or (found - before).sum(axis=1) @ self._batch.usd_per_second > 0:
+            seconds = self.time.put(m, self._batch.usd_per_second)
+            if seconds is None or (seconds - before).sum(axis=1) @ self._batch.usd_per_second > 0:
                 self.time.free = free
             else:
-                self.seconds[m] = found
+                self.seconds[m] = seconds
 
     def plan(self, kept: IntArray) -> DeadlinePlan:
         """The plan of the kept jobs. Workers that are idle at first begin with the most urgent of later work."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.lp import INF, CannotHold, FloatArray, IntArray, Program, Solver, at_least, at_most
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.lp import INF, CannotHold, LinearProgram, Solver, at_least, at_most
 
 _FITS = 1 + 1e-7
 # Counts as done: further from 1 than the solver's tolerance.
@@ -32,7 +33,7 @@ _LEAST_PART = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DeadlineBatch:
     """Jobs with deadlines: seconds left, and the seconds that the work takes on each type (infinite where it cannot
     run)."""
 
@@ -55,7 +56,7 @@ class DeadlinePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _IntervalColumns:
     """Places for work: a job on a type in an interval, `span` of whose length lies before the job's deadline."""
 
     job: IntArray
@@ -66,7 +67,7 @@ class _Columns:
     alone: FloatArray
 
     @classmethod
-    def of(cls, batch: Batch, ends: FloatArray) -> _Columns:
+    def of(cls, batch: DeadlineBatch, ends: FloatArray) -> _IntervalColumns:
         starts = np.concatenate([[0.0], ends[:-1]])
         within = batch.left[:, None] > starts
         span = np.minimum(batch.left[:, None], ends) - starts
@@ -88,14 +89,14 @@ class NoExactPlan(BidBrainError):
     """No plan was found within the allowed number of columns."""
 
 
-def cheapest(batch: Batch, most_columns: int | None = None) -> DeadlinePlan:
+def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlinePlan:
     """The plan of least cost. Raises `InfeasibleDeadlines` if not all deadlines can be kept.
 
     With `most_columns` it raises `NoExactPlan` instead, also if the exact plan would take more columns.
     """
     ends, brief = np.array([batch.left.max()]), most_columns is not None
     while True:
-        columns = _Columns.of(batch, ends)
+        columns = _IntervalColumns.of(batch, ends)
         if most_columns is not None and len(columns.job) > most_columns:
             raise NoExactPlan(f"an exact plan takes more than {most_columns} columns")
         try:
@@ -110,23 +111,25 @@ def cheapest(batch: Batch, most_columns: int | None = None) -> DeadlinePlan:
         if not len(cuts):
             return _plan(batch, columns, least.x, rates)
         try:
-            found = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
+            even = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
         except CannotHold:
-            found = None
-        if found is not None and found.value >= least.value - _NO_MATTER * abs(least.value):
-            return _plan(batch, columns, found.x, _rates(columns, found.x))
+            even = None
+        if even is not None and even.value >= least.value - _NO_MATTER * abs(least.value):
+            return _plan(batch, columns, even.x, _rates(columns, even.x))
         ends = np.unique(np.concatenate([ends, cuts]))
 
 
-def _most_done(batch: Batch, ends: FloatArray, columns: _Columns) -> FloatArray:
+def _most_done(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns) -> FloatArray:
     program = _program(batch, ends, columns, columns.length)
     work, *others = program.rows
     most = at_most(work.label, work.rows, work.columns, work.values, work.lower)
-    found = Solver(Program(np.ones(len(program.gain)), program.lower, program.upper, (most, *others))).optimum()
-    return np.bincount(columns.job, found.x, len(batch.left)).astype(np.float64)
+    most_done = Solver(
+        LinearProgram(np.ones(len(program.gain)), program.lower, program.upper, (most, *others))
+    ).optimum()
+    return np.bincount(columns.job, most_done.x, len(batch.left)).astype(np.float64)
 
 
-def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray) -> Program:
+def _program(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, over: FloatArray) -> LinearProgram:
     """Columns are shares of a job's work; rows are its work, its time in each interval, and the workers in each
     interval.
 
@@ -153,22 +156,22 @@ def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray
         np.tile(batch.workers, len(ends)),
     )
     cost = batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone
-    return Program(-cost / cost.max(), np.zeros(count), np.full(count, INF), (work, time, workers))
+    return LinearProgram(-cost / cost.max(), np.zeros(count), np.full(count, INF), (work, time, workers))
 
 
-def _rates(columns: _Columns, x: FloatArray) -> FloatArray:
+def _rates(columns: _IntervalColumns, x: FloatArray) -> FloatArray:
     """X of the columns if every job runs evenly in its time of an interval."""
     return np.asarray(x * columns.alone / columns.span)
 
 
-def _held(batch: Batch, ends: FloatArray, columns: _Columns, rates: FloatArray) -> FloatArray:
+def _held(batch: DeadlineBatch, ends: FloatArray, columns: _IntervalColumns, rates: FloatArray) -> FloatArray:
     """Workers of each type held at the beginning of each interval, when the number is highest."""
     cell = columns.interval * len(batch.types) + columns.type
     held = np.bincount(cell, batch.scale[columns.job] * rates, len(ends) * len(batch.types))
     return np.asarray(held.reshape(len(ends), len(batch.types)))
 
 
-def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> DeadlinePlan:
+def _plan(batch: DeadlineBatch, columns: _IntervalColumns, x: FloatArray, rates: FloatArray) -> DeadlinePlan:
     seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
     first = columns.interval == 0
@@ -178,13 +181,18 @@ def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> 
 
 
 def _cuts(
-    batch: Batch, ends: FloatArray, columns: _Columns, x: FloatArray, rates: FloatArray, crowded: IntArray
+    batch: DeadlineBatch,
+    ends: FloatArray,
+    columns: _IntervalColumns,
+    x: FloatArray,
+    rates: FloatArray,
+    crowded: IntArray,
 ) -> FloatArray:
     """Deadlines at which crowded intervals have to be split; sets `rates` for the intervals that can be laid out."""
     cuts = [np.zeros(0)]
     for k in crowded.tolist():
         there = np.flatnonzero((columns.interval == k) & (x > _TRIFLE))
-        stay = _Stay.of(batch, columns, ends, there, x[there])
+        stay = _IntervalWork.of(batch, columns, ends, there, x[there])
         cut = stay.overfull()
         if not len(cut):
             cut, rates[there] = stay.placed()
@@ -193,7 +201,7 @@ def _cuts(
 
 
 @dataclass(frozen=True, slots=True)
-class _Stay:
+class _IntervalWork:
     """The work of one interval: seconds of jobs on types, until the job's deadline or the interval's end.
 
     The `ends` of its parts are the deadlines within it; `until` is the part by whose end each job has to be done.
@@ -209,7 +217,9 @@ class _Stay:
     workers: FloatArray
 
     @classmethod
-    def of(cls, batch: Batch, columns: _Columns, ends: FloatArray, there: IntArray, x: FloatArray) -> _Stay:
+    def of(
+        cls, batch: DeadlineBatch, columns: _IntervalColumns, ends: FloatArray, there: IntArray, x: FloatArray
+    ) -> _IntervalWork:
         """The work of some columns of one interval."""
         job, k = columns.job[there], int(columns.interval[there[0]])
         end, length = ends[k], columns.length[there[0]]
@@ -249,7 +259,7 @@ class _Stay:
             at_most(lambda _: "workers", worker_row, every, held, np.tile(self.workers, parts)),
         )
         count = len(every)
-        x = Solver(Program(np.ones(count), np.zeros(count), np.full(count, INF), rows)).optimum().x
+        x = Solver(LinearProgram(np.ones(count), np.zeros(count), np.full(count, INF), rows)).optimum().x
         lacking = np.bincount(which, x, len(self.job)) < _DONE
         first = np.zeros(len(self.job))
         first[which[part == 0]] = (x * rate)[part == 0]

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.least import Lifted, lift_least
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, IntArray
+from bidbrain.gavel.policies.lift import Lifted, lift_least
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import best_throughput
 
 _REACHED, _NO_FARTHER = 1 - 1e-9, 1 + 1e-10
@@ -33,10 +34,10 @@ class FinishTimeFairness:
             return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
         rho = race.least()
         for _ in range(_MOST_STEPS):
-            found = lift_least(problem, race.need(rho, len(problem.jobs.ids)), warm)
-            bound = race.bound(rho, found)
-            if found.level >= _REACHED or bound <= rho * _NO_FARTHER:
-                return allocation(problem, found.shares, rho)
+            lifted = lift_least(problem, race.need(rho, len(problem.jobs.ids)), warm)
+            bound = race.bound(rho, lifted)
+            if lifted.level >= _REACHED or bound <= rho * _NO_FARTHER:
+                return allocation(problem, lifted.shares, rho)
             rho = bound
         raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
 
@@ -70,14 +71,14 @@ class _Race:
         need[self.jobs] = self.steps / (rho * self.isolated - self.elapsed)
         return need
 
-    def bound(self, rho: float, found: Lifted) -> float:
+    def bound(self, rho: float, lifted: Lifted) -> float:
         """The rho at which the need, at the solution's prices, equals the supply: a lower bound of the least rho."""
-        prices = found.prices[self.jobs]
+        prices = lifted.prices[self.jobs]
         for _ in range(_MOST_STEPS):
             left = rho * self.isolated - self.elapsed
             need = prices * self.steps / left
             slope = (need * self.isolated / left).sum()
-            step = (need.sum() - found.level) / slope
+            step = (need.sum() - lifted.level) / slope
             rho += step
             if step <= 1e-14 * rho:
                 break

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray, IntArray
-from bidbrain.gavel.policies.deadline_plan import Batch
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch
 
 _NOTHING, _ROUNDING = 1e-12, 1e-9
 
@@ -17,7 +17,7 @@ class FreeTime:
     end of the interval.
     """
 
-    def __init__(self, batch: Batch, ends: FloatArray) -> None:
+    def __init__(self, batch: DeadlineBatch, ends: FloatArray) -> None:
         self._batch, self.lengths = batch, np.diff(ends, prepend=0.0)
         self._starts = ends - self.lengths
         self.free = np.repeat(batch.workers[:, None], len(ends), axis=1)
@@ -52,7 +52,7 @@ class FreeTime:
         self._use(m, -seconds / self._spans(m))
 
     def _spans(self, m: int) -> FloatArray:
-        """Those of one job, up to its last interval."""
+        """Seconds of each interval before one job's deadline, up to its last interval."""
         left = float(self._batch.left[m])
         spans = self.lengths[: int(np.searchsorted(self._starts, left))].copy()
         spans[-1] = min(spans[-1], left - self._starts[len(spans) - 1])

@@ -8,13 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, CannotHold, FloatArray, GrowingSolver, IntArray, Program, SolverFailed
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
+from bidbrain.gavel.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.policies.paired import progress_rows
-from bidbrain.gavel.policies.sifting import Groups, PriceStart, Sifted, Wanted, excess, sift
-from bidbrain.gavel.policies.water import LevelDemand, Queue
+from bidbrain.gavel.policies.lift_paired import progress_rows
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
+from bidbrain.gavel.policies.water_filling import LevelDemand, Queue
 from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
-from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput, rows_of, runnable
+from bidbrain.gavel.shares import ShareColumns, equal_throughput, rows_of, runnable
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.
 _BINDING = 1e-9
@@ -45,7 +46,7 @@ class Hierarchical:
         jobs = np.flatnonzero(equal > 0)
         if not len(jobs):
             return allocation(problem, np.zeros((rows_of(problem), len(problem.cluster.types))), 0.0)
-        columns = Shares.of(problem)
+        columns = ShareColumns.of(problem)
         best = columns.most()[jobs]
         queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
         filling = _Filling(queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs))
@@ -231,22 +232,22 @@ class _Alone:
         if not level.any():
             return np.inf
         nothing = 0.0 * level
-        return self._sifted(Wanted(nothing, level, nothing, float(level.sum())), 1.0).z
+        return self._sift(LevelObjective(nothing, level, nothing, float(level.sum())), 1.0).z
 
     def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
         """As `_RiseProgram`."""
         gain = float(slope.sum())
-        found = self._last = self._sifted(
-            Wanted(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain), time
+        sifted = self._last = self._sift(
+            LevelObjective(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain), time
         )
-        self._shares[self._jobs[self._rows]] = np.clip(found.shares, 0.0, 1.0)
+        self._shares[self._jobs[self._rows]] = np.clip(sifted.shares, 0.0, 1.0)
         prices, most = np.zeros(len(base)), self._progress.max(axis=1)
         if gain:
-            prices[self._rows] = found.level_prices / gain
-            used = self._held[self._rows] @ found.shares
-            self._free &= (found.prices <= _UNPRICED * found.prices.max()) | (used < self._workers * _FULL)
+            prices[self._rows] = sifted.level_prices / gain
+            used = self._held[self._rows] @ sifted.shares
+            self._free &= (sifted.prices <= _UNPRICED * sifted.prices.max()) | (used < self._workers * _FULL)
             most = np.where(self._free, self._progress, 0.0).max(axis=1)
-        return _Rise(found.z if gain else time, self._shares, prices, most)
+        return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
     def settle(self, stuck: BoolArray) -> None:
         """As `_RiseProgram`."""
@@ -261,11 +262,11 @@ class _Alone:
     def _groups(self) -> Groups:
         return Groups(self._progress[self._rows], self._held[self._rows], self._workers)
 
-    def _sifted(self, wanted: Wanted, z: float) -> Sifted:
+    def _sift(self, objective: LevelObjective, z: float) -> Sifted:
         start = None if self._prices is None else PriceStart(self._prices, z, close=False)
-        found = sift(self._groups, wanted, start)
-        self._prices = found.prices if found.prices.any() else None
-        return found
+        sifted = sift(self._groups, objective, start)
+        self._prices = sifted.prices if sifted.prices.any() else None
+        return sifted
 
 
 class _Paired:
@@ -273,7 +274,7 @@ class _Paired:
 
     priced = False
 
-    def __init__(self, columns: Shares, jobs: IntArray) -> None:
+    def __init__(self, columns: ShareColumns, jobs: IntArray) -> None:
         self._columns, self._z = columns, columns.count
         count, base = len(jobs), columns.count + 1
         levels = progress_rows(columns, columns.most(), jobs, np.ones(count), np.full(count, self._z))
@@ -284,7 +285,7 @@ class _Paired:
             values=np.concatenate([levels.values, -np.ones(count)]),
         )
         nothing = np.zeros(base + 1)
-        program = Program(nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits()))
+        program = LinearProgram(nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits()))
         self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
 
     def excludes(self, _level: FloatArray) -> bool:
@@ -303,9 +304,9 @@ class _Paired:
         self._set(base, slope)
         self._solver.set_column(self._z + 1, self._times(1.0) * _FULL, 1.0)
         self._maximize(self._z)
-        found = self._solver.optimum()
-        prices, shares = np.abs(found.prices[: len(base)]), self._columns.matrix(found.x)
-        return _Rise(float(found.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base)))
+        solution = self._solver.optimum()
+        prices, shares = np.abs(solution.prices[: len(base)]), self._columns.matrix(solution.x)
+        return _Rise(float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base)))
 
     def settle(self, _stuck: BoolArray) -> None:
         """As `_RiseProgram`."""

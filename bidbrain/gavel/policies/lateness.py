@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray
-from bidbrain.gavel.policies.deadline_plan import Batch
-from bidbrain.gavel.policies.sifting import Groups, Wanted, sift
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, sift
 
 # Deadlines whose workers are counted: evenly spread among all.
 _STAGES = 96
@@ -28,7 +28,7 @@ class Lateness:
     price: FloatArray
 
 
-def lateness(batch: Batch) -> Lateness:
+def lateness(batch: DeadlineBatch) -> Lateness:
     """The program's optimum. Each job must have enough time for its work on some type."""
     count, types = batch.alone.shape
     ends = np.unique(np.quantile(batch.left, np.linspace(0, 1, _STAGES + 1)[1:], method="higher"))
@@ -47,6 +47,6 @@ def lateness(batch: Batch) -> Lateness:
         np.column_stack([own, np.ones(count)]),
     )
     nothing = np.zeros(count)
-    found = sift(groups, Wanted(np.ones(count), nothing, nothing, 0.0))
-    shared = groups.at_stages(found.prices)[:, :types] * groups.held[:, None]
-    return Lateness(found.shares[:, -1], (own + shared) / batch.left[:, None])
+    sifted = sift(groups, LevelObjective(np.ones(count), nothing, nothing, 0.0))
+    shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
+    return Lateness(sifted.shares[:, -1], (own + shared) / batch.left[:, None])

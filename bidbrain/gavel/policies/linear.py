@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, FloatArray, GrowingSolver, Program
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.lp import INF, GrowingSolver, LinearProgram
 from bidbrain.gavel.policies.base import Warm, allocation
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
-from bidbrain.gavel.shares import Shares
+from bidbrain.gavel.shares import ShareColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +21,19 @@ class Worth:
     value: float
 
 
-def most_worth(columns: Shares, worth: FloatArray, at_least: FloatArray | None = None) -> Worth:
+def most_worth(columns: ShareColumns, worth: FloatArray, at_least: FloatArray | None = None) -> Worth:
     """The valid X of the greatest worth, among those that give each column at least `at_least`."""
     count = columns.count
     if not count:
         return Worth(columns.matrix(np.zeros(0)), 0.0)
     lower = np.zeros(count) if at_least is None else at_least
-    program = Program(worth, lower, np.full(count, INF), columns.limits())
-    found = GrowingSolver(program, np.arange(columns.alone)).optimum()
-    return Worth(columns.matrix(found.x), found.value)
+    program = LinearProgram(worth, lower, np.full(count, INF), columns.limits())
+    solution = GrowingSolver(program, np.arange(columns.alone)).optimum()
+    return Worth(columns.matrix(solution.x), solution.value)
 
 
 def normalized_worth(
-    columns: Shares, *, price: FloatArray | None = None, weight: FloatArray | None = None
+    columns: ShareColumns, *, price: FloatArray | None = None, weight: FloatArray | None = None
 ) -> FloatArray:
     """Throughput over the job's fastest, so that jobs with short steps do not dominate, times a weight.
 
@@ -54,6 +55,6 @@ class MaxThroughput:
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the sum of normalized throughputs. Weights are ignored."""
-        columns = Shares.of(problem)
-        found = most_worth(columns, normalized_worth(columns))
-        return allocation(problem, found.shares, found.value)
+        columns = ShareColumns.of(problem)
+        best = most_worth(columns, normalized_worth(columns))
+        return allocation(problem, best.shares, best.value)

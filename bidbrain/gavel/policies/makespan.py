@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
-from bidbrain.gavel.policies.least import lift_least
+from bidbrain.gavel.policies.lift import lift_least
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 
 
@@ -16,5 +16,5 @@ class Makespan:
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the makespan in seconds, over the jobs that run anywhere."""
         require_steps(problem, "makespan")
-        found = lift_least(problem, problem.jobs.steps, warm)
-        return allocation(problem, found.shares, 1 / found.level if found.level > 0 else 0.0)
+        lifted = lift_least(problem, problem.jobs.steps, warm)
+        return allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)

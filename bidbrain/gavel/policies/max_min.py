@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.policies.least import lift_least
+from bidbrain.gavel.policies.lift import lift_least
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import equal_throughput
 
@@ -17,5 +17,5 @@ class MaxMinFairness:
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is that minimum, over the jobs that run anywhere."""
         jobs = problem.jobs
-        found = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm)
-        return allocation(problem, found.shares, found.level)
+        lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm)
+        return allocation(problem, lifted.shares, lifted.level)

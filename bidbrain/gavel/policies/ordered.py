@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
-from bidbrain.gavel.shares import Shares, best_throughput
+from bidbrain.gavel.shares import ShareColumns, best_throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Fifo:
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """Jobs that arrive together keep the order in which they are given."""
-        columns = Shares.of(problem)
-        found = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
-        return allocation(problem, found.shares, found.value)
+        columns = ShareColumns.of(problem)
+        best = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
+        return allocation(problem, best.shares, best.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class ShortestJobFirst:
         duration = np.full(len(best), np.inf)
         np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
         if not np.isfinite(duration).any():
-            return allocation(problem, Shares.of(problem).matrix(np.zeros(0)), 0.0)
+            return allocation(problem, ShareColumns.of(problem).matrix(np.zeros(0)), 0.0)
         first = int(np.argmin(duration))
-        columns = Shares.of(problem)
+        columns = ShareColumns.of(problem)
         fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
         # Running the first job at once and all of the time outweighs all others together.
         weight = _precedence(duration)
         worth = normalized_worth(columns, weight=weight)
         given = np.zeros(columns.count)
         given[np.flatnonzero(fastest)[:1]] = 1.0
-        found = most_worth(columns, worth, at_least=given)
-        return allocation(problem, found.shares, float(duration[first]))
+        ordered = most_worth(columns, worth, at_least=given)
+        return allocation(problem, ordered.shares, float(duration[first]))
 
 
 def _precedence(key: FloatArray) -> FloatArray:

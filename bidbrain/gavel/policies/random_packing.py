@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, FloatArray
-from bidbrain.gavel.shares import equal_throughput, performing, rows_of, runnable
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.policies.base import Warm, with_least_throughput
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
+from bidbrain.gavel.shares import performing, rows_of, runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,7 @@ class RandomPacking:
         round_ = _Round(problem)
         for _ in range(self.rounds):
             round_.draw(rng, shares)
-        shares /= self.rounds
-        found = allocation(problem, shares, 0.0)
-        equal = problem.jobs.weight * equal_throughput(problem)
-        runs = equal > 0
-        level = found.effective_throughput[runs] / equal[runs] * problem.jobs.scale[runs]
-        return allocation(problem, shares, float(level.min()) if runs.any() else 0.0)
+        return with_least_throughput(problem, shares / self.rounds)
 
 
 class _Round:
@@ -50,8 +46,8 @@ class _Round:
             return
         members = problem.pairs.members.tolist()
         for pair, kind in np.argwhere(performing(problem)).tolist():
-            for one, other in (members[pair], members[pair][::-1]):
-                self._partners.setdefault((one, kind), []).append((other, pair))
+            for job, partner in (members[pair], members[pair][::-1]):
+                self._partners.setdefault((job, kind), []).append((partner, pair))
 
     def draw(self, rng: np.random.Generator, shares: FloatArray) -> None:
         """Adds one round to the shares."""

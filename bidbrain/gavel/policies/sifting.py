@@ -14,21 +14,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 from bidbrain.gavel.lp import (
     AT_LOWER,
     AT_UPPER,
     BASIC,
     INF,
-    Basis,
     CannotHold,
     ConstraintRows,
-    FloatArray,
-    IntArray,
-    Program,
+    LinearProgram,
+    SimplexBasis,
     Solver,
     at_most,
 )
-from bidbrain.gavel.shares import BoolArray
 
 # Up to this number of groups, the program is solved as it is.
 _FEW, _FEW_PER_STAGE = 64, 12
@@ -77,24 +75,24 @@ class Groups:
         held = (self.held * of)[:, None] * shares
         if self.stage is None:
             return np.asarray(held.sum(axis=0))
-        found = np.zeros((len(self.workers), self.progress.shape[1]))
-        np.add.at(found, self.stage, held)
-        return found.ravel()
+        used = np.zeros((len(self.workers), self.progress.shape[1]))
+        np.add.at(used, self.stage, held)
+        return used.ravel()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is maximized: `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
+class LevelObjective:
+    """Maximize `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
 
     base: FloatArray
     slope: FloatArray
     gain: FloatArray
     gain_z: float
 
-    def part(self, of: IntArray) -> Wanted:
-        """The same for some of the groups."""
+    def part(self, of: IntArray) -> LevelObjective:
+        """The objective of some of the groups, with their part of `gain_z`."""
         share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
-        return Wanted(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)
+        return LevelObjective(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +120,14 @@ class Sifted:
         return PriceStart(self.prices, self.z)
 
 
-def sift(groups: Groups, wanted: Wanted, start: PriceStart | None = None, *, once: bool = False) -> Sifted:
+def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None, *, once: bool = False) -> Sifted:
     """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels; with `once` also if
     that is only likely."""
-    return _sifted(groups, wanted, _from_samples(groups, wanted, start), once=once)
+    return _sifted(groups, objective, _from_samples(groups, objective, start), once=once)
 
 
-def _sifted(groups: Groups, wanted: Wanted, start: PriceStart, *, once: bool = False) -> Sifted:
-    count, sieve = len(groups.held), _Sieve(groups, wanted)
+def _sifted(groups: Groups, objective: LevelObjective, start: PriceStart, *, once: bool = False) -> Sifted:
+    count, sieve = len(groups.held), _Sieve(groups, objective)
     undecided = _undecided_of(groups) if count > _FEW else count
     while undecided < count:
         try:
@@ -148,7 +146,7 @@ def _undecided_of(groups: Groups) -> int:
     return max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
 
 
-def _from_samples(groups: Groups, wanted: Wanted, start: PriceStart | None) -> PriceStart:
+def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart | None) -> PriceStart:
     """Prices that nearly hold, from samples of twice as many groups each time: a few, or none, if there is a start."""
     count = len(groups.held)
     if start is not None and start.close:
@@ -158,8 +156,8 @@ def _from_samples(groups: Groups, wanted: Wanted, start: PriceStart | None) -> P
     start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
-        some, part = groups.part(sample), wanted.part(sample)
-        if size == few and not wanted.gain_z and groups.stage is None:
+        some, part = groups.part(sample), objective.part(sample)
+        if size == few and not objective.gain_z and groups.stage is None:
             part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _BELOW))
         # A sample may lack workers for its levels, though the whole has enough: then its prices say nothing.
         with suppress(CannotHold):
@@ -169,12 +167,14 @@ def _from_samples(groups: Groups, wanted: Wanted, start: PriceStart | None) -> P
 
 
 def excess(groups: Groups, level: FloatArray, prices: FloatArray) -> float:
-    """What the workers for these levels cost at least at these prices, over the price of all there are.
+    """The least cost of the workers for these levels at these prices, minus the price of all workers there are.
 
-    If it is positive, workers do not suffice.
+    A positive excess proves that workers do not suffice.
     """
     nothing = 0.0 * level
-    return _Sieve(groups, Wanted(level, nothing, nothing, 0.0)).least_cost(prices) - float(prices @ groups.workers)
+    return _Sieve(groups, LevelObjective(level, nothing, nothing, 0.0)).least_cost(prices) - float(
+        prices @ groups.workers
+    )
 
 
 def times_reached(groups: Groups, level: FloatArray) -> float:
@@ -182,7 +182,7 @@ def times_reached(groups: Groups, level: FloatArray) -> float:
     if not level.any():
         return np.inf
     nothing = 0.0 * level
-    return sift(groups, Wanted(nothing, level, nothing, float(level.sum()))).z
+    return sift(groups, LevelObjective(nothing, level, nothing, float(level.sum()))).z
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +209,17 @@ class _Mixes:
 
 
 class _Sieve:
-    """A program, and what its groups can do; column 0 is to idle."""
+    """A program, and how far each group gets on each type; column 0 is to idle."""
 
-    def __init__(self, groups: Groups, wanted: Wanted) -> None:
-        self._groups, self._wanted = groups, wanted
+    def __init__(self, groups: Groups, objective: LevelObjective) -> None:
+        self._groups, self._objective = groups, objective
         count, types = groups.progress.shape
         self._every = np.arange(count)
         self._reach = np.column_stack([np.zeros(count), groups.progress])
         self._most = self._reach.max(axis=1, initial=0.0)
         self._can = np.column_stack([np.ones(count, dtype=bool), groups.progress > 0])
         # Without a gain, no group does more than its level asks for.
-        self._single = self._can & (wanted.gain[:, None] > 0)
+        self._single = self._can & (objective.gain[:, None] > 0)
         self._single[:, 0] = True
         kinds = np.arange(types + 1)
         self._low, self._high = np.nonzero(kinds[:, None] != kinds)
@@ -242,11 +242,11 @@ class _Sieve:
         decided[undecided] = False
         mixes = self._best(start)
         while True:
-            found = self._with(mixes, decided, start)
-            start = found.start()
+            sifted = self._with(mixes, decided, start)
+            start = sifted.start()
             wrong = decided & self._wrong(mixes, start)
             if not wrong.any():
-                return found
+                return sifted
             decided &= ~wrong
 
     def least_cost(self, prices: FloatArray) -> float:
@@ -264,24 +264,24 @@ class _Sieve:
         return np.hstack([np.where(fits, value, -np.inf), alone])
 
     def _levels(self, z: float) -> FloatArray:
-        return np.asarray(np.minimum(self._wanted.base + self._wanted.slope * z, self._most))
+        return np.asarray(np.minimum(self._objective.base + self._objective.slope * z, self._most))
 
     def _points(self, prices: FloatArray) -> FloatArray:
         """The value of all time on each type."""
         groups = self._groups
-        found = self._wanted.gain[:, None] * self._reach
-        found[:, 1:] -= groups.held[:, None] * groups.at_stages(prices)
+        values = self._objective.gain[:, None] * self._reach
+        values[:, 1:] -= groups.held[:, None] * groups.at_stages(prices)
         if groups.cost is not None:
-            found[:, 1:] -= groups.cost
-        return np.asarray(found)
+            values[:, 1:] -= groups.cost
+        return np.asarray(values)
 
     def _best(self, start: PriceStart) -> _Mixes:
         option = self._values(start).argmax(axis=1)
         slow, fast = self._slow[option], self._fast[option]
         reach = self._reach[self._every, slow]
         width = np.where(slow != fast, self._reach[self._every, fast] - reach, 1.0)
-        at_zero = np.where(slow != fast, (self._wanted.base - reach) / width, 1.0)
-        return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._wanted.slope / width, 0.0))
+        at_zero = np.where(slow != fast, (self._objective.base - reach) / width, 1.0)
+        return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._objective.slope / width, 0.0))
 
     def _wrong(self, mixes: _Mixes, start: PriceStart) -> BoolArray:
         """The groups whose mix is not the best, or not possible."""
@@ -308,15 +308,15 @@ class _Sieve:
             _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices, types),
             brief=True,
         )
-        found, cells = solver.optimum(), len(undecided) * types
-        z, prices = float(found.x[cells]), np.abs(found.prices[2 * len(undecided) :])
+        solution, cells = solver.optimum(), len(undecided) * types
+        z, prices = float(solution.x[cells]), np.abs(solution.prices[2 * len(undecided) :])
         shares = at_zero + per_z * z
-        shares[undecided] = found.x[:cells].reshape(-1, types)
+        shares[undecided] = solution.x[:cells].reshape(-1, types)
         points = self._points(prices)
         drop = points[self._every, mixes.slow] - points[self._every, mixes.fast]
         width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
         level_prices = np.divide(drop, width, out=np.zeros(len(drop)), where=width > 0)
-        level_prices[undecided] = np.abs(found.prices[: len(undecided)])
+        level_prices[undecided] = np.abs(solution.prices[: len(undecided)])
         return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z)))
 
     def _tied(self, start: PriceStart) -> BoolArray:
@@ -330,10 +330,10 @@ class _Sieve:
         good = value >= most - _EQUAL * np.abs(most)
         return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
 
-    def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> Program:
+    def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> LinearProgram:
         """Columns are the undecided groups' shares, then z, then what each stage leaves to the next; rows their levels
         and times, then the workers by stage and type."""
-        groups, wanted = self._groups, self._wanted
+        groups, objective = self._groups, self._objective
         progress, types = groups.progress[of], groups.progress.shape[1]
         cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
         group, passed = cell // types, np.arange(len(left) - types)
@@ -341,8 +341,8 @@ class _Sieve:
             lambda g: f"group {of[g]} of jobs: its level",
             np.concatenate([group, every]),
             np.concatenate([cell, np.full(len(of), z)]),
-            np.concatenate([progress.ravel(), -wanted.slope[of]]),
-            wanted.base[of],
+            np.concatenate([progress.ravel(), -objective.slope[of]]),
+            objective.base[of],
             np.full(len(of), INF),
         )
         time = at_most(lambda g: f"group {of[g]} of jobs: its time", group, cell, np.ones(z), np.ones(len(of)))
@@ -355,18 +355,20 @@ class _Sieve:
             left,
         )
         own = 0.0 if groups.cost is None else groups.cost[of]
-        gain = np.concatenate([(progress * wanted.gain[of][:, None] - own).ravel(), [wanted.gain_z], 0.0 * passed])
+        gain = np.concatenate(
+            [(progress * objective.gain[of][:, None] - own).ravel(), [objective.gain_z], 0.0 * passed]
+        )
         upper = np.concatenate([np.where(progress > 0, INF, 0.0).ravel(), [self._ceiling()], np.full(len(passed), INF)])
-        return Program(gain, np.zeros(len(gain)), upper, (level, time, workers))
+        return LinearProgram(gain, np.zeros(len(gain)), upper, (level, time, workers))
 
     def _ceiling(self) -> float:
         """The z at which the first group reaches its most, running all the time."""
-        rising = self._wanted.slope > 0
-        room = self._most[rising] - self._wanted.base[rising]
-        return max(0.0, float((room / self._wanted.slope[rising]).min())) if rising.any() else 0.0
+        rising = self._objective.slope > 0
+        room = self._most[rising] - self._objective.base[rising]
+        return max(0.0, float((room / self._objective.slope[rising]).min())) if rising.any() else 0.0
 
 
-def _basis(slow: IntArray, fast: IntArray, prices: FloatArray, types: int) -> Basis:
+def _basis(slow: IntArray, fast: IntArray, prices: FloatArray, types: int) -> SimplexBasis:
     """The basis in which the groups have their mixes, and types with a price are used up."""
     groups = len(slow)
     basic = np.zeros((groups, types + 1), dtype=bool)
@@ -379,4 +381,4 @@ def _basis(slow: IntArray, fast: IntArray, prices: FloatArray, types: int) -> Ba
     time = _AT_UPPER_OR_BASIC[basic[:, 0].astype(np.int64)].tolist()
     workers = _AT_UPPER_OR_BASIC[(prices <= 0).astype(np.int64)].tolist()
     passed = [AT_LOWER] * (len(prices) - types)
-    return Basis([*columns, BASIC, *passed], [*level, *time, *workers])
+    return SimplexBasis([*columns, BASIC, *passed], [*level, *time, *workers])

@@ -9,10 +9,10 @@ from math import isfinite
 import numpy as np
 
 from bidbrain.errors import BidBrainError
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.effective_price import Movement
 from bidbrain.gavel.pricing.board import PriceBoard
 from bidbrain.gavel.pricing.strategies import PlacementRule, TrainingCost, TrainingJobs, follow, stay
-from bidbrain.gavel.problem import FloatArray
 
 
 class NoOffer(BidBrainError):
@@ -66,8 +66,7 @@ class PricedJob:
 
 @dataclass(frozen=True, slots=True)
 class PriceComparison:
-    """What is compared: strategies, lengths in days on the baseline accelerator, and the number of evenly spread
-    starts."""
+    """Strategies to compare, lengths in days on the baseline accelerator, and the number of evenly spread starts."""
 
     strategies: tuple[PlacementRule, ...]
     days: tuple[float, ...]
@@ -89,7 +88,7 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
     rates = {strategy.name: _rates(board, strategy, jobs) for strategy in plan.strategies}
     cases = [(job, days) for job in range(len(jobs)) for days in plan.days]
     work = np.array([days * 24 * jobs[job].on(plan.strategies[0].accelerator) for job, days in cases])
-    best = np.max([found.max(axis=1) for found in rates.values()], axis=0)
+    best = np.max([rate.max(axis=1) for rate in rates.values()], axis=0)
     latest = board.span - work / best[[job for job, _ in cases]]
     start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
     owner = np.repeat([job for job, _ in cases], plan.starts)
@@ -120,7 +119,10 @@ def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) 
     """Throughput of each job type on each offer that the strategy may use; 0 on the others."""
     rates = np.array(
         [
-            [job.on(one.accelerator) * one.useful_share if strategy.may_use(one) else 0.0 for one in board.offers]
+            [
+                job.on(offer.accelerator) * offer.useful_share if strategy.may_use(offer) else 0.0
+                for offer in board.offers
+            ]
             for job in jobs
         ]
     )
@@ -164,8 +166,8 @@ def _summary(
     start: FloatArray,
     base: float,
 ) -> PricedJob:
-    machines = [board.offers[first] for first in course.first]
-    kinds = [f"{one.market.cloud} {one.accelerators}x{one.accelerator}" for one in machines]
+    offers = [board.offers[first] for first in course.first]
+    kinds = [f"{offer.market.cloud} {offer.accelerators}x{offer.accelerator}" for offer in offers]
     usd = float(course.usd.mean())
     return PricedJob(
         job=job.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.errors import TooLittleHistory
-from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from pricing_data.catalog import InstanceType
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -115,18 +115,18 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
     begins = np.array([series.first for series in histories], dtype=np.int64)
     ends = np.array([series.last for series in histories], dtype=np.int64)
     cloud = np.array([clouds.index(series.market.cloud) for series in histories])
-    best, found = 0.0, None
+    best, span = 0.0, None
     for begin in np.unique(begins):
         candidates = np.unique(ends[(begins <= begin) & (ends > begin)])
         covers = (begins <= begin)[:, None] & (ends[:, None] >= candidates)
         whole = np.all([covers[cloud == code].any(axis=0) for code in range(len(clouds))], axis=0)
         areas = np.where(whole, covers.sum(axis=0) * (candidates - begin).astype(np.float64), 0.0)
         if areas.size and areas.max() > best:
-            best, found = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
-    if found is None:
+            best, span = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
+    if span is None:
         spans = ", ".join(
             f"{name} {format_time(int(begins[cloud == code].min()))} to {format_time(int(ends[cloud == code].max()))}"
             for code, name in enumerate(clouds)
         )
         raise TooLittleHistory(f"the price histories have no time in common: {spans or 'none is given'}")
-    return found
+    return span

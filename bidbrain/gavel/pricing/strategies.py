@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.effective_price import Movement
 from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard
-from bidbrain.gavel.problem import FloatArray, IntArray
 
-Bools = npt.NDArray[np.bool_]
 # A job may end beyond the prices by this fraction, which is rounding.
 _ROUNDING = 1e-12
 
@@ -209,11 +207,11 @@ class _Walk:
 
 def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> FloatArray:
     """Cost of a checkpoint from each offer to each other; computed once per place."""
-    places = {(one.market.cloud, one.market.region, one.market.zone): one.market for one in offers}
+    places = {(offer.market.cloud, offer.market.region, offer.market.zone): offer.market for offer in offers}
     markets = list(places.values())
     place_of = {place: i for i, place in enumerate(places)}
     costs = np.array([[movement.checkpoint_usd(source, target) for target in markets] for source in markets])
-    at = np.array([place_of[one.market.cloud, one.market.region, one.market.zone] for one in offers])
+    at = np.array([place_of[offer.market.cloud, offer.market.region, offer.market.zone] for offer in offers])
     chosen: FloatArray = costs[np.ix_(at, at)]
     return chosen
 

@@ -35,13 +35,13 @@ class Figure:
     table: str
     """Table or figure of the paper."""
     what: str
-    """What the figure shows."""
+    """Name of the figure."""
     found: float
     """Value computed here."""
     paper: float | None
     """Value in the paper; null where it prints none."""
     unit: str = "x"
-    """Unit of both."""
+    """Unit of both values."""
     case: str = ""
     """Distinguishes job types that stand for one model of the paper."""
 
@@ -57,15 +57,15 @@ def spot_discounts(
 
     `on_demand_usd` gives a market's list price, or None where it is unknown.
     """
-    found: dict[tuple[str, str, str], float] = {}
+    discounts: dict[tuple[str, str, str], float] = {}
     for offer, usd in lowest.items():
         listed = on_demand_usd(offer.market) if offer.accelerators == 1 else None
         if listed is not None:
             place = (offer.market.cloud, offer.market.region, offer.accelerator)
-            found[place] = max(found.get(place, 0.0), listed / usd)
+            discounts[place] = max(discounts.get(place, 0.0), listed / usd)
     return [
         Figure("6.3", f"{cloud}/{region} {accelerator}: on-demand over spot", ratio, SPOT_DISCOUNTS.get(place))
-        for place, ratio in sorted(found.items())
+        for place, ratio in sorted(discounts.items())
         for cloud, region, accelerator in [place]
     ]
 
@@ -97,14 +97,14 @@ class Effective:
     effective_usd_per_hour: float
     """Price per hour of work that lasts."""
     usd_with_data: float
-    """The same with moving the dataset to that cloud for one job."""
+    """Price per hour of lasting work, including moving the dataset to that cloud for one job."""
     hours: float
-    """Length of that job."""
+    """Length of the job whose dataset is moved."""
 
 
 def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> list[Effective]:
     """By cloud and accelerator, on its cheapest offers."""
-    found = []
+    effective = []
     for cloud, kind in sorted({(offer.market.cloud, offer.accelerator) for offer in board.offers}):
 
         def of_kind(offer: AcceleratorOffer, cloud: str = cloud, kind: str = kind) -> bool:
@@ -114,8 +114,8 @@ def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> lis
         share = max(offer.useful_share for offer in board.offers if of_kind(offer))
         assert usd is not None
         loaded = effective_usd_per_hour(usd, share, movement.dataset_usd(cloud), hours)
-        found.append(Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours))
-    return found
+        effective.append(Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours))
+    return effective
 
 
 def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
@@ -133,12 +133,12 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
         model = next((model for model in SPEEDUPS if job.name.startswith(model)), job.name)
         for kind in ("p100", "v100"):
             if job.on("k80") > 0 and job.on(kind) > 0 and {"k80", kind} <= usd.keys():
-                found = job.on(kind) / job.on("k80")
-                per_dollar = found * usd["k80"] / usd[kind]
-                known = SPEEDUPS.get(model, {}).get(kind)
-                plain, priced = (known.throughput, known.per_dollar) if known else (None, None)
+                speedup = job.on(kind) / job.on("k80")
+                per_dollar = speedup * usd["k80"] / usd[kind]
+                paper = SPEEDUPS.get(model, {}).get(kind)
+                plain, priced = (paper.throughput, paper.per_dollar) if paper else (None, None)
                 name = f"{model}, {kind.upper()} over K80"
-                figures.append(Figure("6.1", f"{name}: throughput", found, plain, case=job.name))
+                figures.append(Figure("6.1", f"{name}: throughput", speedup, plain, case=job.name))
                 figures.append(Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name))
     return figures
 
@@ -155,23 +155,23 @@ def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
     return figures
 
 
-def claims(found: Sequence[PricedJob]) -> list[Figure]:
+def claims(priced: Sequence[PricedJob]) -> list[Figure]:
     """The totals in the text: largest reductions over the models of Table 6.1, and the number of moves per job."""
-    models = [one for one in found if one.job.startswith(tuple(SPEEDUPS))]
-    by_case = {(one.job, one.days, one.strategy): one for one in models}
-    four_days = [one for one in models if one.strategy == "dynamic" and one.days == LENGTH_OF_FIGURE_6_5]
+    jobs = [job for job in priced if job.job.startswith(tuple(SPEEDUPS))]
+    by_case = {(job.job, job.days, job.strategy): job for job in jobs}
+    four_days = [job for job in jobs if job.strategy == "dynamic" and job.days == LENGTH_OF_FIGURE_6_5]
     gains = [
-        by_case[job, days, "multi-cloud"].usd / one.usd
-        for (job, days, strategy), one in by_case.items()
+        by_case[name, days, "multi-cloud"].usd / job.usd
+        for (name, days, strategy), job in by_case.items()
         if strategy == "dynamic"
     ]
     figures = []
     if four_days:
-        best = max(four_days, key=lambda one: one.reduction)
+        best = max(four_days, key=lambda job: job.reduction)
         name = "dynamic over fixed-type, 4 days, best"
         figures.append(Figure("6.5", name, best.reduction, BEST_REDUCTION, case=best.job))
     if gains:
-        most = max(one.most_moves for one in models if one.strategy == "dynamic")
+        most = max(job.most_moves for job in jobs if job.strategy == "dynamic")
         figures.append(Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION))
         figures.append(Figure("6.6", "moves of one job, most (paper: at most)", float(most), float(MOST_SWITCHES), ""))
     return figures

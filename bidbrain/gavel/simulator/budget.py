@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.policies.budget import BudgetTooLow
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, IntArray
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.rounds import RoundCandidates
-from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
+from bidbrain.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRules
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 # Margin on the least cost of the jobs, so that rounding does not make it insufficient.
@@ -57,7 +58,7 @@ class WithinBudget:
     def _within(self, problem: AllocationProblem, usd: float, warm: Warm | None) -> ClusterAllocation:
         return self._policy.allocate(replace(problem, budget_usd=max(usd, _NOTHING)), warm)
 
-    def dispatch(self, state: State) -> RoundCandidates:
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now."""
         self._running = self._shares.dispatch(state)
         return self._running

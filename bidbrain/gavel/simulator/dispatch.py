@@ -7,13 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, FloatArray, IntArray, Pairs
+from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, Pairs
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
 from bidbrain.gavel.simulator.pairs import good_pairs
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing
 
-BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
@@ -22,7 +22,7 @@ _MARGIN_ROUNDS, _IN_HAND = 2, 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClusterState:
     """The cluster at the start of a round: active jobs, their remaining steps, and whether jobs came or went."""
 
     now: float
@@ -44,7 +44,7 @@ class Dispatcher(Protocol):
         """Seconds after which it may reallocate although no job came or went."""
         ...
 
-    def dispatch(self, state: State) -> RoundCandidates:
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now, possibly none."""
         ...
 
@@ -88,7 +88,7 @@ class ByShares:
         again = max(settings.allocation_seconds, settings.round_seconds)
         self.patience = again if self._rules.periodic else np.inf
 
-    def dispatch(self, state: State) -> RoundCandidates:
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
         self._stale |= state.changed or self._rules.periodic
         if not state.active.size:
@@ -118,7 +118,7 @@ class ByShares:
         self._chosen = choose(grant.candidates, priority, self._scenario.cluster.workers)
         return grant.candidates.only(self._chosen)
 
-    def _allocate(self, state: State) -> None:
+    def _allocate(self, state: ClusterState) -> None:
         self._settle(state.now)
         problem = self._problem(state)
         shares = self._policy.allocate(problem, self._warm).shares
@@ -134,7 +134,7 @@ class ByShares:
         first, type_ = grant.candidates.first[alone], grant.candidates.type[alone]
         self._owed[first, type_] += grant.share[alone] * elapsed - (grant.received[alone] - grant.start[alone])
 
-    def _problem(self, state: State) -> AllocationProblem:
+    def _problem(self, state: ClusterState) -> AllocationProblem:
         active, workload = state.active, self._scenario.workload
         elapsed = state.now - workload.arrival[active]
         jobs = ClusterJobs(
@@ -213,7 +213,7 @@ class _Grant:
         self.received[chosen] += seconds
         self.of_type += np.bincount(self.candidates.type[chosen], seconds, len(self.of_type))
 
-    def keep(self, those: BoolArray) -> None:
+    def keep(self, kept: BoolArray) -> None:
         """Drops the other candidates; the time they received still counts in the totals."""
-        self.candidates = self.candidates.only(those)
-        self.share, self.start, self.received = self.share[those], self.start[those], self.received[those]
+        self.candidates = self.candidates.only(kept)
+        self.share, self.start, self.received = self.share[kept], self.start[kept], self.received[kept]

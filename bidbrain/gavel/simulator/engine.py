@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
-from bidbrain.gavel.simulator.dispatch import Dispatcher, State
+from bidbrain.gavel.simulator.dispatch import ClusterState, Dispatcher
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 Progress = Callable[[int], None]
@@ -48,7 +48,7 @@ def simulate(
     scenario: ClusterSimulation, dispatcher: Dispatcher, progress: Progress | None = None
 ) -> SimulationOutcome:
     """Plays a workload until all measured jobs are done; `progress` receives the number of finished jobs."""
-    run = _Run(scenario, dispatcher)
+    run = _SimulationRun(scenario, dispatcher)
     while run.waiting:
         run.next_round()
         if progress is not None:
@@ -56,7 +56,7 @@ def simulate(
     return run.outcome()
 
 
-class _Run:
+class _SimulationRun:
     """The state of a simulation between two rounds."""
 
     def __init__(self, scenario: ClusterSimulation, dispatcher: Dispatcher) -> None:
@@ -82,7 +82,7 @@ class _Run:
         """Admits arrivals and plays one round; if no job can run, waits for the next arrival."""
         self._admit()
         self._changed, changed = False, self._changed
-        chosen = self._dispatcher.dispatch(State(self._now, self._active, self._left, changed))
+        chosen = self._dispatcher.dispatch(ClusterState(self._now, self._active, self._left, changed))
         if len(chosen.first):
             self._play(chosen)
         else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.problem import FloatArray, IntArray, Pairs
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.problem import Pairs
 from bidbrain.gavel.simulator.scenario import Sharing
 from bidbrain.gavel.workload import Throughputs
 
@@ -13,8 +14,8 @@ def pair_gain(throughputs: Throughputs) -> FloatArray:
     """Combined normalized throughput of two kinds on their best type (kind, kind); zero where they cannot share."""
     alone, together = throughputs.alone, throughputs.together
     both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
-    ones = np.where(alone > 0, alone, 1.0)
-    gain = together[..., 0] / ones[:, None] + together[..., 1] / ones[None, :]
+    divisor = np.where(alone > 0, alone, 1.0)
+    gain = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
     return np.asarray(np.where(both, gain, 0.0).max(axis=2, initial=0.0))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
-from bidbrain.gavel.simulator.dispatch import State
+from bidbrain.gavel.simulator.dispatch import ClusterState
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 
@@ -27,7 +27,7 @@ class InOrder:
         self._since, self._stale = -np.inf, True
         self.allocations, self.patience = 0, np.inf
 
-    def dispatch(self, state: State) -> RoundCandidates:
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
         """All started jobs, after starting those that are next."""
         self._stale |= state.changed
         waited = state.now - self._since >= self._scenario.settings.allocation_seconds

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 
 HOUR = 3600.0
@@ -71,11 +71,11 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     workload, types = scenario.workload, scenario.cluster.types
     jct = outcome.finish - workload.arrival
     fairness, slo, cost = finish_time_fairness(outcome), workload.slo_factor * workload.alone_seconds(), _costs(outcome)
-    found = []
+    results = []
     for m in scenario.measured:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
         deadline = float(slo[m]) if np.isfinite(slo[m]) else None
-        found.append(
+        results.append(
             SimulatedJob(
                 job=workload.names[m],
                 kind=kind.name,
@@ -93,22 +93,22 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
                 entity=workload.owner[m] if workload.entities else "",
             )
         )
-    return found
+    return results
 
 
 def _groups(results: Sequence[SimulatedJob]) -> tuple[JobGroup, ...]:
     """By entity where jobs have one, else by priority where they differ."""
     by_name: dict[str, list[SimulatedJob]] = {}
-    for one in sorted(results, key=lambda one: (one.entity, one.weight)):
-        by_name.setdefault(one.entity or f"priority {one.weight:g}", []).append(one)
+    for job in sorted(results, key=lambda job: (job.entity, job.weight)):
+        by_name.setdefault(job.entity or f"priority {job.weight:g}", []).append(job)
     if len(by_name) == 1 and not results[0].entity:
         return ()
     return tuple(
         JobGroup(
             name,
             len(jobs),
-            float(np.mean([one.jct_seconds for one in jobs])),
-            float(np.mean([one.finish_time_fairness for one in jobs])),
+            float(np.mean([job.jct_seconds for job in jobs])),
+            float(np.mean([job.finish_time_fairness for job in jobs])),
         )
         for name, jobs in by_name.items()
     )
@@ -147,17 +147,17 @@ def finish_time_fairness(outcome: SimulationOutcome) -> FloatArray:
     workload, workers = scenario.workload, scenario.cluster.workers
     total = workers.sum()
     rate = np.where(workload.scale[:, None] <= workers, workload.rates, 0.0) @ (workers / total)
-    found = np.full(len(rate), np.inf)
+    rho = np.full(len(rate), np.inf)
     times, there = _population(outcome)
     for scale in np.unique(workload.scale).tolist():
         share = np.minimum(total / (np.maximum(there, 1) * scale), 1.0)
         received = np.concatenate([[0.0], np.cumsum(np.diff(times) * share[:-1])])
-        these = np.flatnonzero((workload.scale == scale) & np.isfinite(outcome.finish))
-        arrival = workload.arrival[these]
-        target = np.interp(arrival, times, received) + workload.steps[these] / rate[these]
+        finished = np.flatnonzero((workload.scale == scale) & np.isfinite(outcome.finish))
+        arrival = workload.arrival[finished]
+        target = np.interp(arrival, times, received) + workload.steps[finished] / rate[finished]
         alone = np.interp(target, received, times) + np.maximum(target - received[-1], 0.0) / share[-1] - arrival
-        found[these] = (outcome.finish[these] - arrival) / alone
-    return found
+        rho[finished] = (outcome.finish[finished] - arrival) / alone
+    return rho
 
 
 def _population(outcome: SimulationOutcome) -> tuple[FloatArray, FloatArray]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.backtest.evictions import BadEvictions, ByAvailability, ByHazard, Spans, deal
+from bidbrain.backtest.evictions import BadEvictions, ByAvailability, ByHazard, ScenarioSpans, deal
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
@@ -24,12 +24,12 @@ def trace(ups: list[int], gap: int = GAP) -> AvailabilityTrace:
     return AvailabilityTrace("drawn", gap, np.array(ups, dtype=np.int64))
 
 
-def spans(train_hours: float, test_hours: float) -> Spans:
+def spans(train_hours: float, test_hours: float) -> ScenarioSpans:
     middle = START + int(train_hours * HOUR)
-    return Spans(Span(START, middle), Span(middle, middle + int(test_hours * HOUR)))
+    return ScenarioSpans(Span(START, middle), Span(middle, middle + int(test_hours * HOUR)))
 
 
-def replayed(regime: ByAvailability, known: Spans) -> MarketReplay:
+def replayed(regime: ByAvailability, known: ScenarioSpans) -> MarketReplay:
     return regime.replay([series((0, 5), (10_000_000, 5), of=A)], ROOM, known)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
 from bidbrain.gavel.simulator.dispatch import DispatchRules
 from bidbrain.gavel.simulator.pairs import good_pairs
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from bidbrain.gavel.problem import AllocationProblem, FloatArray
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.problem import AllocationProblem
 
 
 class Dense:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray, Pairs
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.gavel.shares import scale_of_rows
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bidbrain.gavel.policies.deadline_packing import packed
-from bidbrain.gavel.policies.deadline_plan import Batch, cheapest
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, cheapest
 from bidbrain.gavel.policies.free_time import FreeTime
 from bidbrain.gavel.policies.lateness import lateness
-from bidbrain.gavel.policies.slo import MinCostSlo
+from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
 from bidbrain.gavel.problem import AllocationProblem
 from tests.bidbrain.gavel.problems import assert_valid, problem
 from tests.bidbrain.gavel.test_policies_cost import over_all_intervals
@@ -26,12 +26,14 @@ def colliding(rng: np.random.Generator, count: int, workers: int) -> AllocationP
     return problem(t, [workers, workers + 1], prices=[1, 3], steps=steps, slo_seconds=slo, scale=scale)
 
 
-def batch(asked: AllocationProblem) -> Batch:
+def batch(asked: AllocationProblem) -> DeadlineBatch:
     jobs, cluster = asked.jobs, asked.cluster
     assert cluster.usd_per_hour is not None
     alone = np.where(jobs.scale[:, None] <= cluster.workers, jobs.steps[:, None] / jobs.throughputs, np.inf)
     scale = jobs.scale.astype(np.float64)
-    return Batch(jobs.ids, jobs.slo_seconds, alone, scale, cluster.types, cluster.workers, cluster.usd_per_hour / 3600)
+    return DeadlineBatch(
+        jobs.ids, jobs.slo_seconds, alone, scale, cluster.types, cluster.workers, cluster.usd_per_hour / 3600
+    )
 
 
 def most_kept(asked: AllocationProblem) -> int:

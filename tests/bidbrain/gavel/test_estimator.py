@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.estimator import (
     BadFingerprint,
-    Model,
+    LowRankModel,
     References,
     estimate,
     filled,
@@ -19,7 +20,6 @@ from bidbrain.gavel.estimator import (
     shares_of,
     with_estimated_pairs,
 )
-from bidbrain.gavel.problem import FloatArray
 from bidbrain.gavel.workload import JobKind, Throughputs
 from spotctl.lab.gavel.throughputs_file import read_throughputs
 
@@ -34,7 +34,7 @@ def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int, noise
 @given(SEEDS, st.integers(1, 4), st.integers(2, 9))
 def test_a_row_is_completed_by_the_conditional_mean(seed: int, rank: int, columns: int) -> None:
     rng = np.random.default_rng(seed)
-    model = Model(rng.normal(size=columns), rng.normal(size=(columns, rank)), float(rng.uniform(0.1, 2)))
+    model = LowRankModel(rng.normal(size=columns), rng.normal(size=(columns, rank)), float(rng.uniform(0.1, 2)))
     row = rng.normal(size=columns)
     known = rng.random(columns) < 0.5
     covariance = model.directions @ model.directions.T + model.noise * np.eye(columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, GrowingSolver, Program, Solver, at_least, at_most
+from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, GrowingSolver, LinearProgram, Solver, at_least, at_most
 
 
 def rows(kind: str, matrix: list[list[float]], bounds: list[float]) -> ConstraintRows:
@@ -15,8 +15,8 @@ def rows(kind: str, matrix: list[list[float]], bounds: list[float]) -> Constrain
     return make(lambda i: f"{kind} {i}", row, column, dense[row, column], np.array(bounds))
 
 
-def program(gain: list[float], *kinds: ConstraintRows) -> Program:
-    return Program(np.array(gain), np.zeros(len(gain)), np.full(len(gain), INF), kinds)
+def program(gain: list[float], *kinds: ConstraintRows) -> LinearProgram:
+    return LinearProgram(np.array(gain), np.zeros(len(gain)), np.full(len(gain), INF), kinds)
 
 
 def test_a_solution_has_a_point_a_value_and_prices() -> None:
@@ -70,5 +70,5 @@ def test_a_growing_program_ends_at_the_optimum_of_the_whole(seed: int) -> None:
     assert found.value == pytest.approx(expected.value, rel=1e-7)
     assert whole.gain @ found.x == pytest.approx(expected.value, rel=1e-7)
     growing.set_gain(whole.gain[::-1].copy())
-    solver = Solver(Program(whole.gain[::-1].copy(), whole.lower, whole.upper, whole.rows))
+    solver = Solver(LinearProgram(whole.gain[::-1].copy(), whole.lower, whole.upper, whole.rows))
     assert growing.optimum().value == pytest.approx(solver.optimum().value, rel=1e-7)

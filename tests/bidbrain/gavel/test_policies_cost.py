@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.lp import CannotHold
 from bidbrain.gavel.policies import Agnostic, Policy, policy_named
 from bidbrain.gavel.policies.budget import MakespanWithinBudget
-from bidbrain.gavel.policies.cost import MinCost
 from bidbrain.gavel.policies.linear import MaxThroughput
-from bidbrain.gavel.policies.slo import MinCostSlo
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, FloatArray
+from bidbrain.gavel.policies.min_cost import MinCost
+from bidbrain.gavel.policies.min_cost_slo import MinCostSlo
+from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 

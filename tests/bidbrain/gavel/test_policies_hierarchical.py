@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.hierarchical import Hierarchical
 from bidbrain.gavel.policies.max_min import MaxMinFairness
-from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity, FloatArray
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
 

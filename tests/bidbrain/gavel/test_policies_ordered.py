@@ -8,12 +8,13 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
 from bidbrain.gavel.policies.allox import AlloX
 from bidbrain.gavel.policies.baselines import Isolated, Proportional
 from bidbrain.gavel.policies.ordered import Fifo, ShortestJobFirst
 from bidbrain.gavel.policies.random_packing import RandomPacking
-from bidbrain.gavel.problem import BadProblem, FloatArray, Pairs
+from bidbrain.gavel.problem import BadProblem, Pairs
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
 
 

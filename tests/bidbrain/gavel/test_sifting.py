@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from bidbrain.gavel.lp import CannotHold, FloatArray
-from bidbrain.gavel.policies.sifting import Groups, PriceStart, Wanted, excess, sift
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.lp import CannotHold
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, excess, sift
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import problem
 
@@ -26,7 +27,7 @@ def groups(rng: np.random.Generator) -> Groups:
     return Groups(progress, rng.choice([1.0, 1.0, 2.0, 7.0], COUNT), workers)
 
 
-def whole(asked: Groups, wanted: Wanted) -> float | None:
+def whole(asked: Groups, wanted: LevelObjective) -> float | None:
     """The optimum by another solver front end."""
     dense = Dense(problem(asked.progress, asked.workers + 1e3), extra=1)
     dense.caps[COUNT:] = asked.workers
@@ -38,7 +39,7 @@ def whole(asked: Groups, wanted: Wanted) -> float | None:
     return dense.maximum(gain, levels, -wanted.base)
 
 
-def value(asked: Groups, wanted: Wanted, z: float, shares: FloatArray) -> float:
+def value(asked: Groups, wanted: LevelObjective, z: float, shares: FloatArray) -> float:
     return float(wanted.gain_z * z + wanted.gain @ (asked.progress * shares).sum(axis=1))
 
 
@@ -47,13 +48,13 @@ def test_the_optimum_is_that_of_the_whole_program(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked, nothing = groups(rng), np.zeros(COUNT)
     need = rng.uniform(0.1, 1, COUNT) * (rng.random(COUNT) < 0.9)
-    raised = sift(asked, Wanted(nothing, need, nothing, float(need.sum())))
+    raised = sift(asked, LevelObjective(nothing, need, nothing, float(need.sum())))
     # A level that most groups only just reach, and all that is left for progress.
     level = np.minimum(need * raised.z * rng.choice([0.3, 1 - 1e-7]), asked.progress.max(axis=1))
-    spread = Wanted(level, nothing, rng.choice([0.0, 1.0, 3.0], COUNT), 0.0)
+    spread = LevelObjective(level, nothing, rng.choice([0.0, 1.0, 3.0], COUNT), 0.0)
     # Some stay where they are, the others rise from there.
-    onward = Wanted(level * 0.5, need * (rng.random(COUNT) < 0.5), nothing, 1.0)
-    for wanted in (Wanted(nothing, need, nothing, 1.0), spread, onward):
+    onward = LevelObjective(level * 0.5, need * (rng.random(COUNT) < 0.5), nothing, 1.0)
+    for wanted in (LevelObjective(nothing, need, nothing, 1.0), spread, onward):
         found = sift(asked, wanted)
         best = whole(asked, wanted)
         assert best is not None
@@ -69,7 +70,7 @@ def test_the_optimum_is_that_of_the_whole_program(seed: int) -> None:
 def test_a_start_from_other_prices_ends_at_the_same_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked, nothing = groups(rng), np.zeros(COUNT)
-    wanted = Wanted(nothing, rng.uniform(0.1, 1, COUNT), nothing, 1.0)
+    wanted = LevelObjective(nothing, rng.uniform(0.1, 1, COUNT), nothing, 1.0)
     start = PriceStart(rng.uniform(0, 3, len(asked.workers)), float(rng.uniform(0, 2)), close=bool(seed % 2))
     assert sift(asked, wanted, start).z == pytest.approx(sift(asked, wanted).z, rel=1e-9)
 
@@ -79,7 +80,7 @@ def test_prices_prove_which_levels_cannot_be_reached(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked, nothing = groups(rng), np.zeros(COUNT)
     need = rng.uniform(0.1, 1, COUNT)
-    found = sift(asked, Wanted(nothing, need, nothing, 1.0))
+    found = sift(asked, LevelObjective(nothing, need, nothing, 1.0))
     if not found.prices.any():
         return
     most = asked.progress.max(axis=1)
@@ -96,7 +97,9 @@ def test_workers_of_earlier_stages_are_passed_on(seed: int) -> None:
     workers = np.column_stack([rng.uniform(0.1, 1, (stages, types)) * asked.workers, np.full(stages, np.inf)])
     progress, cost = np.column_stack([asked.progress, np.ones(COUNT)]), rng.uniform(0.1, 1, (COUNT, types + 1))
     cost[:, -1] = 10.0
-    found = sift(Groups(progress, asked.held, workers, stage, cost), Wanted(np.ones(COUNT), nothing, nothing, 0.0))
+    found = sift(
+        Groups(progress, asked.held, workers, stage, cost), LevelObjective(np.ones(COUNT), nothing, nothing, 0.0)
+    )
     cells = np.arange(progress.size) // (types + 1)
     rows, bounds = [], []
     for k in range(stages):
@@ -122,4 +125,4 @@ def test_levels_beyond_reach_are_refused() -> None:
     asked = groups(np.random.default_rng(0))
     level = asked.progress.max(axis=1)
     with pytest.raises(CannotHold):
-        sift(Groups(asked.progress, asked.held, asked.workers / 100), Wanted(level, 0 * level, level, 0.0))
+        sift(Groups(asked.progress, asked.held, asked.workers / 100), LevelObjective(level, 0 * level, level, 0.0))

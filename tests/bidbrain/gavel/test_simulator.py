@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.gavel.rounds import RoundCandidates
-from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
+from bidbrain.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRules
 from bidbrain.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
@@ -216,7 +217,7 @@ class Watched:
     def allocations(self) -> int:
         return self.inner.allocations
 
-    def dispatch(self, state: State) -> RoundCandidates:
+    def dispatch(self, state: ClusterState) -> RoundCandidates:
         chosen = self.inner.dispatch(state)
         held = np.bincount(chosen.type, chosen.scale, len(self.asked.cluster.types))
         assert (held <= self.asked.cluster.workers).all()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, ConstraintRows, FloatArray, Program, at_most
-from bidbrain.gavel.shares import BoolArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray
+from bidbrain.gavel.lp import INF, ConstraintRows, LinearProgram, at_most
 
 # Fraction of its level that a job keeps in later stages: a loss above the solver's tolerance, but negligible.
 KEPT = 1 - 1e-8
@@ -55,7 +55,7 @@ class Levels:
         """The objective of the second stage: normalized throughput, summed over jobs."""
         return np.append((self.progress * self.count[:, None]).ravel(), 0.0)
 
-    def program(self) -> Program:
+    def program(self) -> LinearProgram:
         """The program of the first stage."""
         groups, types = self.progress.shape
         cell = np.arange(groups * types)
@@ -74,4 +74,4 @@ class Levels:
             lambda j: f"type {j}: its workers", cell % types, cell, np.repeat(self.held(), types), self.workers
         )
         upper = np.append(np.where(self.progress > 0, INF, 0.0).ravel(), INF if lifted.any() else 0.0)
-        return Program(self.gain(), np.zeros(self.z + 1), upper, (level, time, workers))
+        return LinearProgram(self.gain(), np.zeros(self.z + 1), upper, (level, time, workers))

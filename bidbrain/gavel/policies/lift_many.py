@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.lp import CannotHold, FloatArray
-from bidbrain.gavel.policies.levels import KEPT, Levels
-from bidbrain.gavel.policies.sifting import Groups, PriceStart, Wanted, sift, times_reached
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.lp import CannotHold
+from bidbrain.gavel.policies.level_program import KEPT, Levels
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, sift, times_reached
 
 # A group whose level costs less than this part of the mean can have more; less is rounding.
 _FREE = 1e-9
@@ -54,17 +55,17 @@ def _at_ceiling(levels: Levels, groups: Groups, starts: ManyStarts) -> tuple[Man
     if times < _NEARLY:
         return None
     try:
-        found = sift(groups, Wanted(level, 0.0 * level, levels.count, 0.0), starts.spreading, once=times < 1)
+        sifted = sift(groups, LevelObjective(level, 0.0 * level, levels.count, 0.0), starts.spreading, once=times < 1)
     except CannotHold:
         return None
     prices = np.where((every == limiting) & (z > 0), 1 / np.maximum(levels.need, _LEAST_NEED), 0.0)
-    return ManyLifted(z, found.shares, prices), replace(starts, spreading=found.start())
+    return ManyLifted(z, sifted.shares, prices), replace(starts, spreading=sifted.start())
 
 
 def _raised(levels: Levels, groups: Groups, starts: ManyStarts) -> tuple[ManyLifted, ManyStarts]:
     """The result if workers limit z."""
     need, nothing, total = levels.need, 0.0 * levels.need, float(levels.need.sum())
-    raised = sift(groups, Wanted(nothing, need, nothing, total), starts.raising)
+    raised = sift(groups, LevelObjective(nothing, need, nothing, total), starts.raising)
     shares, spreading, free = raised.shares, starts.spreading, raised.level_prices <= _FREE
     if free.any():
         # A level with a price is tight in every optimum; if no other mix is as good, so are the group's shares.
@@ -72,6 +73,6 @@ def _raised(levels: Levels, groups: Groups, starts: ManyStarts) -> tuple[ManyLif
         left = np.maximum(0.0, groups.workers - groups.held[~still] @ shares[~still])
         part = Groups(groups.progress[still], groups.held[still], left)
         level = np.minimum(need[still] * raised.z * KEPT, part.progress.max(axis=1))
-        found = sift(part, Wanted(level, nothing[still], levels.count[still], 0.0), spreading)
-        shares[still], spreading = found.shares, found.start()
+        spread = sift(part, LevelObjective(level, nothing[still], levels.count[still], 0.0), spreading)
+        shares[still], spreading = spread.shares, spread.start()
     return ManyLifted(raised.z, shares, raised.level_prices / total), ManyStarts(raised.start(), spreading)

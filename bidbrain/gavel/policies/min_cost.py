@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
-from bidbrain.gavel.shares import Shares, effective_throughput, scale_of_rows
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
+from bidbrain.gavel.shares import ShareColumns, effective_throughput, scale_of_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,12 @@ class MinCost:
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is that sum; a note has the paper's, in steps per dollar."""
+        """The objective is the sum that is maximized; a note has the paper's, in steps per dollar."""
         price = require_prices(problem, "min-cost")
-        columns = Shares.of(problem)
-        found = most_worth(columns, normalized_worth(columns, price=price))
-        per_dollar = _steps_per_dollar(problem, found.shares, price)
-        return allocation(problem, found.shares, found.value, notes={"sum_of_steps_per_dollar": per_dollar})
+        columns = ShareColumns.of(problem)
+        best = most_worth(columns, normalized_worth(columns, price=price))
+        per_dollar = _steps_per_dollar(problem, best.shares, price)
+        return allocation(problem, best.shares, best.value, notes={"sum_of_steps_per_dollar": per_dollar})
 
 
 def _steps_per_dollar(problem: AllocationProblem, shares: FloatArray, price: FloatArray) -> float:

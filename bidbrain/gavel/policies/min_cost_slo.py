@@ -7,13 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
 from bidbrain.gavel.policies.deadline_packing import packed
-from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, InfeasibleDeadlines, NoExactPlan, cheapest
+from bidbrain.gavel.policies.deadline_plan import (
+    DeadlineBatch,
+    DeadlinePlan,
+    InfeasibleDeadlines,
+    NoExactPlan,
+    cheapest,
+)
 from bidbrain.gavel.policies.lateness import lateness
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
-from bidbrain.gavel.shares import Shares, rows_of, runnable
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
+from bidbrain.gavel.shares import ShareColumns, rows_of, runnable
 
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6
@@ -56,31 +63,31 @@ class MinCostSlo:
         return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd)
 
 
-def batch_of(problem: AllocationProblem) -> Batch:
+def batch_of(problem: AllocationProblem) -> DeadlineBatch:
     """The jobs' times and the workers' prices."""
     price = require_prices(problem, "min-cost-slo")
     jobs, cluster = problem.jobs, problem.cluster
     alone = np.full(jobs.throughputs.shape, np.inf)
     np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
     left, scale = jobs.slo_seconds - jobs.elapsed_seconds, jobs.scale.astype(np.float64)
-    return Batch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
+    return DeadlineBatch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
 
 
-def _part(batch: Batch, of: IntArray) -> Batch:
+def _part(batch: DeadlineBatch, of: IntArray) -> DeadlineBatch:
     names = tuple(batch.names[m] for m in of.tolist())
     return replace(batch, names=names, left=batch.left[of], alone=batch.alone[of], scale=batch.scale[of])
 
 
-def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
+def _kept(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
     if len(hurried) <= _FEW:
         return kept_one_by_one(batch, hurried)
     part = _part(batch, hurried)
-    found = lateness(part)
-    if not (found.late > 0).any():
+    relaxed = lateness(part)
+    if not (relaxed.late > 0).any():
         with suppress(NoExactPlan):
             return hurried, cheapest(part, _MOST_COLUMNS), []
-    kept, plan, done = packed(part, found)
+    kept, plan, done = packed(part, relaxed)
     if len(kept) <= _FEW_KEPT:
         with suppress(NoExactPlan):
             plan = cheapest(_part(part, kept), _MOST_COLUMNS)
@@ -90,7 +97,9 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | Non
     return hurried[kept], plan, said
 
 
-def _with_more(batch: Batch, kept: IntArray, plan: DeadlinePlan, done: FloatArray) -> tuple[IntArray, DeadlinePlan]:
+def _with_more(
+    batch: DeadlineBatch, kept: IntArray, plan: DeadlinePlan, done: FloatArray
+) -> tuple[IntArray, DeadlinePlan]:
     """Tries again to place jobs that did not fit, closest misses first: an exact program may move the others."""
     out = np.setdiff1d(np.arange(len(batch.left)), kept)
     for m in out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN].tolist():
@@ -100,8 +109,8 @@ def _with_more(batch: Batch, kept: IntArray, plan: DeadlinePlan, done: FloatArra
     return kept, plan
 
 
-def kept_one_by_one(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
-    """The same, exactly: no deadline is given up that could be kept together with the others."""
+def kept_one_by_one(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
+    """Exact: gives up no deadline that could be kept together with the others."""
     plan, lacking = None, np.zeros(len(batch.left))
     kept = hurried
     while len(kept) and plan is None:
@@ -133,7 +142,7 @@ def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
     )
 
 
-def _crowded_out(batch: Batch, m: int, done: float) -> str:
+def _crowded_out(batch: DeadlineBatch, m: int, done: float) -> str:
     fastest = int(np.argmin(batch.alone[m]))
     lacking = (1 - done) * batch.alone[m, fastest]
     return (
@@ -149,7 +158,7 @@ def _in_what_is_free(problem: AllocationProblem, shares: FloatArray, unhurried: 
     used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
     free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)
     # What is free is time on workers, not workers: a job that needs more at once than are free gets them for less time.
-    given = Shares.of(replace(problem, pairs=None))
+    given = ShareColumns.of(replace(problem, pairs=None))
     mine = np.isin(given.row, unhurried)
     rest = replace(
         given,

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, Basis, FloatArray, Solver
-from bidbrain.gavel.policies.levels import KEPT, Levels
-from bidbrain.gavel.policies.many_levels import ManyStarts, lift_many
+from bidbrain.gavel.arrays import FloatArray
+from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, SimplexBasis, Solver
+from bidbrain.gavel.policies.level_program import KEPT, Levels
+from bidbrain.gavel.policies.lift_many import ManyStarts, lift_many
 
 # From this number of groups on, solving for the undecided ones is faster than changing the last program.
 _MANY = 300
@@ -30,7 +31,7 @@ class KeptLevels:
         keys = [content[i : i + width] for i in range(0, len(content), width)]
         if len(distinct := dict.fromkeys(keys)) >= _MANY:
             return self._lift_many(workers, keys, {key: g for g, key in enumerate(distinct)})
-        levels, solver = self._brought_up_to(keys, workers)
+        levels, solver = self._update(keys, workers)
         solver.set_gain(levels.gain())
         most = INF if levels.lifted().any() else 0.0
         solver.set_column(levels.z, 0.0, most)
@@ -49,25 +50,25 @@ class KeptLevels:
     ) -> tuple[float, FloatArray, FloatArray]:
         groups = np.array([numbers[key] for key in keys])
         count = np.bincount(groups).astype(np.float64)
-        one = np.frombuffer(b"".join(numbers)).reshape(len(numbers), -1)
-        levels = Levels(one[:, :-2], one[:, -2], one[:, -1], count, workers)
-        found, self._starts = lift_many(levels, self._starts)
-        return found.z, np.clip(found.shares[groups], 0.0, 1.0), (found.prices / count)[groups]
+        traits = np.frombuffer(b"".join(numbers)).reshape(len(numbers), -1)
+        levels = Levels(traits[:, :-2], traits[:, -2], traits[:, -1], count, workers)
+        lifted, self._starts = lift_many(levels, self._starts)
+        return lifted.z, np.clip(lifted.shares[groups], 0.0, 1.0), (lifted.prices / count)[groups]
 
-    def _brought_up_to(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
+    def _update(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
         if self._at is None or not np.array_equal(workers, self._at[0].workers):
             self._numbers, self._at = {}, None
         if self._at is None or any(key not in self._numbers for key in keys):
-            self._at = self._rebuilt(keys, workers)
+            self._at = self._rebuild(keys, workers)
         else:
-            self._at = _recounted(*self._at, self._counts(keys))
+            self._at = _recount(*self._at, self._counts(keys))
         return self._at
 
     def _counts(self, keys: list[bytes]) -> FloatArray:
         numbers = [self._numbers[key] for key in keys]
         return np.bincount(numbers, minlength=len(self._numbers)).astype(np.float64)
 
-    def _rebuilt(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
+    def _rebuild(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
         """A program with the new groups, started from the last basis.
 
         Groups without jobs stay, because similar jobs tend to return, as long as they are the minority.
@@ -83,20 +84,20 @@ class KeptLevels:
         return levels, Solver(levels.program(), start)
 
 
-def _carried(at: tuple[Levels, Solver], stay: list[int], levels: Levels) -> Basis:
+def _carried(at: tuple[Levels, Solver], stay: list[int], levels: Levels) -> SimplexBasis:
     """The last basis, restricted to the groups that stay."""
     basis, (old, types) = at[1].basis(), at[0].progress.shape
     new = len(levels.need) - len(stay)
     columns = [status for g in stay for status in basis.columns[g * types : (g + 1) * types]]
     level, time = [basis.rows[g] for g in stay], [basis.rows[old + g] for g in stay]
-    return Basis(
+    return SimplexBasis(
         [*columns, *[AT_LOWER] * (new * types), basis.columns[-1]],
         [*level, *[BASIC] * new, *time, *[BASIC] * new, *basis.rows[2 * old :]],
     )
 
 
-def _recounted(levels: Levels, solver: Solver, count: FloatArray) -> tuple[Levels, Solver]:
-    """The same groups with other numbers of jobs."""
+def _recount(levels: Levels, solver: Solver, count: FloatArray) -> tuple[Levels, Solver]:
+    """Changes the number of jobs of each group in the loaded program."""
     changed = replace(levels, count=count)
     groups, types = levels.progress.shape
     lifted, held = changed.lifted(), changed.held()

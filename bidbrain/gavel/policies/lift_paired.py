@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, ConstraintRows, FloatArray, GrowingSolver, IntArray, Program
-from bidbrain.gavel.policies.levels import KEPT
-from bidbrain.gavel.shares import Shares
+from bidbrain.gavel.arrays import FloatArray, IntArray
+from bidbrain.gavel.lp import INF, ConstraintRows, GrowingSolver, LinearProgram
+from bidbrain.gavel.policies.level_program import KEPT
+from bidbrain.gavel.shares import ShareColumns
 
 
-def lift_paired(columns: Shares, best: FloatArray, relative: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+def lift_paired(columns: ShareColumns, best: FloatArray, relative: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """The largest z with throughput / best >= z relative, the shares, and the price of each job's row."""
     lifted = np.flatnonzero(relative > 0)
     z = columns.count
     level = progress_rows(columns, best, lifted, relative[lifted], np.full(len(lifted), z))
     gain, upper = np.zeros(z + 1), np.full(z + 1, INF)
     gain[-1], upper[-1] = 1.0, INF if len(lifted) else 0.0
-    program = Program(gain, np.zeros(z + 1), upper, (level, *columns.limits()))
+    program = LinearProgram(gain, np.zeros(z + 1), upper, (level, *columns.limits()))
     solver = GrowingSolver(program, np.append(np.arange(columns.alone), z))
     first = solver.optimum()
     solver.set_gain(_leftover_gain(columns, best))
@@ -27,7 +28,7 @@ def lift_paired(columns: Shares, best: FloatArray, relative: FloatArray) -> tupl
 
 
 def progress_rows(
-    columns: Shares, best: FloatArray, jobs: IntArray, levels: FloatArray, level: IntArray
+    columns: ShareColumns, best: FloatArray, jobs: IntArray, levels: FloatArray, level: IntArray
 ) -> ConstraintRows:
     """A row for each of some jobs: `throughput / best >= levels x[level]`."""
     job, column, throughput = columns.progress
@@ -45,7 +46,7 @@ def progress_rows(
     )
 
 
-def _leftover_gain(columns: Shares, best: FloatArray) -> FloatArray:
+def _leftover_gain(columns: ShareColumns, best: FloatArray) -> FloatArray:
     """Normalized throughput, summed over jobs; zero for z."""
     job, column, throughput = columns.progress
     return np.bincount(column, throughput / best[job], columns.count + 1).astype(np.float64)

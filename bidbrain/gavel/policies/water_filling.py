@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray, IntArray
+from bidbrain.gavel.arrays import BoolArray, FloatArray, IntArray
 from bidbrain.gavel.problem import Entity
-from bidbrain.gavel.shares import BoolArray
 
 
 @dataclass(frozen=True, slots=True)

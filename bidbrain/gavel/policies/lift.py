@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.policies.base import Warm
-from bidbrain.gavel.policies.kept_levels import KeptLevels
-from bidbrain.gavel.policies.levels import KEPT
-from bidbrain.gavel.policies.paired import lift_paired
+from bidbrain.gavel.policies.level_program import KEPT
+from bidbrain.gavel.policies.lift_paired import lift_paired
+from bidbrain.gavel.policies.lift_warm import KeptLevels
 from bidbrain.gavel.problem import AllocationProblem
-from bidbrain.gavel.shares import Shares, effective_throughput, runnable
+from bidbrain.gavel.shares import ShareColumns, effective_throughput, runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None =
     """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     if problem.pairs is not None:
-        columns = Shares.of(problem)
+        columns = ShareColumns.of(problem)
         best = columns.most()
         relative, unit = _relative(need, best)
         z, shares, prices = lift_paired(columns, best, relative)
@@ -61,9 +61,9 @@ def _topped_up(shares: FloatArray, usable: FloatArray, lacking: FloatArray) -> F
     short = np.flatnonzero((lacking > 0) & (fastest > 0))
     if not len(short):
         return shares
-    found = shares.copy()
-    found[short, usable[short].argmax(axis=1)] += lacking[short] / fastest[short]
-    return found
+    topped_up = shares.copy()
+    topped_up[short, usable[short].argmax(axis=1)] += lacking[short] / fastest[short]
+    return topped_up
 
 
 def _relative(need: FloatArray, best: FloatArray) -> tuple[FloatArray, float]:
