@@ -1,7 +1,7 @@
 """`bound`: the least that a job can cost with perfect foresight but without refunds.
 
 With refunds perfect foresight costs nothing, because every hour could be one that ends in an eviction; so the bound is
-compared with a strategy's cost with its refunds added back. It is a lower bound, and may not be attainable:
+compared with a strategy's cost with its refunds added back. The bound may not be attainable:
 
 - Work done at a moment was paid at the price of the start of some hour that contains it, so its unit price is at least
 the lowest of the hour before, of the cheapest market, or of the baseline on demand.
@@ -10,8 +10,8 @@ the lowest of the hour before, of the cheapest market, or of the baseline on dem
 - To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them are paid while they
 start up.
 
-It is minimized over the end T, up to twice the baseline's time. It leaves out the reliable machines, which do no work
-and which not every strategy holds.
+The cost is minimized over the end T, up to twice the baseline's time. The reliable machines are left out: they do no
+work, and not every strategy holds them.
 """
 
 from __future__ import annotations

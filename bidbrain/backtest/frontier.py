@@ -1,9 +1,9 @@
 """The frontier of cost and run time: every strategy and setting, next to what perfect foresight would pay.
 
-A point is on the frontier if no other is clearly cheaper (`CHEAPER` points of on-demand) and as fast. The bound of a
-point is for the same run time: the least cost, without refunds, of finishing as early as that job did. It includes the
-reliable machines, so it does not apply to strategies that hold none. Where pools are finite, the strategies and the
-bound hold at most as many machines of each.
+A point is on the frontier if no other is clearly cheaper (`CHEAPER_BY` points of on-demand) and as fast. The bound of a
+point is for the same run time: the least cost, without refunds, of finishing as early as that job did. The bound
+includes the reliable machines, so it does not apply to strategies that hold none. Where pools are finite, the
+strategies and the bound hold at most as many machines of each.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.names import NAMES
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
-CHEAPER = 0.15
+CHEAPER_BY = 0.15
 """Points of the on-demand cost by which another strategy must be cheaper to count as better."""
-AS_FAST = 0.001
+AS_FAST_WITHIN = 0.001
 """Share of the baseline's run time within which two strategies are equally fast."""
 
 _BID_DELTAS = ("0.0001", "0.001", "0.01", "0.1")
@@ -96,8 +96,8 @@ def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
         for other in others
         if other.hours == point.hours
         and not other.unfinished
-        and other.cost_pct.mean <= point.cost_pct.mean - CHEAPER
-        and other.runtime_ratio <= point.runtime_ratio + AS_FAST
+        and other.cost_pct.mean <= point.cost_pct.mean - CHEAPER_BY
+        and other.runtime_ratio <= point.runtime_ratio + AS_FAST_WITHIN
     ]
     return min(better, key=lambda other: other.cost_pct.mean).scheme if better else None
 

@@ -19,7 +19,7 @@ class BadEffectivePrice(BidBrainError):
     """An input of an effective price is invalid or unknown."""
 
 
-_RARE = 1e-15
+_NEGLIGIBLE_RATE = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class EvictionLoss:
             # Periodic checkpoints are not needed: only the one at the warning is written.
             return exp(-rate * (self.startup_hours + writing))
         cycle = every + writing
-        if rate * cycle < _RARE:
+        if rate * cycle < _NEGLIGIBLE_RATE:
             # The loss is below rounding error; the formula would overflow for rates near the smallest float.
             return every / cycle
         return every * rate * exp(-rate * self.startup_hours) / expm1(rate * cycle) if rate * cycle < 700 else 0.0
@@ -85,14 +85,16 @@ class EgressTariff:
         return total
 
 
-_ENDLESS = float("inf")
+_UNBOUNDED = float("inf")
 LIST_TARIFFS_2020: Mapping[str, EgressTariff] = MappingProxyType(
     {
-        "aws": EgressTariff(((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_ENDLESS, 0.05)), 0.02, 0.01),
-        "azure": EgressTariff(
-            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_ENDLESS, 0.05)), 0.02, 0.0
+        "aws": EgressTariff(
+            ((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.01
         ),
-        "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_ENDLESS, 0.08)), 0.01, 0.01),
+        "azure": EgressTariff(
+            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.0
+        ),
+        "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_UNBOUNDED, 0.08)), 0.01, 0.01),
     }
 )
 """List prices of early 2020 for egress from a North American region. With Amazon's free first GB and $0.918 for a

@@ -20,8 +20,8 @@ BASIC, AT_LOWER, AT_UPPER = HighsBasisStatus.kBasic, HighsBasisStatus.kLower, Hi
 # By default the solver drops smaller entries than 1e-9; throughputs may spread over nine decades.
 _SMALLEST_ENTRY = 1e-12
 _TOLERANCE = 1e-9
-_VIOLATED = 1e-7
-_WORTH_ENTERING = 1e-8
+_VIOLATION_TOLERANCE = 1e-7
+_LEAST_GAIN_TO_ENTER = 1e-8
 _DUAL_SIMPLEX, _PRIMAL_SIMPLEX = 1, 4
 _OPTIONS: dict[str, str | float | int] = {
     # The programs here are small or start from a basis: presolve costs more than it saves.
@@ -37,7 +37,7 @@ _OPTIONS: dict[str, str | float | int] = {
 
 # A basis from another program can be too ill-conditioned: then retry without it, and finally with the solver's
 # defaults.
-_WAYS_OUT: tuple[tuple[str, str | float, str | float], ...] = (
+_RETRY_OPTIONS: tuple[tuple[str, str | float, str | float], ...] = (
     ("presolve", "off", "off"),
     ("presolve", "on", "off"),
     ("primal_feasibility_tolerance", 1e-7, _TOLERANCE),
@@ -102,10 +102,10 @@ def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray
 
 
 class Solver:
-    """A program loaded into the solver. It can be changed; the next solve starts from the last optimum.
+    """A program loaded into the solver. The program can be changed; the next solve starts from the last optimum.
 
     `dual` is for programs in which every column only costs, but rows are violated where all columns are 0. `brief` is
-    for programs that are expected to be infeasible at times: that is then reported at once, and not explained.
+    for programs that are expected to be infeasible at times: this is reported at once, without an explanation.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Solver:
         self._highs.run()
         if self._brief and self._highs.getModelStatus() == HighsModelStatus.kInfeasible:
             raise CannotHold("no values satisfy all constraints")
-        for option, once, always in _WAYS_OUT:
+        for option, once, always in _RETRY_OPTIONS:
             if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
                 break
             self._highs.clearSolver()
@@ -185,11 +185,11 @@ class Solver:
         model = self._highs.getLp()
         lower, upper = np.array(model.row_lower_), np.array(model.row_upper_)
         bound = np.abs(np.where(np.isfinite(lower), lower, upper))
-        unit = np.where(np.isfinite(bound) & (bound > _VIOLATED), bound, 1.0)
+        unit = np.where(np.isfinite(bound) & (bound > _VIOLATION_TOLERANCE), bound, 1.0)
         # Bounds of columns stay; a row's violation is penalized relative to its bound.
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
         activity = np.array(self._highs.getSolution().row_value)
-        broken = np.maximum(lower - activity, activity - upper) > _VIOLATED * unit
+        broken = np.maximum(lower - activity, activity - upper) > _VIOLATION_TOLERANCE * unit
         labels = [(label, i) for label, count in self._labels for i in range(count)]
         return [labels[row][0](labels[row][1]) for row in np.flatnonzero(broken)]
 
@@ -239,7 +239,7 @@ class GrowingSolver:
             solution = self._solver.optimum()
             lost = np.bincount(self._column, self._value * solution.prices[self._row], len(self._gain))
             worth = np.where(self._place < 0, self._gain - lost, 0.0)
-            wanted = np.flatnonzero(worth > _WORTH_ENTERING)
+            wanted = np.flatnonzero(worth > _LEAST_GAIN_TO_ENTER)
             if not len(wanted):
                 x = np.zeros(len(self._gain))
                 x[self._inside] = solution.x

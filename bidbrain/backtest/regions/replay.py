@@ -2,8 +2,8 @@
 
 A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which is consumed
 continuously; a refused start is free. Spot that is not up at a step is lost at its beginning. Moving the checkpoint to
-another region costs money, and `Moving.time` on top of the delay. A probe that succeeds costs its minutes. A job that
-works with fewer machines than it wants takes what a zone grants, pays for these, and is slower by as much.
+another region costs money, and `Moving.time` on top of the delay. A probe that succeeds costs its minutes. An elastic
+job takes as many machines as a zone grants, pays for these, and is slower by as much.
 """
 
 from __future__ import annotations

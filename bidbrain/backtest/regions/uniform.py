@@ -74,7 +74,7 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
 
 @dataclass(slots=True)
 class UniformInOneZone:
-    """Uniform progress in one zone, where it sees at once whether spot is up. It pays for its last step."""
+    """Uniform progress in one zone, where the policy sees at once whether spot is up. Its last step is billed."""
 
     zone: int = 0
     bills_last_step = True

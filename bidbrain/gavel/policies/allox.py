@@ -12,7 +12,7 @@ from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocat
 from bidbrain.gavel.shares import rows_of, runnable
 
 # Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs' durations together.
-_NEVER = 1e3
+_CANNOT_RUN_WEIGHT = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _matched(duration: FloatArray, workers: IntArray) -> tuple[IntArray, IntArra
     kind = np.repeat(np.arange(len(workers)), workers * depth)
     place = np.concatenate([np.repeat(np.arange(1, d + 1), w) for w, d in zip(workers, depth, strict=True)])
     finite = np.isfinite(duration)
-    never = float(duration[finite].sum()) * _NEVER * count + 1.0
+    never = float(duration[finite].sum()) * _CANNOT_RUN_WEIGHT * count + 1.0
     weight = np.where(finite, duration, never)[:, kind] * place
     job, slot = linear_sum_assignment(weight)
     return kind[slot], place[slot], float(weight[job, slot].sum())

@@ -21,7 +21,7 @@ class UnknownPolicy(BidBrainError):
 class Warm:
     """State that a caller keeps between calls of one policy, so that the next, similar problem is solved faster.
 
-    It changes how an optimum is found, never its value; among several optimal X it may change which one is returned.
+    The state changes how an optimum is found, never its value; among several optimal X another may be returned.
     Use one `Warm` per policy and caller.
     """
 
@@ -40,7 +40,7 @@ class Policy(Protocol):
     """A way of dividing a cluster among jobs."""
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The best shares of time under this policy, and the constraints it could not keep."""
+        """The best shares of time under this policy, and the constraints that could not be kept."""
         ...
 
 

@@ -28,7 +28,7 @@ class BudgetTooLow(CannotHold):
 class MakespanWithinBudget:
     """Minimizes the makespan M of X with M sum_m cost(m, X) <= B.
 
-    This is not linear in X, and the paper bisects M; in hours H = M X it is one linear program with M among its
+    The budget is not linear in X, and the paper bisects M; in hours H = M X this is one linear program with M among its
     columns.
     """
 

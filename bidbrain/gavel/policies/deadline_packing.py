@@ -17,7 +17,7 @@ from bidbrain.gavel.policies.lateness import Lateness
 
 # Bounds the intervals of a plan, and what is tried for jobs that do not fit.
 _INTERVALS, _TRIES, _TAKEN_OUT = 512, 2000, 12
-_KEPT = 1e-9
+_LATE_TOLERANCE = 1e-9
 
 
 def packed(batch: DeadlineBatch, lateness: Lateness) -> tuple[IntArray, DeadlinePlan, FloatArray]:
@@ -37,7 +37,7 @@ class _Packing:
 
     def __init__(self, batch: DeadlineBatch, lateness: Lateness) -> None:
         self._batch, self._price, self._late = batch, lateness.price, lateness.late
-        possible = batch.left[lateness.late < 1 - _KEPT]
+        possible = batch.left[lateness.late < 1 - _LATE_TOLERANCE]
         ends = np.unique(np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher"))
         self.time = FreeTime(batch, ends)
         self.seconds: dict[int, FloatArray] = {}
@@ -46,7 +46,7 @@ class _Packing:
     def fill(self) -> None:
         """Puts the jobs that the program keeps, then the others if they fit."""
         batch, cheapest = self._batch, (self._price * self._batch.alone).min(axis=1)
-        keeps = self._late < _KEPT
+        keeps = self._late < _LATE_TOLERANCE
         for m in np.lexsort((np.where(keeps, batch.left, cheapest), self._late, ~keeps)).tolist():
             if not self._put(m):
                 self._out.append(m)

@@ -4,8 +4,9 @@ Nothing changes between two deadlines, so a plan only needs hours per (job, type
 not bind. The program therefore begins with few intervals, in which a job may use only the time until its deadline, and
 relaxes the deadlines within an interval: it only requires that workers suffice on average. Its solution is optimal if
 the work of each interval can be laid out so that the deadlines within it are kept, which one small program per interval
-checks. It is also optimal if the stricter condition costs the same: that workers suffice although all jobs run evenly
-from the interval's beginning until their deadlines. Otherwise intervals are split at deadlines that are not kept.
+checks. The solution is also optimal if the stricter condition costs the same: that workers suffice although all jobs
+run evenly from the interval's beginning until their deadlines. Otherwise intervals are split at deadlines that are not
+kept.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from bidbrain.errors import BidBrainError
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.lp import INF, CannotHold, LinearProgram, Solver, at_least, at_most
 
-_FITS = 1 + 1e-7
+_CAPACITY_MARGIN = 1 + 1e-7
 # Counts as done: further from 1 than the solver's tolerance.
 _DONE = 1 - 1e-6
 # Relative difference below which the bounds of the cost count as equal.
-_NO_MATTER = 1e-6
+_COST_TOLERANCE = 1e-6
 # A fraction of a job's work that is solver rounding.
-_TRIFLE = 1e-9
-_PARTS = 3
+_WORK_TOLERANCE = 1e-9
+_MOST_CUTS = 3
 # Intervals with more parts are split without a layout program.
-_MANY = 32
+_MOST_LAYOUT_PARTS = 32
 # Leaves out types on which a whole interval does less of a job than this; the solver could not tell it from zero.
 _LEAST_PART = 1e-6
 
@@ -106,7 +107,7 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
                 raise NoExactPlan("not all deadlines can be kept together") from None
             raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
         rates = _rates(columns, least.x)
-        crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _FITS).any(axis=1))
+        crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _CAPACITY_MARGIN).any(axis=1))
         cuts = _cuts(batch, ends, columns, least.x, rates, crowded)
         if not len(cuts):
             return _plan(batch, columns, least.x, rates)
@@ -114,7 +115,7 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
             even = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
         except CannotHold:
             even = None
-        if even is not None and even.value >= least.value - _NO_MATTER * abs(least.value):
+        if even is not None and even.value >= least.value - _COST_TOLERANCE * abs(least.value):
             return _plan(batch, columns, even.x, _rates(columns, even.x))
         ends = np.unique(np.concatenate([ends, cuts]))
 
@@ -191,7 +192,7 @@ def _cuts(
     """Deadlines at which crowded intervals have to be split; sets `rates` for the intervals that can be laid out."""
     cuts = [np.zeros(0)]
     for k in crowded.tolist():
-        there = np.flatnonzero((columns.interval == k) & (x > _TRIFLE))
+        there = np.flatnonzero((columns.interval == k) & (x > _WORK_TOLERANCE))
         stay = _IntervalWork.of(batch, columns, ends, there, x[there])
         cut = stay.overfull()
         if not len(cut):
@@ -237,14 +238,14 @@ class _IntervalWork:
             of_type = self.type == j
             due = np.bincount(self.until[of_type], (self.scale * self.seconds)[of_type], len(self.ends))
             excess = np.cumsum(due) - workers * np.cumsum(self.lengths)
-            if excess[:-1].max(initial=0.0) > workers * self.lengths.sum() * (_FITS - 1):
+            if excess[:-1].max(initial=0.0) > workers * self.lengths.sum() * (_CAPACITY_MARGIN - 1):
                 worst.append(self.ends[excess[:-1].argmax()])
         return np.array(worst)
 
     def placed(self) -> tuple[FloatArray, FloatArray]:
         """Deadlines that no layout keeps, and otherwise the rates in the first part."""
         parts = len(self.ends)
-        if parts > _MANY:
+        if parts > _MOST_LAYOUT_PARTS:
             return self._evenly(), np.zeros(len(self.job))
         # Share of each piece of work that is done in a part.
         usable = self.seconds[:, None] * _LEAST_PART < self.lengths
@@ -273,4 +274,4 @@ class _IntervalWork:
     def _evenly(self) -> FloatArray:
         """Some of the ends, evenly spread."""
         inside = len(self.ends) - 1
-        return self.ends[np.linspace(0, inside - 1, min(_PARTS, inside)).astype(np.int64)]
+        return self.ends[np.linspace(0, inside - 1, min(_MOST_CUTS, inside)).astype(np.int64)]

@@ -14,7 +14,7 @@ from bidbrain.gavel.policies.lift import Lifted, lift_least
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import best_throughput
 
-_REACHED, _NO_FARTHER = 1 - 1e-9, 1 + 1e-10
+_REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10
 _MOST_STEPS = 100
 
 
@@ -36,7 +36,7 @@ class FinishTimeFairness:
         for _ in range(_MOST_STEPS):
             lifted = lift_least(problem, race.need(rho, len(problem.jobs.ids)), warm)
             bound = race.bound(rho, lifted)
-            if lifted.level >= _REACHED or bound <= rho * _NO_FARTHER:
+            if lifted.level >= _REACHED or bound <= rho * _CONVERGED:
                 return allocation(problem, lifted.shares, rho)
             rho = bound
         raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")

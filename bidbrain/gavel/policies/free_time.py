@@ -7,7 +7,7 @@ import numpy as np
 from bidbrain.gavel.arrays import FloatArray, IntArray
 from bidbrain.gavel.policies.deadline_plan import DeadlineBatch
 
-_NOTHING, _ROUNDING = 1e-12, 1e-9
+_NO_WORK, _ROUNDING = 1e-12, 1e-9
 
 
 class FreeTime:
@@ -80,7 +80,7 @@ class _Fitting:
             taken = self._taken(np.minimum(idle, self._free[j]), float(rate[j]))
             self.part[j] += taken
             idle -= taken
-            if self._left <= _NOTHING:
+            if self._left <= _NO_WORK:
                 return True
         moves = [(slow, fast) for slow in runs for fast in runs if rate[fast] > rate[slow]]
         moves.sort(key=lambda move: float((price[move[1]] - price[move[0]]) / (rate[move[1]] - rate[move[0]])))
@@ -89,7 +89,7 @@ class _Fitting:
             taken = self._taken(np.minimum(self.part[slow], room), float(rate[fast] - rate[slow]))
             self.part[slow] -= taken
             self.part[fast] += taken
-            if self._left <= _NOTHING:
+            if self._left <= _NO_WORK:
                 return True
         return self._left <= _ROUNDING
 

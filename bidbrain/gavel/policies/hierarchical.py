@@ -23,7 +23,7 @@ _BINDING = 1e-9
 _KEPT = 1 - 1e-8
 _FULL = 1 - 1e-9
 # What tolerance may take of levels that were reached, from the least on.
-_LOST = (1e-8, 1e-6, 1e-4)
+_LEVEL_TOLERANCES = (1e-8, 1e-6, 1e-4)
 # Cost over worth at which prices exclude levels, and part of the largest price that is none: more than rounding.
 _EXCLUDED, _UNPRICED = 1e-9, 1e-8
 
@@ -150,7 +150,7 @@ class _Filling:
         # Levels that were reached before may be lost by the solver's tolerance.
         level = _kept(at) + at.slope * time
         level *= min(1.0, self._program.times_reached(level))
-        for lost in _LOST:
+        for lost in _LEVEL_TOLERANCES:
             with suppress(CannotHold):
                 return self._program.raised(level * (1 - lost) - at.slope * time, at.slope, time)
         raise SolverFailed(

@@ -1,8 +1,8 @@
 """The max-min program: max z with every job's throughput at least z times its need, X valid.
 
-It is written over groups of identical jobs. Where jobs have the same throughputs, scale and need, an optimum stays
-optimal when they swap places, and so does the mean of all swaps: some optimum gives them equal shares. So it is exact,
-and no larger for a thousand copies of a job than for one.
+The program is written over groups of identical jobs. If jobs have the same throughputs, scale and need, an optimum
+stays optimal when these jobs swap places, and so does the mean of all swaps: some optimum gives them equal shares. So
+the program is exact, and no larger for a thousand copies of a job than for a single job.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from bidbrain.gavel.policies.level_program import KEPT, Levels
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, sift, times_reached
 
 # A group whose level costs less than this part of the mean can have more; less is rounding.
-_FREE = 1e-9
+_FREE_PRICE = 1e-9
 _LEAST_NEED = 1e-300
 # A sample of this size tells whether workers suffice for all levels, but for an error of this order.
-_SAMPLED, _NEARLY = 256, 0.995
+_SAMPLED, _LEAST_TIMES = 256, 0.995
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _at_ceiling(levels: Levels, groups: Groups, starts: ManyStarts) -> tuple[Man
     level = np.minimum(levels.need * z * KEPT, most)
     sample = np.linspace(0, len(level) - 1, min(_SAMPLED, len(level))).astype(np.int64)
     times = times_reached(groups.part(sample), level[sample])
-    if times < _NEARLY:
+    if times < _LEAST_TIMES:
         return None
     try:
         sifted = sift(groups, LevelObjective(level, 0.0 * level, levels.count, 0.0), starts.spreading, once=times < 1)
@@ -66,7 +66,7 @@ def _raised(levels: Levels, groups: Groups, starts: ManyStarts) -> tuple[ManyLif
     """The result if workers limit z."""
     need, nothing, total = levels.need, 0.0 * levels.need, float(levels.need.sum())
     raised = sift(groups, LevelObjective(nothing, need, nothing, total), starts.raising)
-    shares, spreading, free = raised.shares, starts.spreading, raised.level_prices <= _FREE
+    shares, spreading, free = raised.shares, starts.spreading, raised.level_prices <= _FREE_PRICE
     if free.any():
         # A level with a price is tight in every optimum; if no other mix is as good, so are the group's shares.
         still = free | raised.tied

@@ -12,7 +12,7 @@ from bidbrain.gavel.policies.level_program import KEPT, Levels
 from bidbrain.gavel.policies.lift_many import ManyStarts, lift_many
 
 # From this number of groups on, solving for the undecided ones is faster than changing the last program.
-_MANY = 300
+_SIFT_FROM = 300
 
 
 class KeptLevels:
@@ -29,7 +29,7 @@ class KeptLevels:
             return 0.0, np.zeros((0, len(workers))), np.zeros(0)
         width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
         keys = [content[i : i + width] for i in range(0, len(content), width)]
-        if len(distinct := dict.fromkeys(keys)) >= _MANY:
+        if len(distinct := dict.fromkeys(keys)) >= _SIFT_FROM:
             return self._lift_many(workers, keys, {key: g for g, key in enumerate(distinct)})
         levels, solver = self._update(keys, workers)
         solver.set_gain(levels.gain())

@@ -25,10 +25,10 @@ from bidbrain.gavel.shares import ShareColumns, rows_of, runnable
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6
 # Up to this number of deadlines, those that do not fit are tried one by one with exact programs.
-_FEW = 64
+_MOST_ONE_BY_ONE = 64
 # Limits of exact programs for more deadlines: columns, kept jobs, and how many jobs that did not fit are tried
 # again.
-_MOST_COLUMNS, _FEW_KEPT, _TRIED_AGAIN = 8_000, 128, 12
+_MOST_COLUMNS, _MOST_EXACT, _TRIED_AGAIN = 8_000, 128, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _part(batch: DeadlineBatch, of: IntArray) -> DeadlineBatch:
 
 def _kept(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
-    if len(hurried) <= _FEW:
+    if len(hurried) <= _MOST_ONE_BY_ONE:
         return kept_one_by_one(batch, hurried)
     part = _part(batch, hurried)
     relaxed = lateness(part)
@@ -88,7 +88,7 @@ def _kept(batch: DeadlineBatch, hurried: IntArray) -> tuple[IntArray, DeadlinePl
         with suppress(NoExactPlan):
             return hurried, cheapest(part, _MOST_COLUMNS), []
     kept, plan, done = packed(part, relaxed)
-    if len(kept) <= _FEW_KEPT:
+    if len(kept) <= _MOST_EXACT:
         with suppress(NoExactPlan):
             plan = cheapest(_part(part, kept), _MOST_COLUMNS)
             kept, plan = _with_more(part, kept, plan, done)

@@ -29,19 +29,19 @@ from bidbrain.gavel.lp import (
 )
 
 # Up to this number of groups, the program is solved as it is.
-_FEW, _FEW_PER_STAGE = 64, 12
+_SOLVED_WHOLE, _SAMPLE_PER_STAGE = 64, 12
 # How many groups are undecided at first.
 _LEAST_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
 # With prices of a similar program, the first sample is one group in this many.
-_NEAR_SAMPLE = 4
+_SAMPLE_ONE_IN = 4
 # Relative loss of value above which a mix is not the best; less is rounding.
-_WORSE = 1e-10
+_WORSE_BY = 1e-10
 # Relative difference of value below which mixes count as equally good.
-_EQUAL, _SAME = 1e-7, 1e-9
-_OUTSIDE = 1e-12
+_EQUAL_VALUE, _EQUAL_LEVEL = 1e-7, 1e-9
+_SHARE_TOLERANCE = 1e-12
 _AT_LOWER_OR_BASIC = np.array([AT_LOWER, BASIC], dtype=object)
 _AT_UPPER_OR_BASIC = np.array([AT_UPPER, BASIC], dtype=object)
-_BELOW = 1 - 1e-6
+_REACHABLE_PART = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +123,21 @@ class Sifted:
 def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None, *, once: bool = False) -> Sifted:
     """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels; with `once` also if
     that is only likely."""
-    return _sifted(groups, objective, _from_samples(groups, objective, start), once=once)
+    return _sift_from(groups, objective, _from_samples(groups, objective, start), once=once)
 
 
-def _sifted(groups: Groups, objective: LevelObjective, start: PriceStart, *, once: bool = False) -> Sifted:
+def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart, *, once: bool = False) -> Sifted:
     count, sieve = len(groups.held), _Sieve(groups, objective)
-    undecided = _undecided_of(groups) if count > _FEW else count
+    undecided = _undecided_of(groups) if count > _SOLVED_WHOLE else count
     while undecided < count:
         try:
-            return sieve.solved(sieve.closest(undecided, start), start)
+            return sieve.solve(sieve.closest(undecided, start), start)
         except CannotHold:
             # There may be no solution with the others where they are, although the program has one.
             if once:
                 raise
             undecided *= 4
-    return sieve.solved(np.arange(count), start)
+    return sieve.solve(np.arange(count), start)
 
 
 def _undecided_of(groups: Groups) -> int:
@@ -151,17 +151,17 @@ def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart |
     count = len(groups.held)
     if start is not None and start.close:
         return start
-    few = _FEW if groups.stage is None else _FEW_PER_STAGE * len(groups.workers)
-    size = few if start is None else max(few, count // _NEAR_SAMPLE)
+    few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
+    size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
     start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
         some, part = groups.part(sample), objective.part(sample)
         if size == few and not objective.gain_z and groups.stage is None:
-            part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _BELOW))
+            part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _REACHABLE_PART))
         # A sample may lack workers for its levels, though the whole has enough: then its prices say nothing.
         with suppress(CannotHold):
-            start = _sifted(some, part, start).start()
+            start = _sift_from(some, part, start).start()
         size *= 2
     return start
 
@@ -236,7 +236,7 @@ class _Sieve:
             lead = np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
         return np.argsort(lead, kind="stable")[:count]
 
-    def solved(self, undecided: IntArray, start: PriceStart) -> Sifted:
+    def solve(self, undecided: IntArray, start: PriceStart) -> Sifted:
         """The optimum, beginning with these undecided groups."""
         decided = np.ones(len(self._every), dtype=bool)
         decided[undecided] = False
@@ -289,11 +289,11 @@ class _Sieve:
         part = mixes.at_zero + mixes.per_z * start.z
         low, high = points[self._every, mixes.slow], points[self._every, mixes.fast]
         now = low + part * (high - low)
-        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (1 - _OUTSIDE)
+        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (1 - _SHARE_TOLERANCE)
         return np.asarray(
-            (best - now > _WORSE * np.maximum(np.abs(best), np.abs(now)))
-            | (part < -_OUTSIDE)
-            | (part > 1 + _OUTSIDE)
+            (best - now > _WORSE_BY * np.maximum(np.abs(best), np.abs(now)))
+            | (part < -_SHARE_TOLERANCE)
+            | (part > 1 + _SHARE_TOLERANCE)
             | short
         )
 
@@ -323,11 +323,11 @@ class _Sieve:
         """The groups that another mix suits as well as the best."""
         value, level = self._values(start), self._levels(start.z)[:, None]
         # A mix that needs all of the time on its fast type is no other than that type alone.
-        whole = (self._reach[:, self._fast] - level) <= _SAME * level
+        whole = (self._reach[:, self._fast] - level) <= _EQUAL_LEVEL * level
         mix = np.where(whole, self._fast, self._slow) * self._reach.shape[1] + self._fast
         best = value.argmax(axis=1)[:, None]
         most = np.take_along_axis(value, best, axis=1)
-        good = value >= most - _EQUAL * np.abs(most)
+        good = value >= most - _EQUAL_VALUE * np.abs(most)
         return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
 
     def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> LinearProgram:

@@ -19,8 +19,8 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time
 class AcceleratorOffer:
     """A market of machines with accelerators. The price of one accelerator is its share of the machine's price.
 
-    That holds for a job that uses them all, or where other jobs use the rest (Figure 6.4). `useful_share` is the share
-    of paid time that evictions do not waste.
+    This price holds for a job that uses all accelerators of a machine, or where other jobs use the rest (Figure 6.4).
+    `useful_share` is the share of paid time that evictions do not waste.
     """
 
     market: Market

@@ -34,7 +34,7 @@ class PlacementRule:
     dataset_everywhere: bool = True
 
     def may_use(self, offer: AcceleratorOffer) -> bool:
-        """Whether it may use an offer."""
+        """Whether a job may use an offer."""
         place = f"{offer.market.cloud}/{offer.market.region}"
         return (
             (not self.accelerator or offer.accelerator == self.accelerator)
@@ -106,8 +106,8 @@ def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingC
 def follow(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
     """Runs each job on the offer that is cheapest for its remaining work, reconsidered whenever a price changes.
 
-    It moves where the rest, the checkpoint, the time to move and the dataset (once per cloud) cost less there than the
-    rest costs here, if current prices held. It knows no future price.
+    A job moves if the rest, the checkpoint, the time to move and the dataset (once per cloud) would cost less elsewhere
+    than the rest costs here, if current prices held. Future prices are unknown.
     """
     return _Walk(board, runs, movement).to_the_end()
 

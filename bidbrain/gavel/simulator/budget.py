@@ -15,8 +15,8 @@ from bidbrain.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRu
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 # Margin on the least cost of the jobs, so that rounding does not make it insufficient.
-_LEAST = 1 + 1e-6
-_NOTHING = 1e-9
+_LEAST_COST_MARGIN = 1 + 1e-6
+_LEAST_BUDGET = 1e-9
 
 
 class WithinBudget:
@@ -43,7 +43,7 @@ class WithinBudget:
 
     @property
     def patience(self) -> float:
-        """Seconds after which it may reallocate although no job came or went."""
+        """Seconds after which the dispatcher may reallocate although no job came or went."""
         return self._shares.patience
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
@@ -53,18 +53,18 @@ class WithinBudget:
         except BudgetTooLow as error:
             if self._running is None and error.least_usd > self._left:
                 return self._within(problem, self._left, warm)
-            return self._within(problem, error.least_usd * _LEAST, warm)
+            return self._within(problem, error.least_usd * _LEAST_COST_MARGIN, warm)
 
     def _within(self, problem: AllocationProblem, usd: float, warm: Warm | None) -> ClusterAllocation:
-        return self._policy.allocate(replace(problem, budget_usd=max(usd, _NOTHING)), warm)
+        return self._policy.allocate(replace(problem, budget_usd=max(usd, _LEAST_BUDGET)), warm)
 
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now."""
         self._running = self._shares.dispatch(state)
         return self._running
 
-    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
+    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
         """Pays for the round."""
         assert self._running is not None
         self._left -= float((seconds * self._running.scale) @ self._usd_per_second[self._running.type])
-        self._shares.ran(seconds, finished)
+        self._shares.book_round(seconds, finished)

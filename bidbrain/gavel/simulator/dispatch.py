@@ -17,8 +17,8 @@ from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
-_TRACE = 1e-6
-_MARGIN_ROUNDS, _IN_HAND = 2, 0.99
+_LEAST_RECEIVED = 1e-6
+_MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Dispatcher(Protocol):
 
     @property
     def patience(self) -> float:
-        """Seconds after which it may reallocate although no job came or went."""
+        """Seconds after which the dispatcher may reallocate although no job came or went."""
         ...
 
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now, possibly none."""
         ...
 
-    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
-        """Reports how long each of them ran in the round that ended, and which jobs finished."""
+    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
+        """Reports how long each candidate ran in the round that ended, and which jobs finished."""
         ...
 
 
@@ -101,7 +101,7 @@ class ByShares:
             chosen = self._choose()
         return chosen
 
-    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
+    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
         """Books the time and removes finished jobs."""
         self._grant.book(self._chosen, seconds)
         if finished.size:
@@ -166,7 +166,7 @@ class ByShares:
         """
         in_hand = self._slo_seconds[active] - elapsed - steps_left / self._best[active]
         most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
-        return np.asarray(np.clip(_IN_HAND * in_hand, 0.0, most))
+        return np.asarray(np.clip(_RESERVE_USED * in_hand, 0.0, most))
 
     def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> _Grant:
         """A candidate for each type on which a row of X with any share can run, those owed most first."""
@@ -183,7 +183,7 @@ class ByShares:
         order = np.argsort(-owed, kind="stable")
         row, type_ = row[order], type_[order]
         # Allocations are short: without carrying debts over, jobs with many workers and small shares would starve.
-        start = np.maximum(self._head_start - owed[order], _TRACE * self._head_start)
+        start = np.maximum(self._head_start - owed[order], _LEAST_RECEIVED * self._head_start)
         of_type = np.bincount(type_, start, len(self._scenario.cluster.types)).astype(np.float64)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
         return _Grant(among, shares[row, type_], start, start.copy(), of_type)

@@ -15,7 +15,7 @@ from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 Progress = Callable[[int], None]
 # Rounds without any running job after which a dispatcher is taken to be stuck.
-_PATIENCE = 10_000
+_MOST_IDLE_ROUNDS = 10_000
 
 
 class Stalled(BidBrainError):
@@ -116,7 +116,7 @@ class _SimulationRun:
         until = self._now + self._dispatcher.patience
         if self._arrived < len(arrival):
             until = min(until, float(arrival[self._arrived]))
-        if not np.isfinite(until) or self._idle > _PATIENCE:
+        if not np.isfinite(until) or self._idle > _MOST_IDLE_ROUNDS:
             name = self._scenario.workload.names[int(self._active[0])]
             raise Stalled(
                 f"the policy gives no time to job {name} and {len(self._active) - 1} more: use another policy"
@@ -178,4 +178,4 @@ class _SimulationRun:
             self.waiting -= int(((finished >= measured.start) & (finished < measured.stop)).sum())
             self.ended += int((finished < measured.stop).sum())
             self._changed = True
-        self._dispatcher.ran(seconds, finished)
+        self._dispatcher.book_round(seconds, finished)

@@ -39,7 +39,7 @@ class InOrder:
         types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
         return RoundCandidates(jobs, np.full(len(jobs), NO_JOB), types, self._scale[jobs])
 
-    def ran(self, _seconds: FloatArray, finished: IntArray) -> None:
+    def book_round(self, _seconds: FloatArray, finished: IntArray) -> None:
         """Finished jobs free their workers."""
         for job in finished.tolist():
             del self._type_of[job]

@@ -10,7 +10,7 @@ import numpy as np
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 
-HOUR = 3600.0
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +175,4 @@ def _costs(outcome: SimulationOutcome) -> FloatArray | None:
     usd_per_hour = outcome.scenario.cluster.usd_per_hour
     if usd_per_hour is None:
         return None
-    return np.asarray(outcome.held_seconds @ usd_per_hour / HOUR * outcome.scenario.workload.scale)
+    return np.asarray(outcome.held_seconds @ usd_per_hour / _SECONDS_PER_HOUR * outcome.scenario.workload.scale)

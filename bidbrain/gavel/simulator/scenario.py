@@ -39,7 +39,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSimulation:
-    """A workload on a cluster. It ends when the measured jobs are done; the others keep the cluster busy until then."""
+    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then."""
 
     workload: ClusterWorkload
     cluster: Cluster

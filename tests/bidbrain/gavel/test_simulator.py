@@ -228,8 +228,8 @@ class Watched:
         assert (state.steps_left[jobs] > 0).all()
         return chosen
 
-    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
-        self.inner.ran(seconds, finished)
+    def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
+        self.inner.book_round(seconds, finished)
 
 
 @given(seed=st.integers(0, 10**6), sharing=st.booleans(), queue=st.booleans())
