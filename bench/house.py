@@ -18,7 +18,7 @@ from pathlib import Path
 PACKAGES = ("spotctl", "agileml", "bidbrain", "pricing_data")
 
 Graph = Mapping[str, set[str]]
-"""What each room or module imports."""
+"""The imports of each room or module."""
 
 
 @dataclass(frozen=True)

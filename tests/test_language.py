@@ -1,16 +1,19 @@
-"""The words of the product: no replaced word comes back in a text that users read."""
+"""The words of the product: in texts that users read, in names, in docstrings, and in the names of files."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
+CODE = (*PACKAGES, "bench", "examples")
 
 REPLACED = {
     "mandate": "constraints",
@@ -46,7 +49,41 @@ REPLACED = {
 }
 """Old words (whole words, any case) and what to write instead."""
 
+PRONOUNS = {
+    *("found", "told", "one", "ones", "it", "this", "that", "these", "those", "them", "they"),
+    "under",
+}
+"""They stand for hundreds of different things: a name says which."""
+
+OPENING = re.compile(r"(What|The same|Those (of|that)|Of (a|an|the|all|what|which)|As the)\b")
+"""How no docstring begins: it begins with the thing or the act."""
+
+MOODS = re.compile(r"_?(CLEARLY|SURELY|TELLING|BY_FAR|ALIKE|MOST_USELESS|HOPELESS)")
+"""Names of constants that do not say what the constant does."""
+
+SHARED_FILE_NAMES = {
+    "__init__",
+    "base",
+    "errors",
+    "values",
+    "commands",
+    "tables",
+    "plots",
+    "as_json",
+    "provider",
+    "refusals",
+}
+"""Modules that have one role in several folders."""
+
 _WORDS = re.compile(rf"\b({'|'.join(REPLACED)})\b", re.IGNORECASE)
+
+
+def modules(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -62,9 +99,9 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def replaced_words(path: Path) -> list[str]:
     return [
-        f"{path.relative_to(ROOT)}:{line}: {found.group()!r}: write {instead(found.group())!r}"
+        f"{path.relative_to(ROOT)}:{line}: {match.group()!r}: write {instead(match.group())!r}"
         for line, text in texts(path)
-        for found in _WORDS.finditer(text)
+        for match in _WORDS.finditer(text)
     ]
 
 
@@ -72,10 +109,69 @@ def instead(word: str) -> str:
     return next(new for old, new in REPLACED.items() if re.fullmatch(old, word, re.IGNORECASE))
 
 
+def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The names that a module gives: to variables, parameters, attributes, functions and classes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The docstrings of a module, its classes and functions, and those below attributes and constants."""
+    for node in ast.walk(tree):
+        for statement in getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ():
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text.strip()
+
+
+def bad_names(path: Path) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {name}: say which thing it is"
+        for line, name in names(parsed(path))
+        if name.strip("_") in PRONOUNS or MOODS.fullmatch(name)
+    ]
+
+
+def bad_openings(path: Path) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]!r}: begin with the thing or the act"
+        for line, text in docstrings(parsed(path))
+        if OPENING.match(text)
+    ]
+
+
+def stem(name: str) -> str:
+    """A crude stem: `mixture`, `mixing` and `mixed` have one, `regime` and `regimes`, `plan` and `planner`."""
+    short = re.sub(r"(t?ures?|ings?|eds?|ners?|ers?|ies|es|e|s|y)$", "", name)
+    return short if len(short) > 2 else name
+
+
+def confusable_files(package: str) -> list[str]:
+    """Modules that only an ending tells apart in one folder, and names that more than three folders have."""
+    by_folder, by_name = defaultdict[Path, list[str]](list), defaultdict[str, list[str]](list)
+    for path in modules(package):
+        if path.stem not in SHARED_FILE_NAMES:
+            by_folder[path.parent].append(path.stem)
+            by_name[path.stem].append(path.parent.relative_to(ROOT).as_posix())
+    alike = [
+        f"{folder.relative_to(ROOT)}: {first} and {second}"
+        for folder, stems in by_folder.items()
+        for first, second in combinations(stems, 2)
+        if stem(first) == stem(second)
+    ]
+    return alike + [f"{name}.py in {', '.join(folders)}" for name, folders in by_name.items() if len(folders) > 3]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_replaced_word_in_a_string_of(package: str) -> None:
-    found = [line for path in sorted((ROOT / package).rglob("*.py")) for line in replaced_words(path)]
-    assert not found, "\n".join(found)
+    lines = [line for path in modules(package) for line in replaced_words(path)]
+    assert not lines, "\n".join(lines)
 
 
 def test_no_replaced_word_in_the_documents() -> None:
@@ -85,8 +181,26 @@ def test_no_replaced_word_in_the_documents() -> None:
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "examples").iterdir(),
     ]
-    found = [line for path in sorted(documents) if path.is_file() for line in replaced_words(path)]
-    assert not found, "\n".join(found)
+    lines = [line for path in sorted(documents) if path.is_file() for line in replaced_words(path)]
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize("folder", CODE)
+def test_names_say_which_thing_they_mean(folder: str) -> None:
+    lines = [line for path in modules(folder) for line in bad_names(path)]
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize("folder", CODE)
+def test_docstrings_begin_with_the_thing_or_the_act(folder: str) -> None:
+    lines = [line for path in modules(folder) for line in bad_openings(path)]
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_of_files_tell_them_apart(package: str) -> None:
+    lines = confusable_files(package)
+    assert not lines, "\n".join(lines)
 
 
 def test_a_replaced_word_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +211,33 @@ def test_a_replaced_word_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "module.py:2: 'mandate'",
         "module.py:2: 'dearer'",
         "module.py:3: 'anew'",
+    ]
+
+
+def test_a_pronoun_is_found_wherever_a_name_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    module = tmp_path / "module.py"
+    module.write_text(
+        "def f(told, /, *, under_way):\n    found = [one for one in told]\n    self.found_ = found\n_CLEARLY = 2\n"
+        "try:\n    pass\nexcept E as it:\n    pass\n"
+    )
+    assert sorted(line.split(":")[2].strip() for line in bad_names(module)) == [
+        *("_CLEARLY", "found", "found_", "it", "one", "told")
+    ]
+
+
+def test_a_docstring_that_begins_with_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    module = tmp_path / "module.py"
+    module.write_text('LIMIT = 3\n"""What is allowed."""\n\ndef f():\n    """Whatever is allowed."""\n')
+    assert [line.split(":")[1] for line in bad_openings(module)] == ["2"]
+
+
+def test_files_that_only_an_ending_tells_apart_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "package").mkdir()
+    for name in ("mixture", "mixing", "regime", "regimes", "plan", "planner", "order", "offers"):
+        (tmp_path / "package" / f"{name}.py").touch()
+    assert [line.partition(": ")[2] for line in confusable_files("package")] == [
+        *("mixing and mixture", "plan and planner", "regime and regimes"),
     ]
