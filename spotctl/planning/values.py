@@ -29,7 +29,7 @@ from spotctl.planning.offers import MachineKind, MarketSnapshot
 from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Demand, Share
-from spotctl.planning.work import Measured, Rate, Work
+from spotctl.planning.work import SPECIFIED, Measured, Rate, Work
 from spotctl.quotas import Quota
 
 _ANY_UNIT = "unit of work"
@@ -48,7 +48,7 @@ class Job:
     deadline: int | None = None
     hours: float | None = None
     place: tuple[str, str] | None = None
-    hours_from: str = "as specified"
+    hours_from: str = SPECIFIED
     profiles: tuple[ModelProfile, ...] = ()
 
     @property

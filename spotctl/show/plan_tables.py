@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
 from spotctl.files.job.programs import Command
+from spotctl.planning.work import SPECIFIED
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import Cell, RankedColumn, pairs_table, within
 from spotctl.show.phrases import WITHOUT_BIDS, bids_text, hours_text
@@ -111,7 +112,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
     if bids := bids_text((one.rent.offer.market.cloud, one.rent.bid, one.rent.offer.on_demand) for one in plan.choice):
         yield "bids", bids
-    yield "work", plan.work.source
+    yield "work", _work(plan)
     yield "speed", _sources(plan)
     if plan.job.budget_usd is not None:
         yield "budget", _budget(plan, plan.job.budget_usd)
@@ -126,7 +127,19 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "decision", plan.worded(plan.decision.reason)
 
 
+def _work(plan: JobPlan) -> str:
+    work, job = plan.work, plan.job
+    if work.hours is None or work.assumed:
+        return work.source
+    span = f"{work.hours * 60:.3g} min" if work.hours < 1 else f"{work.hours:.3g} h"
+    if job.hours is None:
+        return f"{span} of compute, from `hours` in the job file"
+    return f"{span} of compute, {'from --hours' if job.hours_from == SPECIFIED else job.hours_from}"
+
+
 def _sources(plan: JobPlan) -> str:
+    if not all(rate.in_units for rate in plan.rates.values()):
+        return "estimated from vCPUs (no measured throughput yet)"
     return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
 
 
@@ -160,7 +173,7 @@ def _hours_range(plan: JobPlan) -> str:
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
         return f"{usd_text(budget)}, enough for {hours_text(budget / plan.forecast.usd_per_hour.median)}"
-    return f"{usd_text(budget)}: sufficient with a probability of {_probability(plan.forecast.budget_kept(budget))}"
+    return f"{usd_text(budget)}: {_probability(plan.forecast.budget_kept(budget))} likely to be enough"
 
 
 def _deadline(plan: JobPlan, deadline: int) -> str:
@@ -169,7 +182,7 @@ def _deadline(plan: JobPlan, deadline: int) -> str:
     met = plan.forecast.deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - plan.finish_by) / HOUR
     spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
-    return f"{moment(deadline)}: met with a probability of {_probability(met)}{spare}"
+    return f"{moment(deadline)}: {_probability(met)} likely to be met{spare}"
 
 
 def _probability(share: float) -> str:

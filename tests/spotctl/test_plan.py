@@ -122,6 +122,7 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert "$/vCPU-hour" in text
     assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in text
+    assert "estimated from vCPUs (no measured throughput yet)" in text
     assert "enough for" in text
     assert "cannot be checked, because the job length is unknown" in text
     told = spotctl("plan", file, "--at", AT, "--json", "--hours", "3h").json

@@ -199,8 +199,8 @@ def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
     timely = replace(spec(), deadline=Within(30 * HOUR))
     named, auto = (planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR) for name in ("deadline", "auto"))
     assert (named.choice, named.strategy.name) == (auto.choice, auto.strategy.name)
-    assert named.strategy.reason.startswith("deadline, set in the job file")
-    assert named.strategy.reason.endswith(auto.strategy.reason)
+    assert named.strategy.reason.startswith("`strategy: deadline` decides")
+    assert named.strategy.reason.endswith(auto.strategy.reason.removeprefix("automatic; "))
 
 
 def test_what_cannot_be_done_says_what_it_would_take() -> None:
