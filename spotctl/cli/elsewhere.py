@@ -103,12 +103,15 @@ def stopped(session: Session, job: str) -> Ending | None:
 
 def attach(
     context: typer.Context,
-    place: Annotated[str, typer.Argument(help="What launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)],
+    place: Annotated[
+        str, typer.Argument(help="The place that launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)
+    ],
     json_: JsonOption = False,
 ) -> None:
-    """Watch and control a run whose runner lives on a rented machine, even if another computer launched it.
+    """Watch and control a run whose runner lives on a rented machine, even if it was launched from another computer.
 
-    Needs the cloud's credentials, and access to the place. Then status, logs, top, exec, ssh, stop and down work here.
+    Needs the cloud's credentials and access to PLACE. Afterwards status, logs, top, exec, ssh, stop and down work on
+    this computer.
 
     Example: spotctl attach s3://bucket/models/x/spotctl/x-1a2b3c
 

@@ -25,7 +25,8 @@ def exec_(
 ) -> None:
     """Run a command on a machine, in the job's working directory and environment.
 
-    It stops when the machine is released. The exit code is the command's; 127 if the command does not exist.
+    The command is killed when the machine is released. The exit code is the command's; 127 if the command does not
+    exist.
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
 
