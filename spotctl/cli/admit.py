@@ -49,7 +49,7 @@ def admit(
         raise BadRequest(f"spotctl admit: expected {error}") from None
     provider, tags = _machines_of(session, job)
     if not isinstance(provider, AdmitsSsh) or not isinstance(provider, Closes):
-        raise BadRequest(f"job {job}: its machines are on this computer, and need no ssh")
+        raise BadRequest(f"job {job}: its machines are on this computer and need no ssh")
     with closing(provider):
         rules = provider.admit_ssh(tags, ranges)
     if not rules:

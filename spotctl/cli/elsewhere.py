@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spotctl.run.runs import Ending
     from spotctl.runlog.state import RunState
 
-_KEEP_AWAKE = "keep it awake: machines end themselves 15 minutes after it stops"
+_KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 
 
 def moves(specs: Sequence[JobSpec], session: Session) -> bool:
@@ -27,7 +27,7 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
     if all(spec.is_local for spec in specs):
         return False
-    why = stays_because(specs[0]) if len(specs) == 1 else "jobs that are launched together share it"
+    why = stays_because(specs[0]) if len(specs) == 1 else "jobs that are launched together share the runner"
     if why:
         session.remark(f"the runner stays on this computer, because {why}; {_KEEP_AWAKE}")
         return False
@@ -155,7 +155,7 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
     if isinstance(moved, tuple):
         return moved
     session.remark(
-        f"the runner lives on {moved.machine} now: you may switch this computer off",
+        f"the runner now lives on {moved.machine}: you may switch this computer off",
         f"from another computer: spotctl attach {moved.place.location}",
     )
     return followed(session, moved.place, publish)

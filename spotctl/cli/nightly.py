@@ -268,7 +268,7 @@ def _all_well(jobs: int) -> str:
 
     if not jobs:
         return "no nightly jobs"
-    return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next one can start"
+    return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next night can start"
 
 
 def _answer(report: StartReport) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def cost(
 
     session: Session = context.obj
     if json_ and format_ not in (Format.TABLE, Format.JSON):
-        raise BadRequest(f"--json and --format {format_.value} contradict each other; give one of them")
+        raise BadRequest(f"--json and --format {format_.value} contradict each other; give only one")
     chosen_format = Format.JSON if json_ else format_
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")

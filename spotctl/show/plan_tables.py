@@ -148,7 +148,7 @@ def _checkpoints(interval: CheckpointInterval) -> str:
     life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
     if interval.is_fixed:
         return f"every {every}, set in the job file ({life})"
-    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
+    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
 
 
 def _expected(plan: JobPlan) -> str:
@@ -207,11 +207,11 @@ def _betas(plan: JobPlan) -> Group:
 def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     """Why no mixture of machine types was considered, where that is so."""
     if isinstance(plan.job.spec.program, Command):
-        why = "the nodes of a command are of one type at a time, and its length is stated in hours on that type."
+        why = "all nodes of a command are of one type at a time, and its length is in hours on that type."
     elif plan.work.hours is not None and not plan.work.assumed:
         why = (
-            "the length of the job is stated in hours on one type. With stop: {clocks: ...} and throughputs, types are"
-            " mixed, side by side or one after the other."
+            "the length of the job is in hours on one type. To mix types, side by side or one after the other, set"
+            " stop: {clocks: ...} and throughputs."
         )
     else:
         return
@@ -233,7 +233,7 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
         elif one.part.amount == one.quota.amount:
             yield Text(f"{whole}; enough for all {one.jobs} jobs")
         else:
-            yield Text(f"{whole}; shared by {one.jobs} jobs: what each needs at least, the rest by {plan.policy}")
+            yield Text(f"{whole}; shared by {one.jobs} jobs: each gets its minimum, {plan.policy} divides the rest")
 
 
 def _terms(plan: JobPlan) -> Group:
