@@ -197,7 +197,7 @@ def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     gang = tmp_path / "gang.yaml"
     gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")
     told = spotctl("plan", gang, "--at", AT, "--explain").out
-    assert "none: the nodes of a command are of one type at a time" in told
+    assert "none: all nodes of a command are of one type at a time" in told
     hours = tmp_path / "hours.yaml"
     hours.write_text(
         "name: hours\nkind: agileml\napp: mf\nhours: 2h\nstop: {loss: 0.1}\n"
