@@ -41,13 +41,13 @@ _PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 
 _ROAMS = (
-    "automatic; the job may move, and in our backtests moving to where spot is available cost less than the best"
-    " published policy (docs/decisions/0051-regions-strategy.md)"
+    "the job may move, and in our backtests moving to where spot is available cost less than the best published policy"
+    " (docs/decisions/0051-regions-strategy.md)"
 )
 
 _IN_TIME = (
     "`strategy: deadline` decides when to switch to on-demand (docs/decisions/0004-deadline-strategy.md), the default"
-    " strategy the rest; "
+    " strategy the rest: "
 )
 
 
@@ -68,8 +68,7 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
         raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
     if spec.strategy in (AUTO, DEADLINE):
         chosen = default_for(rule_of_cloud(cloud).name)
-        origin = _IN_TIME if spec.strategy == DEADLINE else "automatic; "
-        return ChosenStrategy(chosen.name, origin + chosen.summary)
+        return ChosenStrategy(chosen.name, f"{_IN_TIME if spec.strategy == DEADLINE else ''}{chosen.summary}")
     if not known(spec.strategy):
         raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
     return ChosenStrategy(spec.strategy, "set in the job file")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
 from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import AUTO
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import Cell, RankedColumn, pairs_table, within
@@ -123,7 +124,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "policy", f"{plan.policy} (Gavel)"
     if plan.mixture is not None:
         yield "machines", plan.mixture.words()
-    yield "strategy", f"{plan.strategy.name}: {plan.strategy.reason}"
+    automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
+    yield "strategy", f"{plan.strategy.name}{automatic}: {plan.strategy.reason}"
     yield "decision", plan.worded(plan.decision.reason)
 
 
