@@ -221,7 +221,7 @@ class _Parser:
     def _slow_server(self) -> SlowServer:
         count = self._count("how many servers are slow, such as 1")
         self._one_of("to")
-        left = self._percent("what is left of the bandwidth, such as 10%", most=100)
+        left = self._percent("the remaining bandwidth, such as 10%", most=100)
         if not left:
             self._at -= 1
             raise self._unexpected("more than 0%: a server without bandwidth is lost, as by `kill 1`")

@@ -18,14 +18,14 @@ def admit(
     job: JobArgument,
     addresses: Annotated[
         list[str],
-        typer.Argument(metavar="RANGE...", help="Such as 203.0.113.9/32.", show_default=False),
+        typer.Argument(metavar="RANGE...", help="Addresses, such as 203.0.113.9/32.", show_default=False),
     ],
     json_: JsonOption = False,
 ) -> None:
     """Allow ssh to the machines of a run from these addresses only.
 
-    Use it when the public address of your computer has changed since the launch. Only the firewall rule that spotctl
-    made for the run is replaced; later runs use ssh_from of the settings.
+    For when your computer's public address has changed since the launch. Replaces only the firewall rule that spotctl
+    made for the run; later runs use ssh_from from the settings.
 
     Example: spotctl admit nightly-recsys 203.0.113.9/32
 
@@ -49,7 +49,7 @@ def admit(
         raise BadRequest(f"spotctl admit: expected {error}") from None
     provider, tags = _machines_of(session, job)
     if not isinstance(provider, AdmitsSsh) or not isinstance(provider, Closes):
-        raise BadRequest(f"job {job}: its machines are on this computer, and need no ssh")
+        raise BadRequest(f"job {job}: its machines are on this computer and need no ssh")
     with closing(provider):
         rules = provider.admit_ssh(tags, ranges)
     if not rules:

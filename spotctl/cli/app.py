@@ -132,7 +132,7 @@ def _described(command: Callable[..., Any] | None) -> Callable[[], None]:
 app = typer.Typer(
     name="spotctl",
     cls=_CommandGroup,
-    help="Train machine-learning models on cheap, revocable cloud machines without losing work, money or sleep.",
+    help="Train machine-learning models on cheap, revocable cloud machines, without babysitting.",
     epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 budget reached,"
     " 5 credentials or permission, 6 already running.",
     no_args_is_help=True,
@@ -192,7 +192,7 @@ def _global_options(
         ),
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Log to stderr and show tracebacks; may be anywhere in the command.")
+        bool, typer.Option("--debug", help="Log to stderr and show tracebacks. May stand anywhere in the command.")
     ] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)

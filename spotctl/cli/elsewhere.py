@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spotctl.run.elsewhere.place import RunPlace
     from spotctl.run.start.runs import Ending
 
-_KEEP_AWAKE = "keep it awake: machines end themselves 15 minutes after it stops"
+_KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 
 
 def moves(specs: Sequence[JobSpec], session: Session) -> bool:
@@ -27,7 +27,7 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
 
     if all(spec.is_local for spec in specs):
         return False
-    why = stays_because(specs[0]) if len(specs) == 1 else "jobs that are launched together share it"
+    why = stays_because(specs[0]) if len(specs) == 1 else "jobs that are launched together share the runner"
     if why:
         session.remark(f"the runner stays on this computer, because {why}; {_KEEP_AWAKE}")
         return False
@@ -103,12 +103,15 @@ def stopped(session: Session, job: str) -> Ending | None:
 
 def attach(
     context: typer.Context,
-    place: Annotated[str, typer.Argument(help="What launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)],
+    place: Annotated[
+        str, typer.Argument(help="The place that launch printed: s3://BUCKET/.../spotctl/RUN.", show_default=False)
+    ],
     json_: JsonOption = False,
 ) -> None:
-    """Watch and control a run whose runner lives on a rented machine, even if another computer launched it.
+    """Watch and control a run whose runner lives on a rented machine, even if it was launched from another computer.
 
-    Needs the cloud's credentials, and access to the place. Then status, logs, top, exec, ssh, stop and down work here.
+    Needs the cloud's credentials and access to PLACE. Afterwards status, logs, top, exec, ssh, stop and down work on
+    this computer.
 
     Example: spotctl attach s3://bucket/models/x/spotctl/x-1a2b3c
 
@@ -152,7 +155,7 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
     if isinstance(moved, tuple):
         return moved
     session.remark(
-        f"the runner lives on {moved.machine} now: you may switch this computer off",
+        f"the runner now lives on {moved.machine}: you may switch this computer off",
         f"from another computer: spotctl attach {moved.place.location}",
     )
     return followed(session, moved.place, publish)

@@ -15,7 +15,7 @@ def init(
     file: Annotated[Path, typer.Argument(help="Output file.")] = Path("job.yaml"),
     json_: JsonOption = False,
 ) -> None:
-    """Write a commented starter job file. It runs unchanged on the local market.
+    """Write a commented starter job file that runs as it is on the local market.
 
     Example: spotctl init job.yaml && spotctl plan job.yaml
 
@@ -35,7 +35,7 @@ def init(
 
 
 def schema(context: typer.Context, _json: JsonOption = False) -> None:
-    """Print the JSON Schema of job files, for completion and checks in editors.
+    """Print the JSON Schema of job files, for completion and checks in your editor.
 
     Example: spotctl schema > job.schema.json
     """

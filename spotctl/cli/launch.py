@@ -49,12 +49,12 @@ def launch(
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
+    """Rent machines for a job, keep it running through evictions, shut every machine down, and report the cost.
 
     On a cloud, the runner moves to the job's first reliable machine as soon as it responds. This command then only
-    watches, and Ctrl-C does not end the run. With --attached, without a reliable machine, and on the local market, the
-    runner stays in this command. Several jobs run at the same time in this command; the exit code is the highest of
-    theirs.
+    watches, and Ctrl-C does not end the run. The runner stays in this command with --attached, without a reliable
+    machine, on the local market, and for several jobs, which run at the same time; the exit code is then the highest of
+    the jobs.
 
     Exit codes: 0 done, 1 the job failed, 3 no capacity in time, 4 budget reached, 5 credentials or permission, 6 the
     job is already running. While the runner is in this command, Ctrl-C stops the run and returns all machines; if this
@@ -112,9 +112,9 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = "", json_: JsonOption = False) -> None:
-    """Resume a run whose process was killed. Nothing is bought twice and no work is lost.
+    """Pick up a run after a crash. Nothing is bought twice.
 
-    If the runner lives on a rented machine, this command watches it.
+    If the runner lives on a rented machine, this command watches the run.
 
     Example: spotctl resume nightly-recsys
     """
@@ -138,7 +138,7 @@ def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = ""
 
 
 def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
-    """Stop a run and return its machines, even if its launcher is no longer running.
+    """Stop a run and return its machines, even if the launcher is gone.
 
     Example: spotctl stop nightly-recsys
 
@@ -157,7 +157,7 @@ def down(
     all_: Annotated[bool, typer.Option("--all", help="Stop all jobs.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Stop a job, or all jobs, and return all machines. With --all, --json prints a list.
+    """Stop one job, or all jobs, and return the machines. With --all, --json prints a list.
 
     Example: spotctl down --all
 
@@ -182,14 +182,14 @@ def gc(
     context: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     clouds: Annotated[
-        list[str] | None, typer.Option("--cloud", help="Search this cloud (default: all that jobs were launched on).")
+        list[str] | None,
+        typer.Option("--cloud", help="Search only this cloud (default: every cloud that jobs were launched on)."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Find and remove what this installation has rented and no active run owns, on every cloud.
+    """Find and remove whatever this installation rented, on any cloud, and no active run owns.
 
-    Exit code 1 if a cloud could not be searched, or something could not be removed; the other clouds are still
-    cleaned up.
+    Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
 
     Example: spotctl gc --yes
 

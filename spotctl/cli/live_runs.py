@@ -133,15 +133,15 @@ def _stopping(states: Sequence[RunState]) -> str:
     if not machines:
         return f"stopping; {_AGAIN}"
     return (
-        f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves them rented until their leases"
-        " end"
+        f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves the machines rented until their"
+        " leases end"
     )
 
 
 def _left(state: RunState, *, attended: bool) -> str:
     job, open_order = _job(state), orders_open(state)
     if attended:
-        return f"'spotctl status {job}' shows what became of run {state.run}"
+        return f"'spotctl status {job}' shows the state of run {state.run}"
     # A run that was asked to stop only returns its machines when it is resumed.
     resume = "" if state.stopping is not None else f", 'spotctl resume {job}' continues it"
     if not state.alive and not open_order:

@@ -18,7 +18,7 @@ app = typer.Typer(help="Check and repair the event log, which records all runs."
 
 @app.command()
 def check(context: typer.Context, json_: JsonOption = False) -> None:
-    """Read every row of the event log and list damaged and missing ones. Changes nothing.
+    """Read every row of the event log, and list damaged and missing rows. Changes nothing.
 
     Exit codes: 0 the log is sound, 1 it is damaged.
 
@@ -39,9 +39,9 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 
 @app.command()
 def repair(context: typer.Context, json_: JsonOption = False) -> None:
-    """Replace a damaged event log with one that has all readable rows. The damaged file is kept next to it.
+    """Replace a damaged event log with all of its readable rows. The damaged file is kept next to the new one.
 
-    A run that lost rows and has not ended is not resumed: `spotctl down JOB` returns its machines and ends it.
+    A run that lost rows before it ended cannot be resumed: `spotctl down JOB` returns its machines and ends the run.
 
     Example: spotctl log repair
     """

@@ -20,14 +20,14 @@ def logs(
     job: JobArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
     since: Annotated[
-        str, typer.Option(help="Only lines printed since: 15m, 12h, 2026-01-31T02:00Z.", show_default="all")
+        str, typer.Option(help="Only lines printed since then: 15m, 12h, 2026-01-31T02:00Z.", show_default="all")
     ] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Show the output of the machines of a job's latest run, the oldest line first, with its time (UTC) and machine.
+    """Show what the machines of a job's latest run printed, oldest line first, with time (UTC) and machine.
 
-    Times are those of the machines' clocks, noted about once a second. Output of runs by older versions has no times
-    and is not shown with --since.
+    Times come from the machines' clocks, about once a second. Output of runs by older versions has no times and is not
+    shown with --since.
 
     Example: spotctl logs nightly-recsys -f
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotctl.nightly.tonight import StartReport
 
 app = typer.Typer(
-    help="Run jobs every night by a timer on this computer, and report the results.", no_args_is_help=True
+    help="Run jobs every night from a timer on this computer, and report the results.", no_args_is_help=True
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the nightly job.", show_default=False)]
@@ -30,15 +30,17 @@ def install(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
     at: Annotated[str, typer.Option(help="Start time, in this computer's time zone: 02:00.", show_default=False)],
-    deadline: Annotated[str, typer.Option(help="Time by which the job must end: 06:00. It is stopped then.")] = "",
+    deadline: Annotated[
+        str, typer.Option(help="Time by which the job must end: 06:00. An unfinished job is stopped then.")
+    ] = "",
     scheduler: Annotated[str, typer.Option(help="Scheduler: systemd, cron or auto.")] = "auto",
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Run a job every night. Run again to change the schedule.
+    """Run a job every night. To change the schedule, install the job again.
 
-    The job file is read at each start, not copied. Secrets and cloud credentials are read from a file that only you
-    can read; install prints its path.
+    The job file is read at each start, not copied. Secrets and cloud credentials come from a file that only you can
+    read; install prints its path.
 
     Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
 
@@ -84,7 +86,7 @@ def list_(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """List nightly jobs: next start, last result, and any problem that would prevent the next run.
+    """List nightly jobs: next start, last result, and any problem that would stop the next run.
 
     Example: spotctl nightly ls --check
 
@@ -127,17 +129,18 @@ def run(
     context: typer.Context,
     name: NameArgument,
     scheduled: Annotated[
-        bool, typer.Option("--scheduled", help="Run as the timer does: once per night, and not after the deadline.")
+        bool,
+        typer.Option("--scheduled", help="Run the way the timer does: once per night, and not after the deadline."),
     ] = False,
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Run a nightly job now: resume an interrupted run or start a new one, then report the result.
 
-    --metrics takes precedence over that of spotctl nightly install.
+    --metrics overrides that of spotctl nightly install.
 
-    Exit codes: 0 done, 1 the job failed, 2 it could not start, 3 no capacity or not done in time, 4 budget reached,
-    5 credentials or permission, 6 already running.
+    Exit codes: 0 done, 1 the job failed, 2 not started, 3 no capacity or not done in time, 4 budget reached, 5
+    credentials or permission, 6 already running.
 
     Example: spotctl nightly run nightly-recsys
     """
@@ -265,7 +268,7 @@ def _all_well(jobs: int) -> str:
 
     if not jobs:
         return "no nightly jobs"
-    return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next one can start"
+    return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next night can start"
 
 
 def _answer(report: StartReport) -> dict[str, Any]:

@@ -17,23 +17,21 @@ def plan(
     ],
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain", help="Also show eviction intervals, what the cost consists of, and rejected markets."
-        ),
+        typer.Option("--explain", help="Also show eviction intervals, the parts of the cost, and rejected markets."),
     ] = False,
     at: Annotated[
         str, typer.Option(help="Plan for this point in the price history: 2026-01-20T12:00:00Z.", show_default="now")
     ] = "",
-    hours: Annotated[str, typer.Option(help="Assumed job duration if the file gives none, e.g. 8h.")] = "",
+    hours: Annotated[str, typer.Option(help="Job duration to assume if the file gives none, such as 8h.")] = "",
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw cost and time, compared with on demand, to a .png or .svg file.")
+        Path | None, typer.Option(help="Also plot cost and time against on demand, as .png or .svg.")
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show which machines would be rented and why. Works offline from stored prices; nothing is rented.
+    """Show which machines would be rented and why. Rents nothing, and works offline from stored prices.
 
-    Gavel's policy chooses the machine types by the job's objective, deadline and budget. The job's strategy chooses
-    markets, bids and machine counts. Uses the most recent stored prices.
+    A Gavel policy picks the machine types that suit the job's objective, deadline and budget; the job's strategy picks
+    markets, bids and machine counts. Plans use the newest stored prices.
 
     Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget.
 

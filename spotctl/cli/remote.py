@@ -25,7 +25,8 @@ def exec_(
 ) -> None:
     """Run a command on a machine, in the job's working directory and environment.
 
-    It stops when the machine is released. The exit code is the command's; 127 if the command does not exist.
+    The command is killed when the machine is released. The exit code is the command's; 127 if the command does not
+    exist.
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
 
@@ -76,5 +77,7 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
         folder = target.invocation([shell]).folder
         session.answer_json({"machine": target.machine, "shell": shell, "folder": folder})
         return
-    session.remark(f"{target.machine}: a shell on this computer; it stops when the machine is released, exit leaves it")
+    session.remark(
+        f"{target.machine}: a shell on this computer; exit leaves the shell, and releasing the machine ends it"
+    )
     raise typer.Exit(remote.run(target, [shell]).code)

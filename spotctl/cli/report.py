@@ -20,10 +20,10 @@ app = typer.Typer(help="Cost reports, and comparison with the provider's bill.",
 
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Only this job. Repeatable.", show_default="all")]
 SinceOption = Annotated[
-    str, typer.Option(help="Only what was spent since: 30d, 12h, 2026-01-31.", show_default="the first run")
+    str, typer.Option(help="Only money spent since then: 30d, 12h, 2026-01-31.", show_default="the first run")
 ]
 UntilOption = Annotated[
-    str, typer.Option(help="Only what was spent before: 2026-02-01, 1d (a day ago).", show_default="now")
+    str, typer.Option(help="Only money spent before then: 2026-02-01, 1d (a day ago).", show_default="now")
 ]
 
 
@@ -60,9 +60,9 @@ def cost(
 ) -> None:
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
-    --since and --until use this computer's clock, and count the part of a run that lies between them. Days and times
-    in the report use the provider's clock; on the local market that is the replayed history, and no real money was
-    spent. Types and markets are split into spot and on-demand machines.
+    --since and --until use this computer's clock, and count the part of a run in between. Days and times in the report
+    use the provider's clock; on the local market that is the replayed history, and no real money is spent. Types and
+    markets are split into spot and on-demand machines.
 
     Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
 
@@ -73,7 +73,7 @@ def cost(
 
     session: Session = context.obj
     if json_ and format_ not in (Format.TABLE, Format.JSON):
-        raise BadRequest(f"--json and --format {format_.value} contradict each other; give one of them")
+        raise BadRequest(f"--json and --format {format_.value} contradict each other; give only one")
     chosen_format = Format.JSON if json_ else format_
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
@@ -172,11 +172,11 @@ def reconcile(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Compare the ledger with the provider's bill and list differences.
+    """Compare the ledger with the provider's bill, and list the differences.
 
     Lists rows missing on either side, duplicates, other currencies, and amounts that differ. Bill lines belong to
-    spotctl if they carry the tag spotctl-run; in an export without tags, all machine lines count. With --accept the
-    ledger takes the bill's amounts for machines that both have; the original amounts are kept next to them.
+    spotctl if they carry the tag spotctl-run; in an export without tags, all machine lines count. With --accept, the
+    ledger takes the bill's amounts for machines that both have, and keeps the original amounts, too.
 
     Exit codes: 0 they agree, 1 they differ, 2 the bill cannot be read.
 

@@ -21,8 +21,8 @@ def top(
     """Show a run live: machines over time, stage, prices, spend against budget and on-demand, loss, events.
 
     Quitting does not affect the run. Without JOB, shows all active runs, or the latest run. Needs the extra `tui`,
-    except with --once. Where machines have nvidia-smi, each market shows how busy their GPUs are and how full their
-    memory is, on average. A change appears within two minutes; one of less than 10 points may not appear.
+    except with --once. Where machines have nvidia-smi, each market shows average GPU load and memory use; a
+    change appears within two minutes, a change of less than 10 points may not.
 
     Example: spotctl top nightly-recsys
     """

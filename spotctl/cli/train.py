@@ -31,9 +31,9 @@ def train(
     ] = "local",
     nodes: Annotated[str, typer.Option(help="Initial nodes: reliable+transient.")] = "1+3",
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Produce the same model, bit for bit, whatever faults occur.")
+        bool, typer.Option("--deterministic", help="Produce the same model, bit for bit, regardless of faults.")
     ] = False,
-    slack: Annotated[str, typer.Option(help="Clocks a worker may run ahead; asp for no limit.")] = "0",
+    slack: Annotated[str, typer.Option(help="Clocks that a worker may run ahead; asp for no limit.")] = "0",
     stage: Annotated[str, typer.Option(help="AgileML stage: 1, 2 or 3; auto learns which is fastest.")] = "auto",
     chaos: Annotated[str, typer.Option(help="Faults to inject, for example 'at clock 20 evict half'.")] = "",
     stragglers: Annotated[
@@ -46,12 +46,12 @@ def train(
     wire: Annotated[
         str | None,
         typer.Option(
-            help="Precision of parameters and updates when they are sent: bf16 or fp16 (half the bytes), or fp32."
+            help="Precision of parameters and updates on the network: bf16 or fp16 (half the bytes), or fp32."
             " Default: the trainer's."
         ),
     ] = None,
     clocks: Annotated[
-        int | None, typer.Option(help="Stop after N clocks (default 100 if there is no other limit).")
+        int | None, typer.Option(help="Stop after N clocks (default: 100 if there is no other limit).")
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after N seconds.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after N minutes.")] = None,
@@ -68,7 +68,7 @@ def train(
         int,
         typer.Option(
             metavar="N",
-            help="Clocks between checkpoints, from which a lost reliable node is restored; 0 for none.",
+            help="Clocks between checkpoints, which restore a lost reliable node; 0 for none.",
             min=0,
         ),
     ] = 1,
@@ -88,8 +88,8 @@ def train(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Time for a node to load the trainer, and for its first step. With --engine attach also for all nodes"
-            " to join.",
+            help="Time limit for a node to load the trainer and finish its first step; with --engine attach, also for"
+            " all nodes to join.",
             min=0.1,
         ),
     ] = 300.0,
@@ -97,15 +97,15 @@ def train(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="With --engine ray: the cluster; auto on one of its machines. Without: RAY_ADDRESS, or a cluster on"
-            " this computer that ends with the training.",
+            help="With --engine ray: the cluster's address; auto on one of its machines. Default: RAY_ADDRESS, or a"
+            " cluster on this computer that ends with the training.",
         ),
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="With --engine attach: where nodes join.")
+        str | None, typer.Option(metavar="HOST:PORT", help="With --engine attach: HOST:PORT at which nodes join.")
     ] = None,
     secret_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --engine attach: file with the job's secret, mode 600.")
+        Path | None, typer.Option(metavar="FILE", help="With --engine attach: file (mode 600) with the job's secret.")
     ] = None,
     state: Annotated[
         Path | None,
@@ -116,36 +116,34 @@ def train(
         ),
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Iteration log: one JSON object per clock, and one for the job.")
+        Path | None, typer.Option(help="Iteration log: a JSON object per clock, and one for the job.")
     ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(
             metavar="LOG",
-            help="Instead of training, compute the model of an earlier --deterministic run from its iteration log, with"
-            " the same trainer, --arg, --seed and --partitions, and compare the two.",
+            help="Do not train: recompute the model of an earlier --deterministic run from its iteration log, with the"
+            " same trainer, --arg, --seed and --partitions, and compare the two.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output file for the model (.npz).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot of the run: time per clock and events (.png, .svg).")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Train on nodes of this computer, or on nodes that join from elsewhere. No update is lost or applied twice.
+    """Train on nodes of this computer, or on nodes that join from other machines. No update is lost or applied twice.
 
-    --chaos is a list of faults, separated by semicolons. Each has a time and an action.
-    Times: `at clock 20`, `at 30s`, `every 20s`, `every 5 clocks`.
-    Actions: `evict` or `kill` with a target (1, half, all, `1 reliable`); `join 2`; `kill controller`.
-    `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability.
-    It can also slow machines down: `slow worker 1% by 200%`, `disrupt 20% every 20s by 2x`, `power law 7`,
-    `uneven 75/25`, `slow server 1 to 10%` (--engine sim), `replay FILE` with recorded times of workers; see
-    --stragglers.
+    --chaos is a list of faults, separated by semicolons. Each has a time and an action. Times: `at clock 20`, `at 30s`,
+    `every 20s`, `every 5 clocks`. Actions: `evict` or `kill` with a target (1, half, all, `1 reliable`); `join 2`;
+    `kill controller`. `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability. Faults
+    can also slow machines down: `slow worker 1% by 200%`, `disrupt 20% every 20s by 2x`, `power law 7`, `uneven 75/25`,
+    `slow server 1 to 10%` (--engine sim), `replay FILE` with recorded times of workers; see --stragglers.
 
     Ctrl-C ends the training with the last stable model, which --out saves.
 
     Example: spotctl train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
 
-    With --engine attach, training starts once as many nodes as --nodes says have joined, each with the same secret:
-    python -m agileml.join HOST:PORT --secret-file FILE [--reliable]
+    With --engine attach, training starts once the --nodes have joined, each with the same secret: python -m
+    agileml.join HOST:PORT --secret-file FILE [--reliable]
 
     Example: spotctl train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
@@ -156,7 +154,8 @@ def train(
 
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
 
-    With backup workers the model depends on which work was late. The log says so, and --replay repeats the run from it.
+    With backup workers, the model depends on which work was late. The log records that, and --replay repeats the run
+    from the log.
 
     Example: spotctl train mlr --deterministic --stragglers backup-workers --log run.jsonl
 

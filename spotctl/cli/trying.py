@@ -17,10 +17,10 @@ def try_(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Run one command on the smallest machine of a cloud, for a dollar at most, and show that nothing is left.
+    """Run one command on a cloud's smallest machine, for a dollar at most, and check that nothing is left.
 
-    Needs credentials (spotctl doctor) and stored prices (spotctl prices fetch). The exit codes are those
-    of launch, and 1 if the cloud still lists something of the run or cannot be asked.
+    Needs credentials (spotctl doctor) and stored prices (spotctl prices fetch). Exit codes are those of launch, and 1
+    if the cloud still lists something of the run or does not answer.
 
     Example: spotctl try aws --region us-east-1 --yes
 

@@ -113,7 +113,7 @@ def no_runs(paths: Paths) -> str:
     kept = sorted(paths.log.parent.glob(f"{paths.log.name}{_KEPT}*Z"))
     if not kept:
         return "no jobs yet (start one with: spotctl launch FILE)"
-    return f"the event log lost all its runs, and none has begun since; what was left of it is {kept[-1]}"
+    return f"the event log lost all its runs, and no run has started since; the damaged log is kept as {kept[-1]}"
 
 
 def _read(path: Path) -> tuple[list[RawRow], str]:

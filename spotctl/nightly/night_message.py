@@ -36,10 +36,10 @@ _TITLES = {
     NOT_IN_TIME: "not done by the deadline",
     BUDGET: "budget reached",
     NOT_PERMITTED: "the cloud refused the credentials",
-    NO_SECRET: "could not start, a secret is missing",
+    NO_SECRET: "not started: a secret is missing",
     MISSED: "missed",
-    SKIPPED: "skipped, the job was running",
-    NOT_STARTED: "could not start",
+    SKIPPED: "skipped: the job was still running",
+    NOT_STARTED: "not started",
 }
 
 _ADVICE = {

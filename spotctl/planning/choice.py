@@ -89,8 +89,8 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         )
     if found.hours * HOUR > LONGEST and not allocated.demand.work.assumed:
         raise NotInTime(
-            f"{allocated.demand.name}: would take {found.hours / 24:,.0f} days, and {LONGEST // DAY} are the most that"
-            " is planned; check its length and throughputs, or allow more or faster machines"
+            f"{allocated.demand.name}: would take {found.hours / 24:,.0f} days, but plans cover at most"
+            f" {LONGEST // DAY}; check the job's length and throughputs, or allow more or faster machines"
         )
     choice = tuple(
         _choice(fleet_plan.market_history, part, beta, usd_per_work(share))
@@ -129,8 +129,8 @@ def _staying(allocated: AllocatedJob, held: Rent, needed: Rent) -> AllocatedJob:
     name, kind = allocated.demand.name, needed.offer.market.instance_type
     if allocated.job.spec.strategy == REGIONS:
         raise NotInTime(
-            f"{name}: strategy regions needs {needed.machines} machines of {kind} on demand near the deadline, and"
-            f" quotas hold {held.machines}; raise the quota ('spotctl doctor' says how), or write strategy: auto"
+            f"{name}: strategy regions needs {needed.machines} machines of {kind} on demand near the deadline, but"
+            f" quotas allow {held.machines}; raise the quota ('spotctl doctor' says how), or write strategy: auto"
         )
     return replace(allocated, demand=replace(allocated.demand, roams=False))
 
@@ -296,8 +296,9 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
     enough = budget - situation.usd_left + demand.least * each
     raise OverBudget(
-        f"{demand.name}: a budget of {usd_text(budget)} does not cover {counted(demand.least, 'machine')} at the bid"
-        f" until the end of the first lease; raise it to {usd_text(enough)}, or let the job use fewer machines"
+        f"{demand.name}: a budget of {usd_text(budget)} does not cover the first lease of"
+        f" {counted(demand.least, 'machine')} at the bid; raise the budget to {usd_text(enough)}, or let the job use"
+        " fewer machines"
     )
 
 

@@ -41,13 +41,13 @@ _PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 
 _ROAMS = (
-    "the job has a deadline, a checkpoint and several places to run in; in replays over recorded zones, moving to where"
-    " spot was cost less than the best published policy (docs/decisions/0031-regions-strategy.md)"
+    "the job may move, and in our backtests moving to where spot is available cost less than the best published policy"
+    " (docs/decisions/0031-regions-strategy.md)"
 )
 
 _IN_TIME = (
-    "deadline, set in the job file, decides when on-demand machines are needed"
-    " (docs/decisions/0004-deadline-strategy.md), and the default strategy decides the rest: "
+    "`strategy: deadline` decides when to switch to on-demand (docs/decisions/0004-deadline-strategy.md), the default"
+    " strategy the rest: "
 )
 
 
@@ -68,7 +68,7 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
         raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
     if spec.strategy in (AUTO, DEADLINE):
         chosen = default_for(rule_of_cloud(cloud).name)
-        return ChosenStrategy(chosen.name, f"{_IN_TIME if spec.strategy == DEADLINE else ''}{chosen.reason}")
+        return ChosenStrategy(chosen.name, f"{_IN_TIME if spec.strategy == DEADLINE else ''}{chosen.summary}")
     if not known(spec.strategy):
         raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
     return ChosenStrategy(spec.strategy, "set in the job file")

@@ -29,14 +29,14 @@ def lacking(
         names = ", ".join(plan.job.spec.name for plan in plans if used(quota, possible(plan), catalog) > 0)
         if (needed := used(quota, certain, catalog)) > quota.amount:
             raise NotInTime(
-                f"{names}: the on-demand machines that it needs use {needed} {quota.unit} of quota {quota.name}, which"
-                f" has {quota.amount} left; raise it ('spotctl doctor' says how), or choose fewer or smaller machines,"
-                " or another region"
+                f"{names}: the on-demand machines need {needed} {quota.unit} of quota {quota.name}, which has"
+                f" {quota.amount} left; raise the quota ('spotctl doctor' says how), or choose fewer or smaller"
+                " machines, or another region"
             )
         if (needed := used(quota, most, catalog)) > quota.amount:
             remarks.append(
-                f"quota {quota.name} has {quota.amount} {quota.unit} left, and on-demand machines of {names} may need"
-                f" {needed}: raise it ('spotctl doctor' says how), or the job may end later than planned"
+                f"quota {quota.name} has {quota.amount} {quota.unit} left, but on-demand machines of {names} may need"
+                f" {needed}: raise the quota ('spotctl doctor' says how), or the job may finish later than planned"
             )
     return tuple(remarks)
 
@@ -75,15 +75,15 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     _, quota = tightest(plan.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
     late = plan.decider.deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) > plan.decider.deadline
     if not most:
-        means = "so it can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")
+        means = "so the job can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")
     elif late:
-        means = "which would miss its deadline without spot"
+        means = "so without spot the job would miss its deadline"
     else:
-        means = "so it turns to them earlier"
+        means = "so the job switches to on-demand earlier"
     kind = wanted.offer.market.instance_type
     yield (
-        f"{plan.job.spec.name}: quota {quota.name} has room for {most or 'too few'} of the {wanted.machines} on-demand"
-        f" {kind} to which it may turn, {means}; raise it ('spotctl doctor' says how)"
+        f"{plan.job.spec.name}: quota {quota.name} allows {most or 'too few'} of the {wanted.machines} on-demand {kind}"
+        f" that the job may switch to, {means}; raise the quota ('spotctl doctor' says how)"
     )
 
 

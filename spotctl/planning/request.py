@@ -114,7 +114,7 @@ def beginning(
     old = age_text(now - newest)
     return Beginning(
         newest,
-        (f"prices as of {format_time(newest)}, the most recent stored ones, {old} old (update: spotctl prices fetch)",),
+        (f"prices as of {format_time(newest)}, the newest stored ones, {old} old (update: spotctl prices fetch)",),
     )
 
 

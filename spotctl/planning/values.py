@@ -27,7 +27,7 @@ from spotctl.planning.offers import MachineKind, MarketSnapshot
 from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Demand, Share
-from spotctl.planning.work import Measured, Rate, Work
+from spotctl.planning.work import SPECIFIED, Measured, Rate, Work
 
 _ANY_UNIT = "unit of work"
 """What the decision objects say, which know no job."""
@@ -45,7 +45,7 @@ class Job:
     deadline: int | None = None
     hours: float | None = None
     place: tuple[str, str] | None = None
-    hours_from: str = "as specified"
+    hours_from: str = SPECIFIED
     profiles: tuple[ModelProfile, ...] = ()
 
     @property

@@ -87,6 +87,10 @@ def _rate(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, 
     )
 
 
+SPECIFIED = "as specified"
+"""The source of a job's length that the user gave."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A job's length: `units` of work, or what all machines do in `hours`; at most `longest` hours.
@@ -117,7 +121,7 @@ def _hours(number: float) -> str:
     return f"{number:g} hour{'' if number == 1 else 's'}"
 
 
-def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = "as specified", *, in_units: bool) -> Work:
+def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool) -> Work:
     """The work of a job. `user_hours` is the user's estimate, or that of earlier runs, as `hours_from` says; `in_units`
     says that throughputs are known, so that clocks can be converted to time."""
     stop = spec.program.stop if isinstance(spec.program, Training) else None

@@ -42,8 +42,8 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     named = " and ".join(name for cloud, name in _MAXIMUM_PRICE.items() if cloud in {one[0] for one in limits})
     where = "; these are at the on-demand price" if all(bid == on_demand for _, bid, on_demand in limits) else ""
     return (
-        f"on {named} a bid is only a maximum price: a low one adds evictions when the price rises above it, and no"
-        f" bid prevents evictions for lack of capacity{where}"
+        f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid"
+        f" prevents evictions for lack of capacity{where}"
     )
 
 

@@ -153,6 +153,6 @@ def test_a_lost_log_can_be_given_up_and_is_still_said_to_be_lost(log: Path, dama
     assert spotctl("log", "repair", "--json").json["rows"] == 0
     (kept,) = log.parent.glob("log.sqlite.damaged-*Z")
     for words in (("status",), ("report", "cost"), ("top", "--once")):
-        assert f"the event log lost all its runs, and none has begun since; what was left of it is {kept}" in (
+        assert f"the event log lost all its runs, and no run has started since; the damaged log is kept as {kept}" in (
             spotctl(*words).err
         )

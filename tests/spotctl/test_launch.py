@@ -102,7 +102,7 @@ def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -
 def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path) -> None:
     path = command(tmp_path, "true")
     path.write_text(path.read_text() + "hours: 30m\nstrategy: proteus\n")
-    assert "$25,000.00: sufficient" in spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
+    assert "$25,000.00: over 98% likely to be enough" in spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
     refused = spotctl("launch", path, "--yes", "--max-cost", "0.01")
     assert refused.code == 4
     assert "a budget of $0.01" in refused.error

@@ -122,6 +122,7 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert "$/vCPU-hour" in text
     assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in text
+    assert "estimated from vCPUs (no measured throughput yet)" in text
     assert "enough for" in text
     assert "cannot be checked, because the job length is unknown" in text
     told = spotctl("plan", file, "--at", AT, "--json", "--hours", "3h").json
@@ -154,7 +155,7 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     assert "stale: its last price is 3 days old" in told["aws/us-east-1/us-east-1a/m4.xlarge"]
     newest = spotctl("plan", file)
     assert newest.code == 0
-    assert "prices as of 2026-01-09T23:00:00Z, the most recent stored ones" in newest.error
+    assert "prices as of 2026-01-09T23:00:00Z, the newest stored ones" in newest.error
     assert "on AWS a bid is only a maximum price" in " ".join(newest.out.split())
     late = spotctl("plan", file, "--at", "2026-03-01")
     assert (late.code, "none of the 2 matching markets can be used" in late.error) == (3, True)
@@ -196,13 +197,13 @@ def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     gang = tmp_path / "gang.yaml"
     gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")
     told = spotctl("plan", gang, "--at", AT, "--explain").out
-    assert "none: the nodes of a command are of one type at a time" in told
+    assert "none: all nodes of a command are of one type at a time" in told
     hours = tmp_path / "hours.yaml"
     hours.write_text(
         "name: hours\nkind: agileml\napp: mf\nhours: 2h\nstop: {loss: 0.1}\n"
         "resources: {clouds: [local], machines: 1..4}\n"
     )
-    assert "stated in hours on one type" in spotctl("plan", hours, "--at", AT, "--explain").out
+    assert "in hours on one type" in spotctl("plan", hours, "--at", AT, "--explain").out
     assert "mixtures of machine types" not in spotctl("plan", job(tmp_path), "--at", AT, "--explain").out
 
 

@@ -25,10 +25,10 @@ def compare(
     workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
     json_: JsonOption = False,
 ) -> None:
-    """Compare strategies job by job, over other windows of the history and with other overheads.
+    """Compare strategies job by job, also over other windows of the history and with other overheads.
 
-    A difference is the strategy minus the one it is compared with: cost in percentage points of on-demand, and run time
-    as a fraction of the baseline's, each with a 95% interval over resampled days. Below 0 is cheaper or faster.
+    A difference is the strategy minus the --against strategy: cost in percentage points of on-demand, and run time as a
+    fraction of the baseline's, each with a 95% interval over resampled days. Negative means cheaper or faster.
 
     Example: spotctl backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """

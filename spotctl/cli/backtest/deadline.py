@@ -28,10 +28,10 @@ def deadline(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Replay jobs with a deadline over availability traces: spot when it pays off, on demand when necessary.
+    """Replay jobs with a deadline over availability traces: spot when it pays, on demand when necessary.
 
     Strategies: greedy, uniform-progress, deadline (this project's, online) and optimal (perfect foresight). Costs are
-    fractions of running on demand only. A trace of several machines counts as available while all of them are.
+    fractions of running on demand only. A trace of several machines counts as available while all machines are.
 
     Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """

@@ -25,10 +25,10 @@ def frontier(
     """Compare cost and run time of every strategy and setting, with a bound at equal run time.
 
     A strategy is on the frontier if no other is both 0.15 points of the on-demand cost cheaper and as fast. The bound
-    knows the future: the least cost, without refunds and with the reliable machines, of finishing as early. Compare it
-    with the column "gross", which is the cost with refunds added back.
+    knows the future: it is the lowest cost of finishing as early, without refunds and with the reliable machines.
+    Compare the bound with the column "gross", the cost with refunds added back.
 
-    With --cuts, also for other windows of the history. Strategies learn only from what comes before a window.
+    --cuts adds other windows of the history. Strategies learn only from prices before a window.
 
     Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """

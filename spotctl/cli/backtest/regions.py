@@ -14,7 +14,9 @@ from spotctl.cli.session import JsonOption, Session
 def regions(
     context: typer.Context,
     scenario: Annotated[Path, typer.Argument(help="Scenario file: zones, prices, jobs, starts, policies (YAML).")],
-    out: Annotated[Path | None, typer.Option(help="Output folder for a picture of where the job ran.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder for a picture of the places where the job ran.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Replay jobs with a deadline that may run in many zones, regions and clouds.

@@ -24,13 +24,13 @@ def doctor(
     context: typer.Context,
     policy: Annotated[
         PolicyCloud | None,
-        typer.Option("--policy", help="Print the minimal permissions for a cloud, in its own format."),
+        typer.Option("--policy", help="Print the minimal permissions for a cloud, in that cloud's format."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Check versions, home folder, prices, orphaned resources and configured clouds; explain how to fix problems.
+    """Check versions, home folder, prices, orphaned resources and configured clouds, and explain how to fix problems.
 
-    Clouds without credentials are skipped. Credentials are found by each cloud's own SDK and never shown.
+    Clouds without credentials are skipped. Each cloud's own SDK finds the credentials; they are never shown.
 
     Exit codes: 0 no problems, 5 credentials or permissions are missing, 1 any other problem.
 

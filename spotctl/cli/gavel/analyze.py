@@ -20,14 +20,16 @@ def analyze(
     markets: Annotated[str, typer.Option(help="Glob over markets: '*/us-*'.")] = "*",
     on_demand: Annotated[list[Path] | None, typer.Option(help="Table of on-demand prices. Repeatable.")] = None,
     jobs: Annotated[str, typer.Option(help="Comma-separated globs over job types: 'ResNet-*,A3C'.")] = "*",
-    home: Annotated[str, typer.Option(help="Cloud and region of strategies that do not move.")] = "aws/us-east-1",
-    baseline: Annotated[str, typer.Option(help="Accelerator of the fixed type; job lengths are days on it.")] = "V100",
+    home: Annotated[str, typer.Option(help="Cloud and region for strategies that do not move.")] = "aws/us-east-1",
+    baseline: Annotated[
+        str, typer.Option(help="Accelerator of the fixed type; job lengths are days on this accelerator.")
+    ] = "V100",
     days: Annotated[str, typer.Option(help="Job lengths in days.")] = "0.5,1,2,4,7",
     starts: Annotated[int, typer.Option(help="Starts per job type and length, evenly spread.", min=1)] = 20,
     dataset_gb: Annotated[float, typer.Option(help="Size of the dataset (default: ImageNet).")] = 150,
     checkpoint_gb: Annotated[float, typer.Option(help="Size of a checkpoint (default: ResNet-50).")] = 0.098,
     dataset_on: Annotated[str, typer.Option(help="Clouds that have the dataset.", show_default="the home's")] = "",
-    move: Annotated[str, typer.Option(help="Paid time without progress at a move or an eviction.")] = "5m",
+    move: Annotated[str, typer.Option(help="Time that each move or eviction costs: paid, without progress.")] = "5m",
     evictions: Annotated[str, typer.Option(help="Evictions per machine-hour by cloud: aws=0.04,azure=0.1.")] = "",
     machine: Annotated[
         list[str] | None,
@@ -36,12 +38,12 @@ def analyze(
     out: Annotated[Path | None, typer.Option(help="Output folder for costs.csv, figures.csv and plots.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Compare the cost of training jobs on recorded markets under strategies of increasing freedom.
+    """Compare what training jobs cost on recorded markets under strategies of increasing freedom.
 
     Strategies: fixed-type (cheapest machine with one baseline accelerator at home), best-type (any accelerator),
-    multi-gpu (a share of a larger machine), multi-cloud (all clouds), dynamic (moves whenever that saves more than it
-    costs), dynamic+data (also pays for its dataset, once per cloud). Results are shown next to the figures of
-    chapter 6 of the Gavel dissertation.
+    multi-gpu (a share of a larger machine), multi-cloud (all clouds), dynamic (moves whenever moving saves more than it
+    costs), dynamic+data (also pays for the dataset, once per cloud). Results are shown next to the figures of chapter 6
+    of the Gavel dissertation.
 
     Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """

@@ -37,10 +37,10 @@ def solve(
     PROBLEM.json: {"workers": {"v100": 8, "k80": 24}, "prices": {"v100": 2.48, "k80": 0.45}, "jobs": [{"id": "a",
     "throughputs": {"v100": 40, "k80": 10}, "weight": 1, "scale": 1, "steps": 1e6, "elapsed_seconds": 0, "slo_seconds":
     36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
-    "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Required are workers, and
-    each job's id and throughputs (steps per second). The allocation is the share of time each job gets on each type.
-    A job's "estimates": {"v100": {"basis": "profile", "interval": [35, 46]}} says where a throughput is from (profile,
-    formula or measured) and how exact it is; the answer then has an interval too.
+    "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Workers, and each job's
+    id and throughputs (steps per second), are required. The allocation is the share of time each job gets on each type.
+    A job's "estimates": {"v100": {"basis": "profile", "interval": [35, 46]}} gives the source of a throughput (profile,
+    formula or measured) and its interval; the answer then has an interval, too.
 
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """

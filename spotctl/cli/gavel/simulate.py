@@ -38,8 +38,9 @@ def simulate(
     entities: Annotated[
         str,
         typer.Option(
-            help="Owners of jobs with weights, and the policy within each: research=2:fairness,product=1:fifo. A trace"
-            " names them in the column `entity`; other jobs get one at random."
+            help="Owners of jobs, with weights, and the policy for each owner's jobs:"
+            " research=2:fairness,product=1:fifo. A trace names owners in the column `entity`; other jobs get a"
+            " random owner."
         ),
     ] = "",
     agnostic: Annotated[
@@ -63,9 +64,9 @@ def simulate(
     """Simulate a cluster: jobs arrive, a policy allocates workers, and the round mechanism realizes the allocation.
 
     `fifo` is a queue as in the published simulator: jobs start in order and run to completion; with --agnostic, each on
-    a random type. `fifo-perf` decides again for all jobs whenever one comes or goes, so that earlier jobs move to
-    faster types. `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run
-    time alone on its fastest type. The makespan runs from the first measured arrival to the last measured completion.
+    a random type. `fifo-perf` reallocates all jobs whenever one arrives or ends, so earlier jobs move to faster types.
+    `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run time alone on
+    its fastest type. The makespan runs from the first measured arrival to the last measured completion.
 
     Example: spotctl gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness

@@ -32,7 +32,7 @@ def plan(
         str, typer.Option(help="auto, gpipe, flush, interleaved, pipedream, vertical-sync or 2bw.")
     ] = "auto",
     allow_delay: Annotated[
-        int, typer.Option(help="With --scheme auto: updates that a gradient may miss. 0 keeps the usual semantics.")
+        int, typer.Option(help="With --scheme auto: how many updates a gradient may miss. 0 keeps the usual semantics.")
     ] = 0,
     stages: Annotated[int | None, typer.Option(help="Exactly this many pipeline stages.")] = None,
     replicas: Annotated[int | None, typer.Option(help="Exactly this many pipelines.")] = None,
@@ -40,15 +40,13 @@ def plan(
     tensor: Annotated[
         int | None,
         typer.Option(
-            help="Devices of a server that share each layer; its parts must be a multiple.", show_default="auto"
+            help="Devices of a server that share each layer; the layer's parts must be a multiple.", show_default="auto"
         ),
     ] = None,
     recompute: Annotated[
         bool | None, typer.Option("--recompute/--no-recompute", help="Recompute activations.", show_default="auto")
     ] = None,
-    optimizer: Annotated[
-        str, typer.Option(help="Optimizer, whose state takes memory: sgd, momentum or adam.")
-    ] = "adam",
+    optimizer: Annotated[str, typer.Option(help="Optimizer (its state takes memory): sgd, momentum or adam.")] = "adam",
     sync: Annotated[str, typer.Option(help="All-reduce over a ring, or over one shared bus: ring, shared.")] = "ring",
     overlap: Annotated[float, typer.Option(help="Part of synchronization hidden behind compute, 0 to 1.")] = 1.0,
     tensors: Annotated[int, typer.Option(help="Tensors that may cross a cut of a graph text.")] = 1,
@@ -59,7 +57,7 @@ def plan(
     job: Annotated[str, typer.Option(help="With --gavel: the id of the job.")] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Choose how to split a model over devices, before renting them. Needs no deep-learning framework.
+    """Choose how to split a model over devices before renting any. Needs no deep-learning framework.
 
     Compares schemes, pipeline stages, replicas, tensor parallelism, microbatch sizes and recomputation. The answer
     lists the stages, the expected speed, the memory of the fullest device, what limits the speed, and the alternatives

@@ -17,9 +17,9 @@ def profile(
     microbatch: Annotated[str, typer.Option(help="Microbatch sizes to measure.")] = "1,2,4",
     repeats: Annotated[int, typer.Option(help="Passes per layer; the median counts.")] = 20,
     together: Annotated[
-        int, typer.Option(help="Processes that measure at the same time: as many as nodes will share a computer.")
+        int, typer.Option(help="Processes that measure at the same time: as many as there will be nodes on a computer.")
     ] = 1,
-    out: Annotated[Path | None, typer.Option(help="File for the profile; the input of spotctl parallel plan.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the profile, to pass to spotctl parallel plan.")] = None,
     json_: JsonOption = False,
 ) -> None:
     """Measure forward and backward seconds and bytes of every layer on this machine.

@@ -20,18 +20,20 @@ def simulate(
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="Also play the plan on a recorded fleet: CSV with `time,add,NAMES` and `time,remove,NAMES`."),
+        typer.Option(
+            help="Also replay the plan on a recorded fleet: CSV with `time,add,NAMES` and `time,remove,NAMES`."
+        ),
     ] = None,
     warning: Annotated[
-        str, typer.Option(help="With --trace: how long before they go machines are warned; 0 for no warning.")
+        str, typer.Option(help="With --trace: how long before leaving a machine is warned; 0 for no warning.")
     ] = "2m",
     json_: JsonOption = False,
 ) -> None:
     """Simulate a plan operation by operation: devices, links, and what each stage holds.
 
-    The plan's own speed is a formula; the simulation plays every forward pass, backward pass, transfer and update.
-    Where stages have different numbers of replicas, it also finds out how many inputs must be in flight to keep them
-    busy.
+    The plan's own speed is a formula; the simulation plays every forward pass, backward pass, transfer and update. If
+    stages have different numbers of replicas, the simulation also finds how many inputs must be in flight to keep all
+    stages busy.
 
     Example: spotctl parallel simulate plan.json --timeline timeline.html
 

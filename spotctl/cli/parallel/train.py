@@ -20,7 +20,8 @@ def train(
         str,
         typer.Option(
             help="A plan of `spotctl parallel plan --json`: a file, or the JSON, which jobs with `parallel:` find in"
-            " $SPOTCTL_PARALLEL. It overrides the options for nodes, stages, tensor, scheme, chunks and microbatches."
+            " $SPOTCTL_PARALLEL. The plan overrides the options for nodes, stages, tensor, scheme, chunks and"
+            " microbatches."
         ),
     ] = "",
     nodes: Annotated[int, typer.Option(help="Processes to start.")] = 2,
@@ -30,9 +31,7 @@ def train(
     scheme: Annotated[str, typer.Option(help="gpipe, flush, interleaved, 2bw, pipedream or vertical-sync.")] = "flush",
     chunks: Annotated[int, typer.Option(help="Chunks per node of the interleaved scheme.")] = 1,
     stages: Annotated[int, typer.Option(help="At least this many pipeline stages.")] = 1,
-    tensor: Annotated[
-        int, typer.Option(help="Nodes of each stage, which share the parts of split layers equally.")
-    ] = 1,
+    tensor: Annotated[int, typer.Option(help="Nodes per stage, which share the parts of split layers equally.")] = 1,
     recompute: Annotated[bool, typer.Option("--recompute", help="Recompute activations in the backward pass.")] = False,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "adam",
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.003,
@@ -49,13 +48,13 @@ def train(
     engine: Annotated[
         str, typer.Option(help="local: processes. sim: one process, without faults, to check a model.")
     ] = "local",
-    checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file, and keep it current.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Resume from this file, and keep the file current.")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the trained weights (.npz).")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Train in pipeline stages on local processes, which may be killed, warned and added meanwhile.
+    """Train in pipeline stages on local processes, which may be killed, warned and added during the run.
 
-    With a flushing scheme or 2bw the result does not depend on the number of nodes or on faults, bit for bit.
+    With a flushing scheme or 2bw, the result is the same bit for bit, regardless of faults and the number of nodes.
 
     Example: spotctl parallel train mlp --nodes 4 --stages 2 --faults "kill 5, warn 9, join 12"
     """

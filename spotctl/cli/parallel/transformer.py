@@ -17,7 +17,7 @@ def transformer(
     vocabulary: Annotated[int, typer.Option(help="Tokens in the vocabulary.")],
     sequence: Annotated[int, typer.Option(help="Tokens in a sample.")],
     devices: Annotated[int, typer.Option(help="Devices in total.")],
-    server: Annotated[int, typer.Option(help="Devices in one server.")] = 8,
+    server: Annotated[int, typer.Option(help="Devices per server.")] = 8,
     memory: Annotated[str, typer.Option(help="Memory of a device.")] = "80GiB",
     bytes_per_parameter: Annotated[
         float, typer.Option(help="Weights, gradients and optimizer state; fp32 with Adam takes 16.")

@@ -28,13 +28,11 @@ MemoryOption = Annotated[str, typer.Option(help="Only machines with this much me
 OsOption = Annotated[str, typer.Option("--os", help="Operating system: linux, windows, rhel, suse.")]
 LostOption = Annotated[
     str,
-    typer.Option(help="What an eviction costs: work since the last checkpoint, and time until another machine works."),
+    typer.Option(help="Time that an eviction costs: work since the last checkpoint, plus waiting for another machine."),
 ]
 MaxAgeOption = Annotated[
     str,
-    typer.Option(
-        help="Only prices that were seen within this time: 36h.", show_default="7d, or estimates from shipped lists"
-    ),
+    typer.Option(help="Only prices seen within this time: 36h.", show_default="7d, or estimates from shipped lists"),
 ]
 
 
@@ -56,10 +54,10 @@ def best(
     lost: LostOption = "15m",
     json_: JsonOption = False,
 ) -> None:
-    """Rank the cheapest machines that fit, over all clouds, regions and zones.
+    """Rank the cheapest machines that fit, across all clouds, regions and zones.
 
-    The price per useful hour includes what evictions cost. A price marked as estimated is the on-demand price less the
-    saving that the cloud publishes; for Google Cloud, until its prices are fetched, both are those of shipped lists.
+    The price per useful hour includes what evictions cost. Estimated prices are marked: the on-demand price minus the
+    saving that the cloud publishes, both from shipped lists for Google Cloud until you fetch its prices.
 
     Example: spotctl prices best --gpu A100:8
 

@@ -121,10 +121,9 @@ def fetch(
 ) -> int:
     """Fetch price history, instance types, on-demand prices and interruption rates from the clouds' APIs.
 
-    It first prints an estimate of requests, size and time. Sources that need no account are fetched without one (see
-    spotctl prices sources).
-    Each fetch continues where the last one ended. An error in one cloud or region does not affect the others. Unless
-    named with --cloud, clouds without credentials are skipped.
+    First prints an estimate of requests, size and time. Each fetch continues where the last one ended. An error in one
+    cloud or region does not affect the others. Many sources need no account (see spotctl prices sources); clouds
+    without credentials are otherwise skipped unless named with --cloud.
 
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
 
@@ -325,7 +324,7 @@ def gaps(
     glob: GlobArgument = "",
     json_: JsonOption = False,
 ) -> None:
-    """List gaps: seams between two downloads, times without observation, markets not watched lately.
+    """List gaps: seams between downloads, times without observation, markets not watched lately.
 
     Example: spotctl prices gaps 'aws/sa-east-1'
     """

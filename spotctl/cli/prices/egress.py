@@ -11,8 +11,8 @@ from spotctl.cli.session import JsonOption, Session
 
 def egress(
     context: typer.Context,
-    origin: Annotated[str, typer.Argument(help="Where the data is: aws/us-east-1, or with a zone.")],
-    target: Annotated[str, typer.Argument(help="Where it goes: gcp/us-central1, or `internet`.")],
+    origin: Annotated[str, typer.Argument(help="Place the data is in: aws/us-east-1, or with a zone.")],
+    target: Annotated[str, typer.Argument(help="Place the data goes to: gcp/us-central1, or `internet`.")],
     gb: Annotated[float, typer.Option(help="GB to send.")] = 1.0,
     after_gb: Annotated[float, typer.Option(help="GB that the account has already sent this month.")] = 0.0,
     at: Annotated[
@@ -22,7 +22,7 @@ def egress(
 ) -> None:
     """Show the list price of sending data from one place to another.
 
-    Newer lists are added with `prices import`: asof,cloud,origin,target,above_gb,usd_per_gb.
+    To add newer lists, use `prices import` with the columns asof,cloud,origin,target,above_gb,usd_per_gb.
 
     Example: spotctl prices egress aws/us-east-1 gcp/us-central1 --gb 500
 

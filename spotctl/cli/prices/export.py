@@ -22,7 +22,7 @@ def export(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Export price history in the format that import reads.
+    """Export price history in the format of `prices import`.
 
     Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
 

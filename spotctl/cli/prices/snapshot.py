@@ -21,14 +21,14 @@ app = typer.Typer(help="Share prices as signed files, one per cloud and day.", n
 @app.command()
 def make(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder to write to; put its files on any web server or bucket.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to; its files can go on any web server or bucket.")],
     day: Annotated[
         list[str] | None, typer.Option(help="Day in UTC: 2026-01-31. Repeatable.", show_default="yesterday")
     ] = None,
     cloud: CloudOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Write what was observed on a day, signed with this installation's key.
+    """Write the prices observed on a day, signed with this installation's key.
 
     Example: spotctl prices snapshot make --out shared --day 2026-01-31
 
@@ -74,7 +74,7 @@ def add(
     trust: Annotated[list[str] | None, typer.Option(help="Public key of a signer to trust. Repeatable.")] = None,
     json_: JsonOption = False,
 ) -> int:
-    """Import snapshots of others after checking their signatures. Importing one twice changes nothing.
+    """Check the signatures of others' snapshots and import them. Importing a snapshot twice changes nothing.
 
     Example: spotctl prices snapshot add shared/aws-2026-01-31.parquet --trust KEY
 

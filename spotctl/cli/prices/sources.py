@@ -10,7 +10,7 @@ from spotctl.cli.session import JsonOption, Session
 
 
 def sources(context: typer.Context, json_: JsonOption = False) -> None:
-    """List the sources of prices: what each provides, and what it needs. Most need no account.
+    """List the sources of prices: what each provides and needs. Most need no account.
 
     Example: spotctl prices sources
 

@@ -35,20 +35,22 @@ def watch(
     type_: TypeOption = None,
     os_: OsOption = "linux",
     lost: LostOption = "15m",
-    max_age: Annotated[str, typer.Option(help="Only prices that were seen within this time.")] = "36h",
+    max_age: Annotated[str, typer.Option(help="Only prices seen within this time.")] = "36h",
     every: Annotated[str, typer.Option(help="Time between two checks.")] = "15m",
     for_: Annotated[str, typer.Option("--for", help="Give up after this time: 12h.", show_default="never")] = "",
     fetch: Annotated[
-        bool, typer.Option(help="Fetch spot prices before each check; without it, another process must fetch them.")
+        bool, typer.Option(help="Fetch spot prices before each check; without --fetch, another process must do so.")
     ] = True,
-    webhook: Annotated[str, typer.Option(help="Address to post to, or $NAME of a variable that holds it.")] = "",
+    webhook: Annotated[
+        str, typer.Option(help="Address to post to, or $NAME of a variable that holds the address.")
+    ] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep watching, and report each time an offer appears.")] = False,
     json_: JsonOption = False,
 ) -> int:
-    """Wait until the price of a machine is below a limit; then print the offers, post to a webhook, and end.
+    """Wait until a machine's price falls below a limit; then print the offers, post to a webhook, and exit.
 
-    Offers are ranked as by `prices best`. The exit code is 3 if none appeared within the time of --for. With
-    --keep, a message is sent each time that offers appear after a check without any.
+    Offers are ranked like those of `prices best`. The exit code is 3 if none appears within --for. With --keep, spotctl
+    keeps watching and sends a message whenever offers appear after a check without any.
 
     Example: spotctl prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """

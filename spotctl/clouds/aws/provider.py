@@ -219,7 +219,7 @@ class AwsProvider(WallClock):
             if len(instances) > 1:
                 each(partial(self._terminate, region, [one]) for one in instances)
             elif self._is_new(machine := machine_id(region, instances[0])):
-                raise Unanswered(f"{machine}: EC2 does not know it everywhere yet; it is ended when it does") from None
+                raise Unanswered(f"{machine}: EC2 does not know it everywhere yet; spotctl ends it later") from None
 
     def _is_new(self, machine: str) -> bool:
         """Whether EC2 granted a machine so recently that it may not be known everywhere."""

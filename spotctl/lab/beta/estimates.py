@@ -89,7 +89,7 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
 def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
     """The bid that the options give; the on-demand price by default."""
     if delta and bid:
-        raise BadRequest("beta: --bid-delta and --bid exclude each other; give one")
+        raise BadRequest("beta: give either --bid-delta or --bid, not both")
     if delta:
         return BidAbove(_delta(delta))
     if bid and bid != ON_DEMAND:

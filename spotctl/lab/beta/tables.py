@@ -30,7 +30,7 @@ def estimate(one: Answer) -> Group:
         ("bid", str(one.bid)),
         (
             "historical",
-            f"the price rose above the bid within that time after {chance(one.historical_share)} of past starts",
+            f"after {chance(one.historical_share)} of past starts, the price rose above the bid within that time",
         ),
         ("if evicted", "no eviction so far" if seconds is None else f"after {age(seconds)} (median)"),
         ("sample size", f"{estimated.observations:,.0f} independent windows"),
@@ -63,6 +63,6 @@ def _skill(skill: Skill) -> str:
 def _verdict(one: Calibration) -> str:
     relied = ", ".join(f"{method} at {count}" for method, count in one.methods.items() if count)
     if not one.crossed:
-        return "no bid was crossed, and every method predicts that"
+        return "no bid was crossed, as every method predicted"
     verdict = "better than" if one.beats_both else "not significantly better than"
     return f"{verdict} both constant shares; methods used at {one.origins} origins: {relied}"

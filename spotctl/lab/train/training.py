@@ -172,13 +172,15 @@ def _traceback_of_trainer() -> Iterator[None]:
 def _engine(request: Request) -> str | Engine:
     """The engine by name, or the one that waits for nodes at an address."""
     if request.address is not None and request.engine != "ray":
-        raise BadRequest("--address is only for --engine ray: it is that of a Ray cluster")
+        raise BadRequest("--address names a Ray cluster, so it needs --engine ray")
     given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
     state = None if request.state is None else request.state.absolute()
     if request.engine != "attach":
         for option, value in given.items():
             if value is not None:
-                raise BadRequest(f"{option.split()[0]} is only for --engine attach, whose nodes join from elsewhere")
+                raise BadRequest(
+                    f"{option.split()[0]} is only for --engine attach, whose nodes join from other machines"
+                )
         if request.engine == "ray":
             return RayEngine(request.address, state=state)
         if state is not None:
@@ -186,7 +188,7 @@ def _engine(request: Request) -> str | Engine:
         return request.engine
     for option, value in given.items():
         if value is None:
-            raise BadRequest(f"--engine attach also needs {option}: nodes join there, and prove that they may")
+            raise BadRequest(f"--engine attach also needs {option}, so that nodes can join and authenticate")
     assert request.listen is not None
     assert request.secret_file is not None
     return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file), state)

@@ -102,27 +102,27 @@ COLUMNS = {
             "lost work",
             Unit.DOLLARS,
             lambda one: one.lost_work,
-            "paid for work that was lost in evictions and redone",
+            "paid for work that evictions lost and that was redone",
         ),
         FigureColumn(
             "waiting_usd",
             "waiting",
             Unit.DOLLARS,
             lambda one: one.waiting,
-            "paid for time in which machines did not work",
+            "paid for time in which machines were not working",
         ),
         FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions, "number of evictions"),
-        FigureColumn("work", "clocks", Unit.COUNT, lambda one: one.work, "clocks done; null where this is unknown"),
+        FigureColumn("work", "clocks", Unit.COUNT, lambda one: one.work, "clocks done; null if unknown"),
         FigureColumn(
             "usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work, "cost of a clock"
         ),
-        FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples, "items that trainings went through"),
+        FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples, "items that trainings processed"),
         FigureColumn(
             "usd_per_million_samples",
             "per million samples",
             Unit.DOLLARS_PER_WORK,
             lambda one: one.usd_per_million_samples,
-            "cost of a million of them",
+            "cost of a million samples",
         ),
         FigureColumn("successes", "successful", Unit.COUNT, lambda one: one.successes, "number of successful runs"),
         FigureColumn(
@@ -130,7 +130,7 @@ COLUMNS = {
             "per success",
             Unit.DOLLARS_PER_WORK,
             lambda one: one.usd_per_success,
-            "cost of all runs per successful one",
+            "cost of all runs, per successful run",
         ),
         FigureColumn(
             "budget_usd", "budget", Unit.DOLLARS, lambda one: one.budget, "budget of the runs; null unless all have one"
@@ -150,21 +150,21 @@ COLUMNS = {
             "sent",
             Unit.BYTES,
             lambda one: one.sent,
-            "bytes that machines sent; null if none has counted them",
+            "bytes sent by machines; null if no machine counted",
         ),
         FigureColumn(
             "received_bytes",
             "received",
             Unit.BYTES,
             lambda one: one.received,
-            "bytes that machines received; null if none has counted them",
+            "bytes received by machines; null if no machine counted",
         ),
         FigureColumn(
             "traffic_runs",
             "runs that counted traffic",
             Unit.COUNT,
             lambda one: one.traffic_runs,
-            "number of runs that counted them",
+            "number of runs that counted traffic",
         ),
         FigureColumn(
             "machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros, "hours of all machines"

@@ -37,11 +37,11 @@ _PAGE = """<!doctype html>
 """
 
 _TERMS = (
-    ("Paid", "What the provider charges under its billing rule, minus refunds."),
-    ("On demand", "What the same work would have cost on on-demand machines at the listed price."),
+    ("Paid", "Charges under the provider's billing rule, minus refunds."),
+    ("On demand", "Cost of the same work on on-demand machines at the list price."),
     (
         "Refunded",
-        "Charged at first and returned, because the provider evicted the machine before a free hour was over.",
+        "Charged at first, then refunded because the provider evicted the machine within a free hour.",
     ),
     ("Redone work", "Time in which machines repeated work that was lost in evictions."),
     (
@@ -108,7 +108,7 @@ def _head(report: Report) -> Html:
     if whole.running:
         running = "1 run is" if whole.running == 1 else f"{whole.running} runs are"
         unsettled = fmt.money(whole.unsettled, digits)
-        parts.append(paragraph(f"{running} still going on (*): {unsettled} of the total may change.", "notice"))
+        parts.append(paragraph(f"{running} still running (*): {unsettled} of the total may change.", "notice"))
     return el("header", *parts)
 
 
@@ -230,7 +230,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     if len(report.runs) == 1:
         layers = cumulative_of(report.rows, markets)
         alt = f"Cumulative cost of {report.runs[0].run}, {fmt.money(report.whole.total)} in total"
-        lead = "What had been paid up to each moment of the run, net of refunds."
+        lead = "Amount paid up to each moment of the run, net of refunds."
         picture = for_both_widths(lambda canvas: cumulative(canvas, alt, layers))
         return section(title, paragraph(lead, "lead"), figure(picture, keys))
     bars, unit = bars_of(report, markets)

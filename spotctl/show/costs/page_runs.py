@@ -154,7 +154,7 @@ def plan_section(report: Report) -> Html:
     if not planned:
         return section(title, paragraph("No plan was logged for these runs."))
     ended = [one for one in planned if not one.timeline.is_running]
-    lead = _plan_text(ended) if ended else "The plan of runs that are still going on."
+    lead = _plan_text(ended) if ended else "The plan of runs that are still running."
     latest = planned[-1]
     parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
     if len(planned) > 1:

@@ -26,10 +26,10 @@ class _Metric:
 
 _SPENT = _Metric("spotctl_spent_dollars", "gauge", "Paid so far; refunds lower it.")
 _COMMITTED = _Metric("spotctl_committed_dollars", "gauge", "Spent, or reserved until the leases end.")
-_ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "What the same work would have cost on demand.")
+_ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "Cost of the same work on demand.")
 _BUDGET = _Metric("spotctl_budget_dollars", "gauge", "Spending stops before it exceeds this.")
-_MACHINES = _Metric("spotctl_machines", "gauge", "Machines that are held now.")
-_GPU = _Metric("spotctl_gpu_busy_ratio", "gauge", "The share of time in which GPUs compute, by market.")
+_MACHINES = _Metric("spotctl_machines", "gauge", "Machines held now.")
+_GPU = _Metric("spotctl_gpu_busy_ratio", "gauge", "Share of time in which GPUs compute, by market.")
 _EVICTIONS = _Metric("spotctl_evictions_total", "counter", "Machines that the cloud evicted.")
 _CLOCK = _Metric("spotctl_clock", "gauge", "The newest finished clock of a training.")
 _GOAL = _Metric("spotctl_clocks", "gauge", "The clock at which the training ends.")

@@ -12,7 +12,9 @@ from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
 from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import AUTO
 from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import Cell, RankedColumn, pairs_table, within
 from spotctl.show.phrases import EVIDENCE, WITHOUT_BIDS, bids_text, chance, hours_text
 from spotctl.show.plans.zones import zones_view
@@ -111,7 +113,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
     if bids := bids_text((one.rent.offer.market.cloud, one.rent.bid, one.rent.offer.on_demand) for one in plan.choice):
         yield "bids", bids
-    yield "work", plan.work.source
+    yield "work", _work(plan)
     yield "speed", _sources(plan)
     if plan.job.budget_usd is not None:
         yield "budget", _budget(plan, plan.job.budget_usd)
@@ -122,11 +124,24 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "policy", f"{plan.policy} (Gavel)"
     if plan.mixture is not None:
         yield "machines", plan.mixture.words()
-    yield "strategy", f"{plan.strategy.name}: {plan.strategy.reason}"
+    automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
+    yield "strategy", f"{plan.strategy.name}{automatic}: {plan.strategy.reason}"
     yield "decision", plan.worded(plan.decision.reason)
 
 
+def _work(plan: JobPlan) -> str:
+    work, job = plan.work, plan.job
+    if work.hours is None or work.assumed:
+        return work.source
+    span = f"{work.hours * 60:.3g} min" if work.hours < 1 else f"{work.hours:.3g} h"
+    if job.hours is None:
+        return f"{span} of compute, from `hours` in the job file"
+    return f"{span} of compute, {'from --hours' if job.hours_from == SPECIFIED else job.hours_from}"
+
+
 def _sources(plan: JobPlan) -> str:
+    if not all(rate.in_units for rate in plan.rates.values()):
+        return "estimated from vCPUs (no measured throughput yet)"
     return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
 
 
@@ -135,7 +150,7 @@ def _checkpoints(interval: CheckpointInterval) -> str:
     life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
     if interval.is_fixed:
         return f"every {every}, set in the job file ({life})"
-    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
+    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
 
 
 def _expected(plan: JobPlan) -> str:
@@ -160,7 +175,7 @@ def _hours_range(plan: JobPlan) -> str:
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
         return f"{usd_text(budget)}, enough for {hours_text(budget / forecast_of(plan).usd_per_hour.median)}"
-    return f"{usd_text(budget)}: sufficient with a probability of {_probability(forecast_of(plan).budget_kept(budget))}"
+    return f"{usd_text(budget)}: {_probability(forecast_of(plan).budget_kept(budget))} likely to be enough"
 
 
 def _deadline(plan: JobPlan, deadline: int) -> str:
@@ -169,7 +184,7 @@ def _deadline(plan: JobPlan, deadline: int) -> str:
     met = forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - finish_by(plan)) / HOUR
     spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
-    return f"{moment(deadline)}: met with a probability of {_probability(met)}{spare}"
+    return f"{moment(deadline)}: {_probability(met)} likely to be met{spare}"
 
 
 def _probability(share: float) -> str:
@@ -194,11 +209,11 @@ def _betas(plan: JobPlan) -> Group:
 def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     """Why no mixture of machine types was considered, where that is so."""
     if isinstance(plan.job.spec.program, Command):
-        why = "the nodes of a command are of one type at a time, and its length is stated in hours on that type."
+        why = "all nodes of a command are of one type at a time, and its length is in hours on that type."
     elif plan.work.hours is not None and not plan.work.assumed:
         why = (
-            "the length of the job is stated in hours on one type. With stop: {clocks: ...} and throughputs, types are"
-            " mixed, side by side or one after the other."
+            "the length of the job is in hours on one type. To mix types, side by side or one after the other, set"
+            " stop: {clocks: ...} and throughputs."
         )
     else:
         return
@@ -220,7 +235,7 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
         elif one.part.amount == one.quota.amount:
             yield Text(f"{whole}; enough for all {one.jobs} jobs")
         else:
-            yield Text(f"{whole}; shared by {one.jobs} jobs: what each needs at least, the rest by {plan.policy}")
+            yield Text(f"{whole}; shared by {one.jobs} jobs: each gets its minimum, {plan.policy} divides the rest")
 
 
 def _terms(plan: JobPlan) -> Group:

@@ -69,7 +69,7 @@ def zones_view(plan: JobPlan) -> Group:
     cheapest = min(one.on_demand_usd for one in plan.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
-    remarks.append(Text("a job that runs moves when that saves at least half of what the move and its start cost"))
+    remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
     return Group(table, *remarks)
 
 

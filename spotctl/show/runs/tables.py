@@ -256,8 +256,8 @@ def short_budget(exceeded: BudgetExceeded) -> str:
     limit, committed = (usd_text(usd(amount)) for amount in (exceeded.limit, exceeded.committed))
     if exceeded.action == FINISH:
         return (
-            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it (`budget:` in"
-            " the job file, or --max-cost), or the run stops before it is done."
+            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise the budget"
+            " (`budget:` in the job file, or --max-cost), or the run stops before the job is done."
         )
     return f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed already)"
 

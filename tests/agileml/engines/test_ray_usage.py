@@ -25,7 +25,7 @@ def refusal(*words: str) -> tuple[object, str]:
 def test_an_address_is_for_ray_only() -> None:
     assert refusal("--address", "auto") == (
         2,
-        "spotctl: --address is only for --engine ray: it is that of a Ray cluster",
+        "spotctl: --address names a Ray cluster, so it needs --engine ray",
     )
     with pytest.raises(ValueError, match="only the engine 'ray' has an address"):
         agileml.train("mf", engine="sim", clocks=1, address="auto")

@@ -50,8 +50,8 @@ def test_ctrl_c_reaches_a_run_whose_turn_does_not_end(session: Session, capsys: 
         eventually(lambda: logged(session).stopping is not None)
     machines = len(logged(session).alive)
     assert capsys.readouterr().err.splitlines() == [
-        f"stopping, and returning {machines} machines; Ctrl-C again ends this command at once, and leaves them rented"
-        " until their leases end"
+        f"stopping, and returning {machines} machines; Ctrl-C again ends this command at once, and leaves the machines"
+        " rented until their leases end"
     ]
 
 
@@ -95,7 +95,7 @@ def test_a_run_that_was_not_asked_to_stop_can_be_resumed(session: Session) -> No
 
 def test_a_command_that_only_watches_ends_no_run(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     left = Event()
-    with pytest.raises(Interrupted, match="'spotctl status small' shows what became of run small-1"):
+    with pytest.raises(Interrupted, match="'spotctl status small' shows the state of run small-1"):
         interrupted_twice(session, left)
     assert left.is_set()
     assert logged(session).stopping is None

@@ -82,9 +82,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         found = plan_jobs([load(job)], settings, library(settings), When(0))
         return found.plans[0], [one for one in found.remarks if "quota" in one]
 
-    with pytest.raises(
-        NotInTime, match=r"^mine: the on-demand machines that it needs use 1 machines of quota local/sim-east/c4 on"
-    ):
+    with pytest.raises(NotInTime, match=r"^mine: the on-demand machines need 1 machines of quota local/sim-east/c4 on"):
         planned("local/*/c4 on demand=0 machines")
     assert planned("local on demand=1 machines, aws on demand=0")[1] == []
     with pytest.raises(
@@ -93,11 +91,11 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         planned("local on demand=3 machines", "strategy: on-demand\n")
     full, remarks = planned("local on demand=17 machines", "deadline: 500h\n")
     assert (full.decider.fallback.machines, remarks) == (16, [])
-    may_turn = "mine: quota local on demand has room for {} of the 16 on-demand c4.xlarge to which it may turn, {};"
+    may_turn = "mine: quota local on demand allows {} of the 16 on-demand c4.xlarge that the job may switch to, {};"
     for deadline, left, most, means in (
-        ("500h", 9, 8, "so it turns to them earlier"),
-        ("10h", 9, 8, "which would miss its deadline without spot"),
-        ("500h", 3, 0, "so it can only wait for spot, and may miss its deadline"),
+        ("500h", 9, 8, "so the job switches to on-demand earlier"),
+        ("10h", 9, 8, "so without spot the job would miss its deadline"),
+        ("500h", 3, 0, "so the job can only wait for spot, and may miss its deadline"),
     ):
         plan, (remark,) = planned(f"local on demand={left} machines", f"deadline: {deadline}\n")
         assert plan.decider.fallback.machines == most

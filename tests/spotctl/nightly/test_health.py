@@ -61,7 +61,7 @@ def test_a_night_is_skipped_with_one_message_while_the_job_runs(tmp_path: Path, 
     assert codes == [6, 6, 6]
     (message,) = receiver.got
     assert message["facts"]["outcome"] == "skipped"
-    assert "skipped, the job was running" in message["text"]
+    assert "skipped: the job was still running" in message["text"]
 
 
 def test_ls_tells_an_interrupted_night_from_a_running_one(tmp_path: Path, receiver: Hook) -> None:

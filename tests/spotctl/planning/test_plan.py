@@ -200,7 +200,7 @@ def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
     timely = replace(spec(), deadline=Within(30 * HOUR))
     named, auto = (planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR) for name in ("deadline", "auto"))
     assert (named.choice, named.strategy.name) == (auto.choice, auto.strategy.name)
-    assert named.strategy.reason.startswith("deadline, set in the job file")
+    assert named.strategy.reason.startswith("`strategy: deadline` decides")
     assert named.strategy.reason.endswith(auto.strategy.reason)
 
 
@@ -211,9 +211,11 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
         OverBudget, match=r"job: expected cost \$3\.24 .*exceeds the budget of \$3\.00; raise the budget"
     ):
         planned(replace(spec(), budget=3 * NANOS_PER_DOLLAR))
-    with pytest.raises(OverBudget, match=r"does not cover 4 machines .* raise it to \$0\.21"):
+    with pytest.raises(
+        OverBudget, match=r"does not cover the first lease of 4 machines .* raise the budget to \$0\.21"
+    ):
         planned(replace(spec(machines=(4, 8)), budget=NANOS_PER_DOLLAR // 1000))
-    with pytest.raises(OverBudget, match="does not cover 1 machine at the bid"):
+    with pytest.raises(OverBudget, match="does not cover the first lease of 1 machine at the bid"):
         planned(replace(spec(machines=(1, 8)), budget=NANOS_PER_DOLLAR // 10000))
     with pytest.raises(OverBudget, match=r"does not cover 4 machines .* raise it to \$0\.27"):
         planned(replace(spec(machines=(4, 8), reliable=1), budget=NANOS_PER_DOLLAR // 15))
@@ -262,7 +264,7 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
 
 
 def test_a_job_of_centuries_is_refused_instead_of_being_forecast() -> None:
-    with pytest.raises(NotInTime, match=r"job: would take 3[\d,]+ days, and 366 are the most that is planned; check"):
+    with pytest.raises(NotInTime, match=r"job: would take 3[\d,]+ days, but plans cover at most 366; check"):
         planned(replace(spec(), program=Training("mf", Stop(span=35_000 * DAY))))
 
 

@@ -6,7 +6,7 @@ from pricing_data.units import bid_usd
 from spotctl.show.phrases import bid_text, bids_text
 
 LIMIT = (
-    "a bid is only a maximum price: a low one adds evictions when the price rises above it, and no bid prevents"
+    "a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid prevents"
     " evictions for lack of capacity"
 )
 ALL = "; these are at the on-demand price"

@@ -132,7 +132,7 @@ def test_messages_of_failed_runs_are_shown() -> None:
 
 def test_running_runs_are_marked() -> None:
     text = " ".join(read(report_of(pages()["running"])).texts)
-    assert "1 run is still going on" in text
+    assert "1 run is still running" in text
     assert " so far." in text
 
 
