@@ -14,7 +14,7 @@ PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 def _exists(name: str) -> bool:
     """Whether a name of the page is a file or folder of the project, of a package, or of spotctl."""
     places = [ROOT / name, *(ROOT / package / name for package in PACKAGES)]
-    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
+    return any(place.exists() or place.with_suffix(".py").is_file() for place in places)
 
 
 def test_every_file_and_folder_that_the_page_names_exists() -> None:

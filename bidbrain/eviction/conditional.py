@@ -32,7 +32,7 @@ _HELD_OUT = 0.25
 # With fewer crossings than fill this many windows, a model of when they come is not fitted.
 _LEAST_CROSSED_WINDOWS = 20
 # Predictions within this distance in log-odds count as alike: 0.5 and 0.62, or 0.05 and 0.08.
-_ALIKE = 0.5
+_SAME_LOG_ODDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class CrossingModel:
         if self.method != "present" or self.trial is None:
             return 1.0
         apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(np.array([probability])))
-        return max(float(np.mean(apart < _ALIKE)), 1 / self.trial.size)
+        return max(float(np.mean(apart < _SAME_LOG_ODDS)), 1 / self.trial.size)
 
 
 def tree_learner(settings: boosting.TreeSettings) -> Learner:

@@ -47,7 +47,7 @@ main()
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """More threads would compete with the other stages for processors, and add in another order."""
 _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""For glibc: the next arrays are as large as the last ones, and the system clears memory that was given back."""
+"""For glibc: the next arrays are as large as the last ones, and the system clears memory that was freed."""
 NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
 _POLL_SECONDS = 0.5
 HANG_SECONDS = 30.0
