@@ -3,12 +3,12 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test all-tests quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-check: ## All gates: ruff, mypy strict, import contracts, unused code, tests
+check: ## All gates: ruff, mypy strict, import contracts, unused code, and the short tests
 	@$(MAKE) --jobs 2 lint types imports unused collect
 	@$(MAKE) test
 
@@ -35,11 +35,16 @@ collect: ## Import all tests, and run none
 PATIENCE := --reruns 1 --max-suite-reruns 6 --rerun-show-tracebacks \
   --rerun-exclude-path tests/bidbrain --rerun-exclude-path tests/pricing_data
 
-test: ## The tests, in random order on all cores; of those that are many and alike a sample
-	SPOTCTL_TEST_SAMPLES=1 $(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
+PYTEST := $(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
+
+test: ## The tests that take minutes together, in random order on all cores; of those that are many and alike a sample
+	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
+
+long-tests: ## The tests that make test leaves out because they take long; of those that are many and alike a sample
+	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
 
 all-tests: ## All tests without exception, in random order on all cores
-	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
+	$(PYTEST)
 
 quick: ## The tests that take less than five seconds each
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow"

@@ -36,9 +36,11 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mixes files with slow tests, which mostly wait, with the others, which compute: so no processor is idle."""
+    items[:], other_part = samples.part_of(items)
     if samples.wanted():
         items[:], left_out = samples.sampled(items, config.getoption("randomly_seed", None))
-        config.hook.pytest_deselected(items=left_out)
+        other_part += left_out
+    config.hook.pytest_deselected(items=other_part)
     slow = dict.fromkeys(item.path for item in items if item.get_closest_marker("slow"))
     others = dict.fromkeys(item.path for item in items if item.path not in slow)
     place = {path: _SLOW_FILES_END * i / len(slow) for i, path in enumerate(slow)}

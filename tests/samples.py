@@ -1,14 +1,22 @@
-"""Tests that are many and alike: `make test` runs a sample of them, another each time, `make all-tests` all."""
+"""Parts of the tests: `make test` runs a short part within minutes, `make long-tests` the rest, `make all-tests` all.
+
+`long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time, and nearly all
+that they reach is reached by others, too. Of tests that are many and alike, a run may take a sample, another each time.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
-VARIABLE = "SPOTCTL_TEST_SAMPLES"
+VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
+LONG_TESTS = Path(__file__).with_name("long_tests.txt")
+
+SHORT, LONG = "short", "long"
 
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -27,7 +35,7 @@ def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Ite
         (most,) = marker.args
         alike = sorted(group, key=lambda item: item.nodeid)
         left_out.update(random.Random(f"{seed} {name}").sample(alike, max(len(alike) - most, 0)))
-    return [one for one in items if one not in left_out], [one for one in items if one in left_out]
+    return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 
 def _group(item: pytest.Item) -> str:
@@ -40,3 +48,22 @@ def _group(item: pytest.Item) -> str:
 def wanted() -> bool:
     """Whether this run is of a sample."""
     return bool(os.environ.get(VARIABLE))
+
+
+def long_tests() -> frozenset[str]:
+    """The listed tests: functions with all their parameters, or single cases."""
+    lines = (line.strip() for line in LONG_TESTS.read_text(encoding="utf-8").splitlines())
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+def is_long(nodeid: str, listed: frozenset[str]) -> bool:
+    return nodeid in listed or nodeid.partition("[")[0] in listed
+
+
+def part_of(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The tests of the part that the environment names, and the others; without a part, all."""
+    items, part, listed = list(items), os.environ.get(PART), long_tests()
+    if not part:
+        return items, []
+    chosen = {item for item in items if is_long(item.nodeid, listed) == (part == LONG)}
+    return [item for item in items if item in chosen], [item for item in items if item not in chosen]

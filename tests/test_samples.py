@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 
-from tests.samples import VARIABLE
+from tests.samples import LONG, LONG_TESTS, PART, SHORT, VARIABLE, is_long, long_tests
 
 FILE, FUNCTION = "tests/spotctl/lab/train/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
 """A function that is marked as `sampled(2)`, and its file."""
 
 
-def collected(seed: int, variable: str) -> set[str]:
+ROOT = LONG_TESTS.parents[1]
+
+
+def collected(seed: int, variable: str, part: str = "", file: str = FILE) -> set[str]:
     words = ("-m", "pytest", "-n", "0", "--collect-only", "-q", f"--randomly-seed={seed}", "-p", "no:cacheprovider")
     done = subprocess.run(
-        [sys.executable, *words, FILE],
-        env={**os.environ, VARIABLE: variable, "PYTEST_ADDOPTS": ""},
+        [sys.executable, *words, file],
+        env={**os.environ, VARIABLE: variable, PART: part, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=True,
@@ -34,3 +38,34 @@ def test_a_sample_leaves_out_marked_tests_only_and_others_for_each_seed() -> Non
     for sample in samples:
         assert whole - sample <= alike
         assert len(alike & sample) == 2
+
+
+def test_the_short_and_the_long_part_are_all_tests_each_once() -> None:
+    file = min(name.partition("::")[0] for name in long_tests())
+    whole, short, long = (collected(1, "", part, file) for part in ("", SHORT, LONG))
+    assert long
+    assert short | long == whole
+    assert not short & long
+
+
+def test_every_listed_test_exists() -> None:
+    names = {name.partition("[")[0] for name in long_tests()}
+    missing = [name for name in sorted(names) if not _is_defined(name)]
+    assert not missing, f"{LONG_TESTS.name}: {', '.join(missing)}"
+
+
+def test_a_case_and_all_cases_of_a_function_can_be_listed() -> None:
+    listed = frozenset({"tests/a.py::test_one[2]", "tests/a.py::test_two"})
+    nodes = ("test_one[2]", "test_one[3]", "test_two[4]", "test_three")
+    assert [node for node in nodes if is_long(f"tests/a.py::{node}", listed)] == ["test_one[2]", "test_two[4]"]
+
+
+def _is_defined(name: str) -> bool:
+    """Whether a file defines or imports every part of a test's name; suites give inherited tests a class."""
+    file, *parts = name.split("::")
+    path = ROOT / file
+    if not path.is_file():
+        return False
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return parts[0] in defined
