@@ -178,7 +178,7 @@ class Helping:
         return [(shard, chunk) for chunk, shard in candidates[-count:]]
 
     def _accept(self, message: DoThis) -> None:
-        """Keeps an assignment until this worker's own part is done; a worker that is behind, or has no work, declines."""
+        """Keeps an assignment until the own work of its clock is done; a worker that is behind, or idle, declines."""
         if self.work.left_out(message.clock, message.covers):
             return
         behind = self.shards.first()
