@@ -12,7 +12,7 @@ import pytest
 import agileml
 from agileml.engines.base import Gone
 from agileml.engines.ray.cluster import RayCluster
-from agileml.engines.ray.placement import MARKET_LABEL, RayMachine, placed
+from agileml.engines.ray.placement import MARKET_LABEL, RayMachine, placement_options
 from agileml.engines.ray.shipped_code import zipped_package
 from tests.spotctl.cli import spotctl
 
@@ -68,7 +68,7 @@ SPOT, ON_DEMAND = (RayMachine({"CPU": 4.0}, {MARKET_LABEL: market}) for market i
 def test_marks_of_machines_decide_where_nodes_go(
     machines: list[RayMachine], reliable: bool, options: dict[str, object]
 ) -> None:
-    assert placed(machines, reliable=reliable) == options
+    assert placement_options(machines, reliable=reliable) == options
 
 
 def test_the_package_is_shipped_whole() -> None:
