@@ -107,7 +107,7 @@ def uneven_share(slowdowns: Sequence[Slowdown]) -> float:
 
 
 class Slowness:
-    """How much longer the work of one node takes. It remembers how far the node is in its clock."""
+    """Computes how much longer the work of one node takes, and remembers how far the node is in its clock."""
 
     def __init__(self, slowdowns: Sequence[Slowdown], seed: int, node: str) -> None:
         self._slowdowns = slowdowns

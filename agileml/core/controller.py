@@ -69,7 +69,7 @@ class Controller(TrainingProgress):
         return instructions
 
     def _stale(self, event: object, now: float) -> bool:
-        """Whether an event is to be ignored: its node is out, or its epoch is over. It counts as a sign of life."""
+        """Whether an event is only a sign of life, because its node is out or its epoch is over."""
         node = getattr(event, "node", None)
         member = self.members.get(node) if node is not None else None
         if node is None or isinstance(event, Hello | NodeLost):
@@ -77,10 +77,10 @@ class Controller(TrainingProgress):
         if member is None and isinstance(event, Warned):
             return False
         if member is None and isinstance(event, Ready | Heartbeat):
-            # Its hello is on the way, or was lost with an earlier controller; then it will send another.
+            # The node's hello is on the way, or was lost with an earlier controller; then the node will send another.
             return True
         if member is None or member.phase in OUT:
-            # It was taken for dead, but is alive: it must not continue in its old epoch.
+            # The node was taken for dead, but is alive: it must not continue in its old epoch.
             lost = member is None or member.phase is NodePhase.DEAD
             self._send(node, Leave(DECLARED_LOST if lost else LEFT_BEHIND, lost))
             return True
@@ -127,7 +127,7 @@ class Controller(TrainingProgress):
             self.members.join(event.node, event.reliable, now)
             self._changed = True
         elif member.phase in OUT:
-            # It was warned or lost before its hello arrived, or while the controller was away.
+            # The node was warned or lost before its hello arrived, or while the controller was away.
             lost = member.phase is NodePhase.DEAD
             self._send(event.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
         else:

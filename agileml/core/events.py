@@ -36,8 +36,8 @@ class Tick:
 class Iteration:
     """A finished clock. `events`: what happened since the clock before; `accepted`: the chunks that make up the clock.
 
-    `redone`: chunks that were computed in vain since the clock before, because of a loss. Of a node that died it counts
-    what the node had reported with its last heartbeat.
+    `redone`: chunks that were computed in vain since the clock before, because of a loss. For a node that died, the
+    chunks count that its last heartbeat reported.
     Logs of earlier versions do not say what was accepted: every chunk was.
     """
 

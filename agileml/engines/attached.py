@@ -63,7 +63,7 @@ class AttachedFleet(LocalFleet):
 
 
 class AttachedJob:
-    """A job's controller, in a process of its own. Its caller reports what happens to the machines.
+    """A job's controller, in a process of its own. The caller reports what happens to the machines.
 
     When this process is gone, another AttachedJob on the same folder continues the job.
     """
@@ -121,7 +121,7 @@ class AttachedJob:
                 self._loop.handle_events()
             for _ in self._client.listen(TURN_SECONDS):
                 pass
-        # What they printed at their end has arrived at the controller by now.
+        # What the nodes printed at their end has arrived at the controller by now.
         self._client.settle(max(0.0, until - time.monotonic()))
 
     def stop(self) -> None:

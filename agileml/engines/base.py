@@ -124,7 +124,7 @@ class Fleet(Protocol):
 
 
 class ControllerLink(Protocol):
-    """The job loop's connection to the controller. It outlives the controller: a restarted one is told everything."""
+    """The job loop's connection to the controller. The link outlives a controller: a restarted one is told all."""
 
     @property
     def last_clock(self) -> int:

@@ -25,7 +25,7 @@ from agileml.slowdowns import Disrupt, PowerLaw, Replay, Slowdown, SlowServer, S
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
 
 WARNING_SECONDS = 120.0
-"""Default seconds of an eviction warning: what AWS gives."""
+"""Default seconds of an eviction warning, as AWS gives."""
 
 MOST_NODES = 10_000
 """A larger number is taken for a typing error."""

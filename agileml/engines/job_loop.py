@@ -170,11 +170,11 @@ class JobLoop:
             self._last_failure = f"{gone.name} {gone.how}"
         self._report_failure(gone)
         if gone.status is not None and (warned or gone.status == REFUSED):
-            # It left as it was told to. A refused node is not replaced: the next one would be refused as well.
+            # The node left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
             replace_it = warned and reliable
         elif gone.status == 0:
-            # It was told to leave as the job is over: the model is on its way, unless the controller is lost first.
+            # The job is over, and its model is on the way, unless the controller is lost first.
             self._left_at_end.append(reliable)
             replace_it = False
         else:
@@ -206,5 +206,5 @@ class JobLoop:
                 if isinstance(event, Gone):
                     self._machines.pop(event.name, None)
                     self._report_failure(event)
-        # What they printed at their end has arrived at the controller by now.
+        # What the nodes printed at their end has arrived at the controller by now.
         self._link.settle(longest)

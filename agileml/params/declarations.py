@@ -26,7 +26,7 @@ class Declarations:
 
     `name`: its name in errors and logs. `batch`: items of a shard per clock; 0 for all. `chunk`: items per call of
     `step`. `aggregation`: `add`, `max` or `min`. `apply`: called once per clock with the summed updates, instead of
-    adding them. It receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
+    adding them; receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
     of the parameter's shape that `apply` keeps between clocks; they start as zeros. `row_slots`: further slots with one
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
     `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`).

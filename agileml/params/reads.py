@@ -100,7 +100,7 @@ def _compact(mask: Mask) -> Rows | Bits:
 
 
 class RowsRead:
-    """The rows that the shards of a node read, which are those that its worker must be sent."""
+    """The rows that the shards of a node read: its worker must be sent these and no others."""
 
     def __init__(self, layout: Layout, lengths: Sequence[int]) -> None:
         self._layout = layout

@@ -289,10 +289,3 @@ class WriteBack:
         deltas = buffer.take()
         self._spare.append(buffer)
         return deltas
-
-    def clear(self) -> None:
-        """Discards every clock, as after a rollback."""
-        for buffer in self._clocks.values():
-            buffer.clear()
-        self._spare.extend(self._clocks.values())
-        self._clocks.clear()

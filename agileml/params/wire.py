@@ -86,7 +86,7 @@ class HalfWire:
     def _widened(self, partition: int, index: int, values: Array) -> Array:
         target = self.types[self.layout.partitions[partition][index].name]
         if not _is_long(target) or values.dtype != self.half.dtype:
-            # It travelled as it is: the final model, for its loss, and integers.
+            # These values travelled unchanged: the final model, for its loss, and integers.
             return values
         return self.half.widen(values).astype(target, copy=False)
 

@@ -250,7 +250,7 @@ def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[Gradie
 def guessed(times: Times, clock: int, count: int) -> Times:
     """Times of the numbers after the last one seen, as if the workers that are left took memoryless ones.
 
-    Then the time until the next of r workers is inverse to r. They count as seen in `clock`, after no number awaited.
+    Then the time until the next of r workers is inverse to r. The times count as seen in `clock`, after none awaited.
     """
     seconds = expected_seconds(times, 0, count)
     last = max((number for _, number in times), default=0)

@@ -102,7 +102,7 @@ class Heard:
     pace: float
 
     def ahead(self, own: OwnProgress) -> float:
-        """By how much it is expected to be ahead at the end of its clock, or now if that has passed."""
+        """By how much the worker is expected to be ahead at the end of its clock, or now if that has passed."""
         end = ceil(self.progress)
         until = max(0.0, self.at + (end - self.progress) * self.pace - own.timer)
         return end - own.progress - (until / own.pace if own.pace else inf)

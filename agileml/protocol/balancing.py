@@ -1,4 +1,4 @@
-"""How workers report what they measure of servers, in jobs that balance the load of their servers."""
+"""Workers' measurements of servers, in jobs that balance the load of their servers."""
 
 from __future__ import annotations
 

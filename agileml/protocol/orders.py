@@ -107,7 +107,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End the node; `lost`: the controller has given it up, and it may no longer know what it does."""
+    """End the node; `lost`: the controller has given the node up, which may hang and not read this."""
 
     reason: str
     lost: bool = False

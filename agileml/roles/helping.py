@@ -141,7 +141,7 @@ class Helping:
     def _go_on(self, message: BegunHelping) -> None:
         loan = self.loans.get(message.number)
         if loan is None:
-            # Its clock has been decided without it.
+            # The loan's clock has been decided without it.
             return
         loan.begun = True
         if not loan.cancelled and loan.clock == self.pace.clock:
@@ -178,7 +178,7 @@ class Helping:
         return [(shard, chunk) for chunk, shard in candidates[-count:]]
 
     def _accept(self, message: DoThis) -> None:
-        """Does it once its own part of that clock is done. One that is behind, or has no work, declines."""
+        """Keeps an assignment until the own work of its clock is done; a worker that is behind, or idle, declines."""
         if self.work.left_out(message.clock, message.covers):
             return
         behind = self.shards.first()
@@ -283,7 +283,7 @@ class Helping:
         self.out.extend(Send(name, report) for name in self.group)
 
     def settle(self) -> None:
-        """After a change of the own work: a clock may be over, and then nothing that is lent may begin any more."""
+        """Adapts to a change of the own work: when a clock is over, nothing that was lent of it may begin any more."""
         behind = self.shards.first()
         if behind is None:
             for errand in list(self.errands):
@@ -302,9 +302,9 @@ class Helping:
             self._observe(OwnProgress(self.pace.progress, self.timer(), self.pace.latest, busy))
 
     def _take_over(self, clock: int) -> None:
-        """Does itself what others have not begun of its last clock: one assignment after another, the latest first.
+        """Takes back what others have not begun of the last clock: one assignment after another, the latest first.
 
-        Meanwhile they may begin the rest, and they are faster.
+        Meanwhile the others, which are faster, may begin the rest.
         """
         waiting = [(number, loan) for number, loan in self.loans.items() if loan.clock < clock and not loan.begun]
         coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)

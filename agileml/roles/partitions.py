@@ -90,7 +90,7 @@ class PendingClock:
 class ServedPartition:
     """A partition that this node serves. `stamped` is the last version that was sent to its backup; -1: none.
 
-    `reads` holds the rows that each worker reads. It is not handed over: workers tell the next owner themselves.
+    `reads` holds the rows that each worker reads, and is not handed over: workers tell the next owner themselves.
     """
 
     partition: int

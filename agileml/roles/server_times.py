@@ -40,7 +40,7 @@ class ServerTimes:
     def pushed(self, owner: str, parts: Sequence[PartitionUpdate]) -> None:
         """A push is on its way that requests values of its partitions."""
         if owner == self.node:
-            # It crosses no network: its time would make a slow server look fast.
+            # This push crosses no network: its time would make a slow server look fast.
             return
         size = sum(nbytes(entry.delta) for part in parts for entry in part.entries)
         self._open[owner] = Exchange(self.timer(), size, {part.partition for part in parts})

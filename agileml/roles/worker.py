@@ -199,7 +199,7 @@ class Worker:
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self._forget(snapshot.stable)
         if self._final_requested and not snapshot.exact:
-            # It was requested for work that is over.
+            # The snapshot was requested for work that is over.
             return
         # A snapshot of a former owner may arrive late, over another link.
         if snapshot.exact or snapshot.version >= self.chunk_runner.cache.clocks[snapshot.partition]:

@@ -34,7 +34,7 @@ class PublishedJob:
 
 
 def publish(role: NodeRole, blobs: BlobStore) -> None:
-    """Makes the role and the trainer's code readable for the nodes that will join. It must not contain the secret."""
+    """Makes the trainer's code and the role, which must not contain the secret, readable for nodes that will join."""
     blobs.put(_JOB_BLOB, [pickle.dumps(PublishedJob(role, role.job.source.files()))])
 
 

@@ -1,6 +1,6 @@
 """Blobs of another computer: a store that reads and writes through the job's controller, over links of its own.
 
-They keep large blobs from delaying the messages of the node that reads or writes them.
+Over the node's own link, large blobs would delay its messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The controller's process: gives the state machine time, messages and a memory. It can be killed and restarted."""
+"""The controller's process: gives the state machine time, messages and a memory, and can be killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The heartbeat process of a node: it tells the controller that the node is alive, whatever the node's user code does.
 
 User code may hold the interpreter lock for minutes (an import, a call into C), and then no thread of the node runs. So
-the heartbeats come from a process that is forked from the node before it starts. It costs a few pages of memory and
-some wake-ups a second. The two are one to the controller: without heartbeats the node counts as lost, and when the
-controller has given a node up, its heartbeat process kills it if it does not end by itself.
+the heartbeats come from a process that is forked from the node before it starts, which costs a few pages of
+memory and some wake-ups a second. Without heartbeats the controller counts the node as lost. A node that the controller
+has given up is killed by its heartbeat process, unless the node ends by itself.
 """
 
 from __future__ import annotations

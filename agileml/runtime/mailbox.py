@@ -45,7 +45,7 @@ FULL_PAUSE = 0.01
 
 
 MOST_WAITING_OUTPUT = 256
-"""Messages that may wait for the job loop while what nodes print is kept too; more of it is left out."""
+"""Messages that may wait for the job loop; if more do, the output of nodes is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Mailbox:
                 self.reach(to)
 
     def _send_all(self, to: str, pending: list[object]) -> None:
-        """Queues messages on the link; those for which it has no room wait."""
+        """Queues messages on the link as far as there is room; the others wait."""
         for number, message in enumerate(pending):
             begun = message if isinstance(message, SentInPart) else self._cut(message)
             try:
@@ -259,7 +259,7 @@ class Mailbox:
         self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
 
     def _open_envelope(self, event: Received) -> Envelope | None:
-        """The message of a frame, or that which a bucket completes. Raises BrokenConnection if it is invalid."""
+        """The message of a frame, or the one that a bucket completes. Raises BrokenConnection if it is invalid."""
         encoded: Encoded | None = event.kind, event.header, event.arrays
         if event.kind == BUCKET:
             assembly = self._assemblies.setdefault(event.peer, Assembly(self._limits))

@@ -36,7 +36,7 @@ def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
     _remove_abandoned()
     folder = short_folder(_PREFIX, longest_name)
     try:
-        # It gets its name once it is locked, so that another process cannot take it for an abandoned one.
+        # The file is named once it is locked, so that another process cannot take the folder for an abandoned one.
         with (folder / f"{_LOCK}.new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             Path(lock.name).rename(folder / _LOCK)

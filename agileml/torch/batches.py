@@ -1,7 +1,7 @@
 """Which samples of a dataset belong to a clock.
 
-They follow from the seed and the number of the clock alone. Samplers therefore have no state that an eviction could
-lose: a chunk that is computed again, on whichever node, has the same samples.
+The samples follow from the seed and the number of the clock alone. Samplers therefore have no state that an eviction
+could lose: a chunk that is computed again, on whichever node, has the same samples.
 """
 
 from __future__ import annotations

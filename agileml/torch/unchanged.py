@@ -24,7 +24,7 @@ class Unchanged:
     """Compares values before and after a step, and the tensors themselves.
 
     Reading all values takes time: it happens in steps 1, 2, 4, 8 and so on, and in the one after a step in which
-    PyTorch counted a change. It counts none that are made through `.data`.
+    PyTorch counted a change. PyTorch counts no changes that are made through `.data`.
     """
 
     module: torch.nn.Module

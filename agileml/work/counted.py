@@ -21,7 +21,7 @@ class CountedWork:
     awaits: bool = False
     _decided: dict[int, Accepted] = field(default_factory=dict)
     _past: int = 0
-    """Up to this clock nothing is left to do, as no rollback of this epoch leads behind it."""
+    """The clock up to which nothing is left to do, as no rollback of this epoch leads behind it."""
 
     def decide(self, decisions: Iterable[ClockCovers]) -> None:
         """Adds decisions of the controller."""

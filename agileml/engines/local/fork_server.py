@@ -128,12 +128,12 @@ class ForkServer:
 
 
 def _kill(pid: int) -> None:
-    """Kills a child and what it has started. It has not been waited for, so its process id cannot be another's."""
+    """Kills a child and what it has started. The child has not been waited for, so its process id is not reused."""
     os.kill(pid, signal.SIGKILL)
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        # It died before it could make a process group of its own.
+        # The child died before it could make a process group of its own.
         return
 
 
@@ -165,7 +165,7 @@ def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
     """Runs a role; `watch` is a thread that ends the process with the fork server."""
     role = start.role
     if isinstance(role, NodeRole):
-        # It forks, so it comes before the first thread.
+        # The heartbeat process is forked, so it comes before the first thread.
         with beating(role, Capture(folder / f"{start.name}{OUTPUT_SUFFIX}")) as vitals:
             watch.start()
             return 0 if NodeProcess(role, vitals).run() else REFUSED

@@ -115,7 +115,7 @@ class Processes:
         try:
             if not self._ends_within(CLOSE_SECONDS):
                 self._server.kill()
-                # Its children exit by themselves when they notice, and remove the folder as this process does.
+                # The server's children notice and exit by themselves, and remove the folder as this process does.
                 self._ends_within(CLOSE_SECONDS)
         finally:
             self._server.kill()

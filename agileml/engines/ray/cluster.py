@@ -116,7 +116,7 @@ class RayCluster:
             del self._tasks[name]
             return self._failed(name, error)
         except StopIteration:
-            # It ended without an exception before it said how.
+            # The task ended without an exception before it said how.
             del self._tasks[name]
             return Gone(name)
         if isinstance(item, str):
@@ -127,7 +127,7 @@ class RayCluster:
         return Gone(name, status, end_of(log) if status else "")
 
     def _failed(self, name: str, error: Exception) -> Gone:
-        """Its machine or worker process is gone; anything else is a failure of its own."""
+        """The node's machine or worker process is gone; anything else is a failure of the node itself."""
         exceptions = self._ray.exceptions
         own = isinstance(error, exceptions.RayTaskError | exceptions.OutOfMemoryError)
         return Gone(name, 1, end_of(str(error))) if own else Gone(name)
@@ -213,5 +213,5 @@ def _set_variables(ray: Any, values: Mapping[str, str | None]) -> None:  # noqa:
 
 @cache
 def _token() -> str:
-    """Ray reads it once in the life of a process."""
+    """A secret of this process, because Ray reads the variable only once."""
     return secrets.token_hex(32)

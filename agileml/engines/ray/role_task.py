@@ -47,7 +47,7 @@ os._exit(0)
 """
 """A process between Ray's worker and the node: when the worker dies, however it does, everything of the node goes, too.
 
-It owns the folder for the node's temporary files and for the code that it gets from its standard input.
+The process owns the folder for the node's temporary files and for the code, which arrives on its standard input.
 """
 
 

@@ -28,7 +28,7 @@ RESTART_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEngine:
-    """Runs jobs on machines that are a model; what they compute is real."""
+    """Runs jobs on simulated machines, whose computations are real."""
 
     machines: Machines = field(default_factory=Machines)
 
@@ -65,7 +65,7 @@ class _StopRule:
 
 
 class SimulatedFleet:
-    """The machines of a simulation. They come and go at once, in virtual time."""
+    """The machines of a simulation, which come and go at once, in virtual time."""
 
     def __init__(self, simulation: Simulation, source: TrainerSource) -> None:
         self._simulation = simulation

@@ -20,7 +20,7 @@ HEADER_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class MessageBucket:
-    """A part of a message that is larger than a frame; `whole` is for those who watch what is in flight."""
+    """A part of a message that is larger than a frame; `whole` is the message itself, for observers of a simulation."""
 
     frame: Encoded
     whole: object
