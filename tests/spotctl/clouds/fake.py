@@ -35,7 +35,7 @@ from spotctl.clouds.base import (
     Resource,
 )
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.planned_ending import FAILED, Ending, PlannedEnding, ending, warning
+from spotctl.clouds.planned_ending import FAILED, PlannedEnding, ReplayedEnding, ending, warning
 from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
 from spotctl.clouds.requests import check_settings, same_request
 from spotctl.home.errors import SpotctlError
@@ -98,13 +98,13 @@ class _FakeMachine:
     hidden: int
     payload: Payload | None
     terminated_at: int | None = None
-    ended: Ending | None = None
+    ended: ReplayedEnding | None = None
     exit_code: int | None = None
     printed: bytes = b""
     printed_at: bytes = b""
     heard: tuple[MachineNotice, ...] = ()
 
-    def end(self, now: int) -> Ending | None:
+    def end(self, now: int) -> ReplayedEnding | None:
         """The end that has come; once it has, nothing changes it."""
         if self.ended is None:
             self.ended = ending(self.plan, self.lease_until, self.terminated_at, now)
@@ -231,7 +231,7 @@ class FakeProvider:
     def crash(self, machine: str) -> None:
         """Has a machine fail."""
         one = self._known(machine)
-        one.ended = one.end(self.time) or Ending(self.time, FAILED)
+        one.ended = one.end(self.time) or ReplayedEnding(self.time, FAILED)
 
     def finish(self, machine: str, exit_code: int) -> None:
         """Ends a machine's payload with this exit code."""
