@@ -26,7 +26,7 @@ from spotctl.agent.errors import (
     RequestRefused,
     WrongSecret,
 )
-from spotctl.agent.link_client import Address, LinkClient
+from spotctl.agent.link_client import AgentAddress, LinkClient
 from spotctl.agent.payload import Payload
 from spotctl.agent.traffic import Traffic
 from spotctl.agent.wire import SECRET_BYTES
@@ -68,7 +68,7 @@ class AgentLink:
 
     def __init__(
         self,
-        address: Callable[[], Address],
+        address: Callable[[], AgentAddress],
         machine: str,
         secret: bytes,
         clock: ProviderClock,

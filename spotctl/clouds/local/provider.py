@@ -18,7 +18,7 @@ from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
-from spotctl.agent.processes import kill, surroundings
+from spotctl.agent.processes import kill, surroundings_of
 from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Invocation
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
@@ -201,8 +201,8 @@ class LocalProvider:
         if agent is None:
             raise Unanswered(f"{machine}: its agent has not started yet; try again")
         payload = folder.allocation.request.payload
-        around = surroundings(folder.folder, agent, "" if payload is None else payload.folder)
-        return Invocation(tuple(around.around(command)), around.environment, around.folder)
+        surroundings = surroundings_of(folder.folder, agent, "" if payload is None else payload.folder)
+        return Invocation(tuple(surroundings.wrap(command)), surroundings.environment, surroundings.folder)
 
     @cached_property
     def _market(self) -> Replayed:
