@@ -1,4 +1,4 @@
-"""What runs on a rented machine. It imports `agileml` and the standard library, and nothing else."""
+"""The code that runs on a rented machine. It imports only `agileml` and the standard library."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _MODULES = {
     "job_lease": ("LeaseEnded",),
     "lease": ("LeaseGrantor", "LeaseHolder"),
 }
-_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Imports a name when it is used: a machine's agent starts with few of these modules."""
-    if name in _WHERE:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from spotctl.agent.machine import MachineAgent
 
 
 def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> int:
-    """The process of the agent, which never outlives this one. Returns once it serves, or has died.
+    """Starts the agent and returns its process id once it serves, or has died. The agent never outlives this process.
 
     `unwanted` are descriptors that the agent must not inherit.
     """

@@ -1,4 +1,4 @@
-"""How busy this machine's graphics cards are, as the driver's own tool says."""
+"""Measures how busy this machine's graphics cards are, with the driver's own tool."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import IO
 from spotctl.agent.command import exit_code_of, signal_group, start_group
 
 EVERY_SECONDS = 15.0
-"""The tool takes a noticeable part of a second, and more on a machine with many cards."""
+"""Not more often, because the tool takes a noticeable part of a second, and more on a machine with many cards."""
 LONGEST_SECONDS = 10.0
-"""A driver in trouble makes the tool hang."""
+"""Then the tool is killed: a driver in trouble makes it hang."""
 
 _TOOL = "nvidia-smi"
 _QUERY = ("--query-gpu=utilization.gpu,memory.used,memory.total", "--format=csv,noheader,nounits")
@@ -33,7 +33,7 @@ class CardUse:
 
 
 @dataclass(slots=True)
-class _Sample:
+class _CardSample:
     process: subprocess.Popen[bytes]
     out: IO[bytes]
     began: float
@@ -41,12 +41,12 @@ class _Sample:
 
 
 class CardWatch:
-    """Samples when it is asked, at most every `EVERY_SECONDS`, and never waits for the tool."""
+    """Samples on request, at most every `EVERY_SECONDS`, and never waits for the tool."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._use: CardUse | None = None
-        self._sample: _Sample | None = None
+        self._sample: _CardSample | None = None
         self._due = 0.0
 
     def use(self) -> CardUse | None:
@@ -54,7 +54,7 @@ class CardWatch:
         self._advance()
         if self._sample is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
-            self._sample = self._begun()
+            self._sample = self._begin()
         return self._use
 
     def end(self) -> None:
@@ -63,52 +63,53 @@ class CardWatch:
             signal_group(self._sample.process, signal.SIGKILL)
             self._sample.out.close()
 
-    def _begun(self) -> _Sample | None:
+    def _begin(self) -> _CardSample | None:
         tool = shutil.which(_TOOL)
         if tool is None:
             self._use = None
             return None
-        with ExitStack() as unless_begun:
+        with ExitStack() as on_failure:
             try:
-                # A file, because reading a pipe could wait for whatever the tool has started.
-                out = unless_begun.enter_context(tempfile.TemporaryFile(dir=self._folder))
+                # A file, because reading a pipe could wait for processes that the tool has started.
+                out = on_failure.enter_context(tempfile.TemporaryFile(dir=self._folder))
                 process = start_group((tool, *_QUERY), self._folder, os.environ, out, subprocess.DEVNULL)
             except OSError:
                 # The disk is full, or the tool is no program.
                 self._use = None
                 return None
-            unless_begun.pop_all()
-        return _Sample(process, out, time.monotonic())
+            on_failure.pop_all()
+        return _CardSample(process, out, time.monotonic())
 
     def _advance(self) -> None:
-        """Notes a finished sample, and gives up on one that takes too long."""
-        one = self._sample
-        if one is None:
+        """Notes a finished sample, and kills one that takes too long."""
+        sample = self._sample
+        if sample is None:
             return
-        code = exit_code_of(one.process)
+        code = exit_code_of(sample.process)
         if code is not None:
-            one.process.wait()
-            one.out.seek(0)
-            self._use = None if code else parsed(one.out.read().decode(errors="replace"))
-            one.out.close()
+            sample.process.wait()
+            sample.out.seek(0)
+            self._use = None if code else parsed(sample.out.read().decode(errors="replace"))
+            sample.out.close()
             self._sample = None
-        elif not one.killed and time.monotonic() >= one.began + LONGEST_SECONDS:
-            # One that hangs in the driver may outlive even this, so it is not waited for.
-            signal_group(one.process, signal.SIGKILL)
-            one.killed, self._use = True, None
+        elif not sample.killed and time.monotonic() >= sample.began + LONGEST_SECONDS:
+            # A tool that hangs in the driver may outlive even SIGKILL, so nothing waits for it.
+            signal_group(sample.process, signal.SIGKILL)
+            sample.killed, self._use = True, None
 
 
 def parsed(answer: str) -> CardUse | None:
-    """The use of all cards in a line for each (`87, 49813, 81559`); those that do not state it do not count."""
+    """The use of all cards, from one line for each (`87, 49813, 81559`); cards without figures do not count."""
     cards = [card for line in answer.splitlines() if (card := _card(line)) is not None]
-    total = sum(of for _, _, of in cards)
+    total = sum(memory for _, _, memory in cards)
     if not total:
         return None
-    return CardUse(round(sum(busy for busy, _, _ in cards) / len(cards)), round(100 * sum(c[1] for c in cards) / total))
+    busy, used = sum(busy for busy, _, _ in cards), sum(used for _, used, _ in cards)
+    return CardUse(round(busy / len(cards)), round(100 * used / total))
 
 
 def _card(line: str) -> tuple[int, int, int] | None:
-    # A card that is divided between users says `[N/A]`.
+    # The tool prints `[N/A]` for a card that is divided between users.
     try:
         busy, used, total = (int(part) for part in line.split(","))
     except ValueError:

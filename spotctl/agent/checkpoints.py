@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: one is used only if it is complete and unchanged."""
+"""Checkpoints in a folder, used only if they are complete and unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spotctl.agent.files import replace_json, sync_folder
 _LOG = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
-_WRITING = ".writing-"
+_UNFINISHED = ".writing-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class TrainingPosition:
 
 
 class Checkpoints:
-    """The checkpoints of one job, or of one rank of it, in a folder; the newest `keep` are kept.
+    """The checkpoints of a job, or of one of its ranks, in a folder; the newest `keep` are kept.
 
     A checkpoint is written to a temporary folder, with a digest of each file, and renamed: a kill at any moment leaves
-    the previous one. One that was damaged later is recognized by its digests, and the previous one is used.
+    the previous checkpoint. The digests also reveal later damage; then the previous checkpoint is used.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -43,11 +43,11 @@ class Checkpoints:
         self.folder, self._keep = folder, keep
 
     def write(self, position: TrainingPosition, save: Callable[[Path], None]) -> Path:
-        """Has `save` write files into a new folder, and makes it the newest checkpoint. BadCheckpoint: it cannot."""
-        # The same step may have been saved before. A name of its own ensures that a complete one always exists.
+        """Has `save` fill a new folder, which becomes the newest checkpoint. BadCheckpoint: the write fails."""
+        # The same step may have been saved before. With a new name, a complete checkpoint exists at every moment.
         again = len(self._steps(position.step))
         target = self.folder / f"step-{position.step:012d}-{again:02d}"
-        new = self.folder / f"{_WRITING}{target.name}"
+        new = self.folder / f"{_UNFINISHED}{target.name}"
         try:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
@@ -85,7 +85,7 @@ class Checkpoints:
 
     def _drop_old(self, written: str) -> None:
         """Removes checkpoints beyond `keep`, and incomplete ones of killed writers."""
-        unfinished = [path for path in self.folder.glob(f"{_WRITING}*") if path.name < written]
+        unfinished = [path for path in self.folder.glob(f"{_UNFINISHED}*") if path.name < written]
         for path in [*self._steps()[: -self._keep], *unfinished]:
             shutil.rmtree(path, ignore_errors=True)
 

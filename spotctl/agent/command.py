@@ -26,10 +26,10 @@ _POLL_SECONDS = 0.01
 
 
 class RunningCommand:
-    """Runs from its construction on. Its first process is not reaped before `finish`, so its group keeps its number.
+    """A command that runs from construction on. `finish` reaps its first process, so the group keeps its id until then.
 
-    Its output is appended to `output` (None: goes where this process prints). `mark` is the machine's folder, by which
-    processes that have left the group are found.
+    The command's output is appended to `output` (None: goes where this process prints). `mark` is the machine's folder,
+    by which processes that have left the group are found.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RunningCommand:
                 file.flush()
 
     def exit_code(self) -> int | None:
-        """The exit code, or the negative number of the signal that ended it; None while it runs."""
+        """The exit code, or the negative number of the signal that ended the command; None while it runs."""
         return CANNOT_START if self._process is None else exit_code_of(self._process)
 
     def terminate(self) -> None:
@@ -54,7 +54,7 @@ class RunningCommand:
             signal_group(self._process, signal.SIGTERM)
 
     def finish(self) -> None:
-        """Kills whatever of it still runs, including processes that have left its group, and reaps it."""
+        """Kills all remaining processes, even those that have left the group, and reaps the first."""
         if self._process is not None:
             signal_group(self._process, signal.SIGKILL)
         kill_marked(self._mark)
@@ -63,7 +63,7 @@ class RunningCommand:
             self._process = None
 
     def end(self, grace_seconds: float) -> None:
-        """Ends all of it, and waits: SIGTERM and this much time first, if there is any, then `finish`."""
+        """Ends the command: sends SIGTERM and waits for this time, if it is above 0, then calls `finish`."""
         if grace_seconds > 0 and self.exit_code() is None:
             self.terminate()
             give_up = time.monotonic() + grace_seconds
@@ -120,7 +120,7 @@ def _output_to(output: Path | None) -> Iterator[BinaryIO]:
 
 
 def dies_with(parent: int) -> Callable[[], None] | None:
-    """Has the kernel kill the calling process when `parent` dies, even by SIGKILL; None where it cannot."""
+    """A function by which the kernel kills its caller when `parent` dies, even by SIGKILL; None if not on Linux."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl

@@ -34,9 +34,9 @@ _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 ENVIRONMENT = 3
 """The file with the payload's variables, in podman and in the container."""
 _OUTPUT = 4
-"""The payload's output, in podman and in the container: what went through podman could be lost when it ends."""
+"""The payload's output, in podman and in the container: output that podman relays could be lost when podman ends."""
 
-_OF_PODMAN = {"HOME", "LANG", "PATH", "TMPDIR", "USER", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
+_PODMAN_VARIABLES = {"HOME", "LANG", "PATH", "TMPDIR", "USER", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
 _CODE = f"{layout.ROOT}/code"
 _MEMORY = Path("/dev/shm")  # noqa: S108 - shared memory, not a predictable file
 
@@ -55,7 +55,7 @@ other process: it passes SIGTERM on to the whole group, as the payload's group g
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """An image, and what the payload needs besides the variables `SPOTCTL_*`: names of variables, and folders.
+    """An image, and the variables (besides `SPOTCTL_*`) and folders that the payload needs.
 
     `login` names the variable with USER:PASSWORD for the image's registry; the container does not get it.
     """
@@ -75,7 +75,7 @@ class Container:
             raise BrokenProtocol(f"{text[:60]!r} is not a container: {error}") from error
 
     def runs(self, python: str, command: Sequence[str]) -> list[str]:
-        """The command in the container, as a command outside of it. `-P`: the job's files replace no module of ours."""
+        """The command line that runs a command in the container. `-P`: the job's files replace no module of ours."""
         return [python, "-P", "-m", "spotctl.agent.container", json.dumps(asdict(self)), *command]
 
 
@@ -88,7 +88,7 @@ def full_name(image: str) -> str:
 
 
 def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
-    """Pulls the image unless it is here. ContainerRefused: it cannot be pulled, or does not run here."""
+    """Pulls the image unless it is here. ContainerRefused: the image cannot be pulled, or does not run here."""
     image = full_name(container.image)
     if _podman(environment, "image", "exists", image).returncode != 0:
         with _credentials(container, image, environment) as options:
@@ -109,20 +109,20 @@ def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
 def podman_words(
     container: Container, command: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> list[str]:
-    """The command line that runs the command in `folder`. It holds no value of a variable except the mark's."""
+    """The command line that runs the command in `folder`. Of all variables, it contains only the mark's value."""
     own = Path(environment[MARK])
     folders = [folder, str(own / "job"), str(own / "work"), str(_MEMORY), *container.folders]
     root = Path(__file__).parents[2]
-    # With what says which version of the code it is: a training's nodes compare theirs.
+    # With the metadata of our package: a training's nodes compare their versions.
     code = [root / "spotctl", root / "agileml", *root.glob("spotctl-*.dist-info")]
     return [
         *("podman", "--log-level=error", "run", "--rm", "--pull=never", "--user=0", "--entrypoint=/bin/sh"),
         *("--replace", f"--name={container_name(own)}"),
         *("--network=host", "--cgroups=disabled", "--log-driver=none", "--security-opt=label=disable"),
         *(f"--preserve-fds={_OUTPUT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
-        *(f"--volume={one}:{one}" for one in dict.fromkeys(folders) if Path(one).exists()),
-        *(f"--volume={one}:{_CODE}/{one.name}:ro" for one in code),
-        *(f"--volume={one}:{one}:ro" for one in _packages(environment)),
+        *(f"--volume={path}:{path}" for path in dict.fromkeys(folders) if Path(path).exists()),
+        *(f"--volume={path}:{_CODE}/{path.name}:ro" for path in code),
+        *(f"--volume={path}:{path}:ro" for path in _packages(environment)),
         *container_options(),
         *(full_name(container.image), "-c", _ENTRY, "spotctl", *command),
     ]
@@ -134,7 +134,7 @@ def shell_variables(environment: Mapping[str, str]) -> str:
 
 
 def exports(container: Container, environment: Mapping[str, str]) -> str:
-    """What the container's shell reads: the payload's variables, and where our code is."""
+    """Lines for the container's shell: the payload's variables, and the path of our code."""
     passed = {
         name: value
         for name, value in environment.items()
@@ -145,14 +145,14 @@ def exports(container: Container, environment: Mapping[str, str]) -> str:
 
 
 def _packages(environment: Mapping[str, str]) -> list[str]:
-    """The folder of packages that the launcher copied for a training's nodes; it comes after that of our code."""
+    """The folder of packages that the launcher copied for a training's nodes; it comes after our code's folder."""
     paths = environment.get("PYTHONPATH", "").split(":")[1:]
     return [path for path in paths if path.startswith(f"{layout.BUNDLES}/")]
 
 
 @contextmanager
 def _credentials(container: Container, image: str, environment: Mapping[str, str]) -> Iterator[list[str]]:
-    """The options for a registry with a login. Its file is in memory, for its owner alone, until the pull has ended."""
+    """The options for a registry with a login, which is in memory, for its owner alone, until the pull has ended."""
     if not container.login:
         yield []
         return
@@ -164,7 +164,7 @@ def _credentials(container: Container, image: str, environment: Mapping[str, str
 
 
 def _podman(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """To files, because a process that podman leaves behind would hold pipes open. ContainerRefused: it is missing."""
+    """Runs podman. Output goes to files, because processes of podman could hold pipes. ContainerRefused: no podman."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         try:
             code = subprocess.run(
@@ -186,8 +186,12 @@ def _podman(environment: Mapping[str, str], *words: str) -> subprocess.Completed
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """podman's own: without the payload's variables, which it would store, and without the mark of payloads."""
-    return {name: value for name, value in environment.items() if name in _OF_PODMAN or name.lower().endswith("_proxy")}
+    """podman's own environment, without the payload's variables, which podman would store, and without the mark."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _PODMAN_VARIABLES or name.lower().endswith("_proxy")
+    }
 
 
 def _last_line(text: str) -> str:
@@ -195,7 +199,7 @@ def _last_line(text: str) -> str:
 
 
 def container_name(machine: Path) -> str:
-    """Of the container of a machine's payload. Machines of one computer share its podman."""
+    """The name of the container of a machine's payload. Machines of one computer share its podman."""
     return f"spotctl-{hashlib.sha256(str(machine).encode()).hexdigest()[:16]}"
 
 

@@ -15,12 +15,12 @@ from spotctl.agent.blobs.objects import write
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
-Signature = tuple[tuple[str, int, int, int], ...]
+FolderListing = tuple[tuple[str, int, int, int], ...]
 """The files below a folder: name, size, modification time and inode."""
 
 
-def signature(folder: Path) -> Signature:
-    """The files in a folder. A name that begins with a dot is still being written, and left out."""
+def listing(folder: Path) -> FolderListing:
+    """The files in a folder, without names that begin with a dot, which are still being written."""
     entries = []
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -35,8 +35,8 @@ def signature(folder: Path) -> Signature:
     return tuple(sorted(entries))
 
 
-def copy(files: Signature, source: Path, target: Path) -> None:
-    """Copies the files of a signature from one folder to another."""
+def copy(files: FolderListing, source: Path, target: Path) -> None:
+    """Copies the listed files from one folder to another."""
     for name, *_ in files:
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,16 +44,16 @@ def copy(files: Signature, source: Path, target: Path) -> None:
 
 
 def local_copy(location: str, cache: Path) -> Path:
-    """Where data is on this machine: copied to the cache once, and again only if it has changed.
+    """The path of data on this machine: copied to the cache once, and again only if the data has changed.
 
-    TransferFailed: there is no such data, or it cannot be copied.
+    TransferFailed: the data does not exist, or cannot be copied.
     """
     if (place := _place(location)) is not None:
-        return _staged(location, place, cache)
+        return _copy_objects(location, place, cache)
     source = Path(location)
     if not source.exists():
         raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
-    files = signature(source) if source.is_dir() else _single(source)
+    files = listing(source) if source.is_dir() else _single(source)
     key = hashlib.sha256(repr((location, files)).encode()).hexdigest()[:24]
     kept = cache / key / source.name
     try:
@@ -67,13 +67,13 @@ def local_copy(location: str, cache: Path) -> Path:
 
 
 def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> None:
-    """Copies outputs to their destination, each file completely or not at all. TransferFailed: it cannot."""
+    """Copies outputs to their destination, each file whole or not at all. TransferFailed: a file cannot be written."""
     if (place := _place(destination, who)) is not None:
         _upload(folder, place, destination)
         return
     target = Path(destination)
     try:
-        for name, *_ in signature(folder):
+        for name, *_ in listing(folder):
             path = target / name
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f".{path.name}.{os.getpid()}")
@@ -91,8 +91,8 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
         raise TransferFailed(str(error)) from None
 
 
-def _staged(location: str, place: ObjectPlace, cache: Path) -> Path:
-    """Objects below a prefix, or one object, copied to the cache once."""
+def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
+    """Copies the objects below a prefix, or one object, to the cache once, and returns their path."""
     kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
     try:
         with exclusive(cache / ".lock"):
@@ -104,7 +104,7 @@ def _staged(location: str, place: ObjectPlace, cache: Path) -> Path:
 
 
 def _download(place: ObjectPlace, kept: Path) -> None:
-    """To a temporary folder that is renamed, so that a copy that exists is complete."""
+    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
     new = kept.parent.with_name(f".{kept.parent.name}")
     shutil.rmtree(new, ignore_errors=True)
     single, keys = place.prefix.rstrip("/"), [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
@@ -125,18 +125,18 @@ def _download(place: ObjectPlace, kept: Path) -> None:
 
 def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
     try:
-        for name, *_ in signature(folder):
+        for name, *_ in listing(folder):
             write(place.bucket, place.prefix + name, file_pieces(folder / name))
     except OSError as error:
         raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
 
 
-def _single(path: Path) -> Signature:
+def _single(path: Path) -> FolderListing:
     status = path.stat()
     return ((path.name, status.st_size, status.st_mtime_ns, status.st_ino),)
 
 
-def _fetch(files: Signature, source: Path, kept: Path) -> None:
+def _fetch(files: FolderListing, source: Path, kept: Path) -> None:
     """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
     new = kept.parent.with_name(f".{kept.parent.name}")
     shutil.rmtree(new, ignore_errors=True)

@@ -10,15 +10,15 @@ PROCESSES_VARIABLE = "SPOTCTL_NPROC_PER_NODE"
 """Processes of a distributed program on a machine: one for each graphics card, or one."""
 
 _CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""Where NVIDIA's toolkit describes what a container needs of its driver."""
+"""The folders in which NVIDIA's toolkit describes a container's needs."""
 
 _NVIDIA, _AMD = re.compile(r"nvidia\d+"), re.compile(r"renderD\d+")
 
 
 def cards(devices: Path = Path("/dev")) -> int:
-    """How many there are: NVIDIA's driver has a device for each; so has AMD's, if it can compute."""
-    nvidia = sum(1 for one in devices.glob("nvidia*") if _NVIDIA.fullmatch(one.name))
-    amd = sum(1 for one in devices.glob("dri/*") if _AMD.fullmatch(one.name)) if (devices / "kfd").exists() else 0
+    """How many there are: NVIDIA's driver has a device for each card, and AMD's for each card that can compute."""
+    nvidia = sum(1 for path in devices.glob("nvidia*") if _NVIDIA.fullmatch(path.name))
+    amd = sum(1 for path in devices.glob("dri/*") if _AMD.fullmatch(path.name)) if (devices / "kfd").exists() else 0
     return nvidia or amd
 
 
@@ -26,7 +26,7 @@ def container_options(devices: Path = Path("/dev"), described: Sequence[Path] = 
     """podman's options that give a container the cards: as NVIDIA's toolkit describes them, or their devices alone."""
     if not cards(devices):
         return []
-    if (devices / "nvidiactl").exists() and any(list(one.glob("nvidia*")) for one in described):
+    if (devices / "nvidiactl").exists() and any(list(folder.glob("nvidia*")) for folder in described):
         return ["--device=nvidia.com/gpu=all"]
-    found = [*devices.glob("nvidia*"), *devices.glob("kfd"), *devices.glob("dri/renderD*")]
-    return ["--group-add=keep-groups", *(f"--device={one}" for one in sorted(found) if not one.is_dir())]
+    paths = [*devices.glob("nvidia*"), *devices.glob("kfd"), *devices.glob("dri/renderD*")]
+    return ["--group-add=keep-groups", *(f"--device={path}" for path in sorted(paths) if not path.is_dir())]

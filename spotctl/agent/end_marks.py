@@ -1,7 +1,7 @@
 """Marks of nodes whose program ended with status 0: their machines may be gone before anyone asks them.
 
-They are next to the job's checkpoints, or below its first output. A job with neither has them in its run's folder if
-its machines are processes of this computer. Rented ones leave nothing when they are gone, so it has to start again.
+Marks are next to the job's checkpoints, or below its first output. A job with neither has marks in its run's folder if
+its machines are processes of this computer. Rented machines leave nothing behind, so such a job has to start again.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from spotctl.agent.errors import TransferFailed
 from spotctl.agent.task import OTHER_NODE
 
 ENDED = "ended/"
-"""Before the names of all marks."""
+"""The prefix of the names of all marks."""
 
 
 def note_ended(path: str, start: str, rank: int) -> None:
     """Marks a node's start of the program as ended with status 0."""
-    with _reached(path):
+    with _as_transfer_failure(path):
         store_at(path).put(f"{ENDED}{start}/{OTHER_NODE.format(rank=rank)}", [b"0"])
 
 
 def have_ended(path: str, start: str, nodes: int, who: StoreIdentity = MACHINE) -> bool:
     """Whether a start of the program ended with status 0 on all of its nodes."""
-    with _reached(path):
+    with _as_transfer_failure(path):
         return len(store_at(path, who).list(f"{ENDED}{start}/")) >= nodes
 
 
 def forget_ended(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
     """Removes the marks of a run."""
-    with _reached(path):
+    with _as_transfer_failure(path):
         store = store_at(path, who)
         for mark in store.list(f"{ENDED}{run}."):
             store.delete(mark)
 
 
 @contextmanager
-def _reached(path: str) -> Iterator[None]:
+def _as_transfer_failure(path: str) -> Iterator[None]:
     try:
         yield
     except StoreRefused as error:

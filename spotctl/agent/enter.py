@@ -13,17 +13,17 @@ from pathlib import Path
 
 from spotctl.agent import layout
 from spotctl.agent.command import CANNOT_START
-from spotctl.agent.processes import surroundings
+from spotctl.agent.processes import surroundings_of
 
 
 def main(words: Sequence[str]) -> int:
-    """Returns only if the command cannot be started."""
+    """Becomes the command. Returns only if the command cannot be started."""
     agent = int(Path(layout.STARTED).read_text())
-    around = surroundings(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
-    os.chdir(around.folder)
-    command, terminal = around.around(words), {"TERM": os.environ.get("TERM", "dumb")}
+    surroundings = surroundings_of(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
+    os.chdir(surroundings.folder)
+    command, terminal = surroundings.wrap(words), {"TERM": os.environ.get("TERM", "dumb")}
     try:
-        os.execvpe(command[0], command, {**terminal, **around.environment})  # noqa: S606
+        os.execvpe(command[0], command, {**terminal, **surroundings.environment})  # noqa: S606
     except OSError as error:
         print(f"{words[0]}: {error.strerror or error}", file=sys.stderr)  # noqa: T201
         return CANNOT_START

@@ -17,7 +17,7 @@ _ENTRY = f'. /proc/self/fd/{ENVIRONMENT}; exec {ENVIRONMENT}<&-; exec "$@"'
 
 
 def main(words: Sequence[str]) -> int:
-    """Returns only if the payload has ended meanwhile."""
+    """Becomes podman. Returns only if the payload has ended meanwhile."""
     variables = environment_of(int(words[0]))
     if MARK not in variables:
         print("spotctl: the container has ended; try again", file=sys.stderr)  # noqa: T201

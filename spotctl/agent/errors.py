@@ -1,4 +1,4 @@
-"""What can go wrong on a rented machine and on the link to it. Messages name the object, the value and the way out."""
+"""Errors on a rented machine and on the link to it. Messages name the object, the value and the way out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class AgentError(Exception):
 
 
 class BrokenProtocol(AgentError):
-    """A file or a request does not have the form that was agreed on."""
+    """A file or a request does not have the agreed form."""
 
 
 class BadCheckpoint(AgentError):
@@ -40,8 +40,8 @@ class LinkTimeout(LinkLost):
 
 
 class MachineEnding(AgentError):
-    """The machine's lease has ended or it was told to shut down, so it takes no more work."""
+    """The machine takes no more work: its lease has ended, or a shutdown was requested."""
 
 
 class RequestRefused(AgentError):
-    """The agent understood who is calling, but cannot or will not do what is asked."""
+    """The agent knows the caller, but cannot or will not carry out the request."""

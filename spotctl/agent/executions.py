@@ -15,7 +15,7 @@ from spotctl.agent.command import CANNOT_START, exit_code_of, signal_group, star
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import read_chunk
 from spotctl.agent.payload import Payload
-from spotctl.agent.processes import surroundings
+from spotctl.agent.processes import surroundings_of
 
 MOST_RUNNING = 16
 CHUNK = 1 << 17
@@ -33,7 +33,7 @@ class _Execution:
 
 
 class Executions:
-    """The commands of all callers. One ends when it is done, when its caller disconnects, or with the machine."""
+    """The commands of all callers. A command ends by itself, when its caller disconnects, or with the machine."""
 
     def __init__(self, machine: Path) -> None:
         self._machine = machine
@@ -43,24 +43,25 @@ class Executions:
     @property
     def running(self) -> bool:
         """Whether any command has not ended."""
-        return any(one.code is None for one in self._all.values())
+        return any(execution.code is None for execution in self._all.values())
 
     def start(self, connection: int, command: tuple[str, ...], payload: Payload | None) -> int:
-        """Starts a command in the folder and the environment of the payload; the number to read it by."""
-        if sum(one.code is None for one in self._all.values()) >= MOST_RUNNING:
+        """Starts a command in the folder and the environment of the payload; returns its number for `read`."""
+        if sum(execution.code is None for execution in self._all.values()) >= MOST_RUNNING:
             raise BrokenProtocol(f"{MOST_RUNNING} commands are already running; wait for one of them to end")
         if not command:
             raise BrokenProtocol("exec needs a command")
-        around = surroundings(self._machine, os.getpid(), "" if payload is None else payload.folder)
-        place = Path(tempfile.mkdtemp(prefix="exec-", dir=self._machine))
+        surroundings = surroundings_of(self._machine, os.getpid(), "" if payload is None else payload.folder)
+        folder = Path(tempfile.mkdtemp(prefix="exec-", dir=self._machine))
         self._started += 1
         process: subprocess.Popen[bytes] | None = None
-        with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             try:
-                process = start_group(around.around(command), around.folder, around.environment, out, err)
+                words = surroundings.wrap(command)
+                process = start_group(words, surroundings.folder, surroundings.environment, out, err)
             except (OSError, ValueError) as error:
                 err.write(f"{command[0]}: {getattr(error, 'strerror', None) or error}".encode())
-        self._all[self._started] = _Execution(connection, place, process, CANNOT_START if process is None else None)
+        self._all[self._started] = _Execution(connection, folder, process, CANNOT_START if process is None else None)
         return self._started
 
     def read(self, connection: int, number: int, out: int, err: int) -> dict[str, Any]:
@@ -68,36 +69,38 @@ class Executions:
 
         The code is None while there may be more to read.
         """
-        one = self._all.get(number)
-        if one is None or one.connection != connection:
+        execution = self._all.get(number)
+        if execution is None or execution.connection != connection:
             raise BrokenProtocol(f"exec {number}: there is no such command")
         self.advance()
-        chunks = {name: read_chunk(one.folder / name, at, CHUNK) for name, at in (("out", out), ("err", err))}
-        done = one.code is not None and not any(chunks.values())
+        chunks = {name: read_chunk(execution.folder / name, at, CHUNK) for name, at in (("out", out), ("err", err))}
+        done = execution.code is not None and not any(chunks.values())
         if done:
             self._forget(number)
-        return {**chunks, "code": one.code if done else None}
+        return {**chunks, "code": execution.code if done else None}
 
     def advance(self) -> None:
-        """Notes which commands have ended, and kills what they left in their groups."""
-        for one in self._all.values():
-            if one.code is None and one.process is not None and (code := exit_code_of(one.process)) is not None:
-                signal_group(one.process, signal.SIGKILL)
-                one.process.wait()
-                one.code = code
+        """Notes which commands have ended, and kills the processes that remain in their groups."""
+        for execution in self._all.values():
+            process = execution.process
+            if execution.code is None and process is not None and (code := exit_code_of(process)) is not None:
+                signal_group(process, signal.SIGKILL)
+                process.wait()
+                execution.code = code
 
-    def closed(self, connection: int) -> None:
+    def disconnect(self, connection: int) -> None:
         """Ends the commands of a caller that has disconnected."""
-        for number in [number for number, one in self._all.items() if one.connection == connection]:
-            self._forget(number)
+        for number, execution in list(self._all.items()):
+            if execution.connection == connection:
+                self._forget(number)
 
     def end(self) -> None:
         for number in list(self._all):
             self._forget(number)
 
     def _forget(self, number: int) -> None:
-        one = self._all.pop(number)
-        if one.code is None and one.process is not None:
-            signal_group(one.process, signal.SIGKILL)
-            one.process.wait()
-        shutil.rmtree(one.folder, ignore_errors=True)
+        execution = self._all.pop(number)
+        if execution.code is None and execution.process is not None:
+            signal_group(execution.process, signal.SIGKILL)
+            execution.process.wait()
+        shutil.rmtree(execution.folder, ignore_errors=True)

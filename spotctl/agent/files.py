@@ -32,7 +32,7 @@ def replace_json(path: Path, value: dict[str, Any], *, lasting: bool = False) ->
 
 @contextmanager
 def exclusive(lock: Path) -> Iterator[None]:
-    """Holds a lock that one process at a time can hold; it is released when the process ends."""
+    """Holds a lock that one process at a time can hold, and that is released when the process ends."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -52,7 +52,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class Watched(Generic[T]):
-    """A JSON file that is parsed only after it was replaced."""
+    """A JSON file that is parsed again only when it was replaced."""
 
     def __init__(self, path: Path, parse: Callable[[dict[str, Any]], T | None]) -> None:
         self._path, self._parse = path, parse
@@ -82,7 +82,7 @@ def read_chunk(path: Path, after: int, most: int) -> str:
 
 
 def read_from(path: Path, after: int, most: int = -1) -> bytes:
-    """Bytes of a file from an offset on, all of them unless `most` are enough; empty where there are none (yet)."""
+    """Bytes of a file from an offset on, at most `most` (-1: all); empty where there are none (yet)."""
     try:
         with path.open("rb") as file:
             file.seek(after)

@@ -23,7 +23,7 @@ PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
 
 
 def best_interval(cost: float, life: float, longest: float) -> float:
-    """Time between checkpoints, in the unit of the arguments: at least the cost of one, and at most `longest`.
+    """Time between checkpoints, in the unit of the arguments: at least `cost`, and otherwise at most `longest`.
 
     >>> best_interval(2.0, 100.0, 3600.0)
     20.0
@@ -33,7 +33,7 @@ def best_interval(cost: float, life: float, longest: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Seconds between checkpoints, and the assumed seconds that one takes."""
+    """Seconds between checkpoints, and the assumed seconds that a checkpoint takes."""
 
     every: float
     cost: float
@@ -44,14 +44,14 @@ class CheckpointPlan:
 
 
 class CheckpointPlanReader:
-    """The program's side; reading costs one look at a time stamp."""
+    """Reads the plan for the program; a read costs one look at a time stamp."""
 
     def __init__(self, path: Path) -> None:
         self._plan = Watched(path, _plan)
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> CheckpointPlanReader | None:
-        """The reader of the file that the environment names, or None if it names none."""
+        """The reader of the file that the environment names; None if there is no name."""
         path = environment.get(PLAN_VARIABLE)
         return cls(Path(path)) if path else None
 

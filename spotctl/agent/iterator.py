@@ -5,9 +5,9 @@
         for batch in batches:
             train(batch)
 
-`save` writes the script's state into an empty folder, and `load` reads it back. The iterator itself stores the position
-in the data; on a resume it draws the finished batches of the epoch from the loader again and drops them. Without a
-lease the script only saves from time to time and resumes.
+`save` writes the script's state into an empty folder, and `load` reads the state back. The iterator itself stores the
+position in the data; on a resume it skips the batches of the epoch that are done. Without a lease the script only saves
+from time to time and resumes.
 This is the GavelIterator of section 5.6 of the dissertation.
 """
 
@@ -23,21 +23,21 @@ from typing import Generic, TypeVar
 from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.job_lease import JobLease
-from spotctl.agent.lease import Clock, LeaseAct, LeaseHolder
+from spotctl.agent.lease import LeaseAct, LeaseHolder, SecondsClock
 
-Batch = TypeVar("Batch")
+BatchT = TypeVar("BatchT")
 
 
 @dataclass(frozen=True, slots=True)
 class IteratorOptions:
-    """How a job saves, and how it stays in step with its other ranks.
+    """How a rank of a job saves, and how it stays in step with the other ranks.
 
     `agree` returns the minimum of the values that all ranks pass (an all-reduce with MIN): then all ranks save and end
     at the same step, and resume from a step that each of them has. Each rank has a checkpoint folder of its own. The
     lease and notices are read, and the ranks agree, every `look_every` steps.
     `save_every_seconds` None: the interval that the agent derives from evictions; without an agent, ten minutes.
     `on_epoch` is called with an epoch's number before its data is drawn. Seed the shuffling there
-    (`sampler.set_epoch`), or a job that is moved within an epoch sees other batches than one that is not.
+    (`sampler.set_epoch`), or a job that moves within an epoch sees other batches than a job that does not.
     """
 
     save_every_seconds: float | None = None
@@ -46,19 +46,19 @@ class IteratorOptions:
     on_epoch: Callable[[int], None] = lambda _: None
 
 
-class LeaseIterator(Generic[Batch]):
+class LeaseIterator(Generic[BatchT]):
     """Iterates over a loader from where the job stopped, for as long as the lease is renewed."""
 
     def __init__(
         self,
-        loader: Iterable[Batch],
+        loader: Iterable[BatchT],
         *,
         load: Callable[[Path], None],
         save: Callable[[Path], None],
         checkpoints: Checkpoints,
         holder: LeaseHolder | None = None,
         options: IteratorOptions = IteratorOptions(),
-        clock: Clock = time.monotonic,
+        clock: SecondsClock = time.monotonic,
     ) -> None:
         self._loader, self._load, self._save = loader, load, save
         self._checkpoints, self._options, self._clock = checkpoints, options, clock
@@ -74,7 +74,7 @@ class LeaseIterator(Generic[Batch]):
         return self._position
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The numbers of the remaining epochs of `count`. After the last one, saves and reports the end."""
+        """The numbers of the remaining epochs of `count`. After the last epoch, saves and reports the end."""
         self._resume()
         while (epoch := self._position.epoch) < count:
             yield epoch
@@ -82,10 +82,10 @@ class LeaseIterator(Generic[Batch]):
                 # The script left the epoch early; the rest of it is skipped.
                 self._position = TrainingPosition(epoch + 1, 0, self._position.step)
         self._write()
-        self._lease.finished(self._position)
+        self._lease.report_finish(self._position)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """The remaining batches of the epoch. A batch counts as done when the next one is requested."""
+    def __iter__(self) -> Iterator[BatchT]:
+        """The remaining batches of the epoch. A batch counts as done when the next batch is requested."""
         self._resume()
         position = self._position
         self._options.on_epoch(position.epoch)
@@ -95,7 +95,7 @@ class LeaseIterator(Generic[Batch]):
                 f"{self._checkpoints.folder}: the job stopped after batch {position.batch} of epoch {position.epoch},"
                 " but the loader has fewer; use the loader with which the checkpoint was written"
             )
-        self._lease.starts_step()
+        self._lease.start_step()
         for batch in source:
             if self._position.step % self._options.look_every == 0:
                 self._attend()
@@ -109,23 +109,23 @@ class LeaseIterator(Generic[Batch]):
         self._lease.count_step()
 
     def _attend(self) -> None:
-        """Before a batch: saves or ends as lease, notices and time require, together with all ranks."""
+        """Saves or ends before a batch as lease, notices and time require, together with all ranks."""
         decision = self._lease.decision()
         act = LeaseAct(self._options.agree(decision.act.value))
         if act is not LeaseAct.GO:
             self._write()
         if act is LeaseAct.END:
-            raise self._lease.ended(decision, self._position)
-        self._lease.goes_on(decision, self._position, saved=act is LeaseAct.SAVE)
+            raise self._lease.report_end(decision, self._position)
+        self._lease.report_progress(decision, self._position, saved=act is LeaseAct.SAVE)
         if act is LeaseAct.SAVE:
-            self._lease.starts_step()
+            self._lease.start_step()
 
     def _write(self) -> None:
         if self._saved == self._position:
             return
         begin = self._clock()
         self._checkpoints.write(self._position, self._save)
-        self._lease.saved(self._position.step, begin)
+        self._lease.note_save(self._position.step, begin)
         self._saved = self._position
 
     def _resume(self) -> None:
@@ -139,5 +139,5 @@ class LeaseIterator(Generic[Batch]):
             position, path = checkpoint if checkpoint and checkpoint[0].step == step else self._checkpoints.at(step)
             self._load(path)
             self._position = self._saved = position
-            self._lease.saved(position.step)
-        self._lease.begins(self._position)
+            self._lease.note_save(position.step)
+        self._lease.report_start(self._position)

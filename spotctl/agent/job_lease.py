@@ -1,4 +1,4 @@
-"""A training loop's side of its lease: when to save, when to end, and what the agent learns of its progress."""
+"""A training loop's side of its lease: decides when to save and when to end, and reports progress to the agent."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from types import FrameType
 
 from spotctl.agent.checkpoints import TrainingPosition
 from spotctl.agent.interval import CheckpointPlanReader
-from spotctl.agent.lease import Clock, JobPace, JobProgress, LeaseAct, LeaseDecision, LeaseHolder, decide
+from spotctl.agent.lease import JobPace, JobProgress, LeaseAct, LeaseDecision, LeaseHolder, SecondsClock, decide
 
 SAVED_AND_ENDED = 75
 """The exit code of a job that saved its state to be moved: EX_TEMPFAIL, try again elsewhere."""
 
 _REPORT_SECONDS = 1.0
 _SAVE_SECONDS = 600.0
-# One slow step counts for some time, so that a job with uneven steps does not end too late.
-_FORGET = 0.9
+# A slow step counts for some time, so that a job with uneven steps does not end too late.
+_SLOWEST_DECAY = 0.9
 
 
 class LeaseEnded(SystemExit):
-    """The job has saved and must end here. Uncaught, it exits with `SAVED_AND_ENDED` and no traceback."""
+    """The job has saved and must end here. Uncaught, this exits with `SAVED_AND_ENDED` and no traceback."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(SAVED_AND_ENDED)
@@ -36,7 +36,7 @@ class JobLease:
     """Keeps the pace of a loop and reads its lease. Without an agent (`holder` None) saves are due from time to time.
 
     A command job gets SIGTERM when its machine is about to end. With an agent, and unless the program handles SIGTERM
-    itself, it no longer ends the process: it makes the next decision END.
+    itself, the signal no longer ends the process: it makes the next decision END.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class JobLease:
         holder: LeaseHolder | None = None,
         save_every_seconds: float | None = None,
         look_every: int = 1,
-        clock: Clock = time.monotonic,
+        clock: SecondsClock = time.monotonic,
     ) -> None:
         self._holder = holder or LeaseHolder.of()
         self._save_every_seconds, self._look_every, self._clock = save_every_seconds, look_every, clock
@@ -61,7 +61,7 @@ class JobLease:
             self.listen()
 
     def listen(self) -> None:
-        """Takes SIGTERM over, also from a library that handles it otherwise."""
+        """Takes SIGTERM over, also from a library that handles the signal."""
         if self._holder is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._on_term)
 
@@ -71,18 +71,18 @@ class JobLease:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
 
-    def starts_step(self) -> None:
-        """Time before this moment is not part of the next step."""
+    def start_step(self) -> None:
+        """Starts the clock of a step: the time before this call is not part of the step."""
         self._last_step = self._clock()
 
     def count_step(self) -> None:
         now = self._clock()
         self._here += 1
-        self._slowest = max(now - self._last_step, self._slowest * _FORGET)
+        self._slowest = max(now - self._last_step, self._slowest * _SLOWEST_DECAY)
         self._last_step = now
 
     def decision(self) -> LeaseDecision:
-        """What to do before the next step."""
+        """The act before the next step, and its reason."""
         now, length = self._clock(), 0.0
         lease = notice = None
         if self._holder is not None:
@@ -91,7 +91,7 @@ class JobLease:
         pace = JobPace(self._here, self._slowest * self._look_every, self._saving, now - self._last_save)
         decision = decide(now, lease, notice, pace, length, self._save_every)
         if self._holder is not None and notice is not None:
-            self._holder.heeded(notice)
+            self._holder.mark_heeded(notice)
         if self._told_to_end and decision.act is not LeaseAct.END:
             return LeaseDecision(LeaseAct.END, "SIGTERM: the machine is about to end")
         return decision
@@ -102,36 +102,36 @@ class JobLease:
             return self._save_every_seconds
         return (self._plan and self._plan.every()) or _SAVE_SECONDS
 
-    def saved(self, step: int, since: float | None = None) -> None:
-        """A checkpoint of this step exists; it was written from `since` until now, or restored."""
+    def note_save(self, step: int, since: float | None = None) -> None:
+        """Notes that a checkpoint of this step exists, written from `since` until now, or restored."""
         self._saved = step
         if since is not None:
             self._last_save = self._clock()
             self._saving = self._last_save - since
 
-    def begins(self, position: TrainingPosition) -> None:
+    def report_start(self, position: TrainingPosition) -> None:
         """Reports that the loop runs, from this position."""
         self._report("running", position)
 
-    def goes_on(self, decision: LeaseDecision, position: TrainingPosition, *, saved: bool) -> None:
-        """Reports progress after a decision: at once if a save or a request for a lease is news."""
+    def report_progress(self, decision: LeaseDecision, position: TrainingPosition, *, saved: bool) -> None:
+        """Reports progress after a decision: at once after a save or with a new request for a lease."""
         wanted, self._wants = self._wants, decision.ask
         is_news = saved or (decision.ask is not None and decision.ask != wanted)
         self._report("running", position, decision.reason, force=is_news)
 
-    def ended(self, decision: LeaseDecision, position: TrainingPosition) -> LeaseEnded:
+    def report_end(self, decision: LeaseDecision, position: TrainingPosition) -> LeaseEnded:
         """Reports that the job has saved and ends; returns the exception to raise."""
         reason = decision.reason or "another rank must end"
         self._release()
         self._report("ended", position, reason)
         return LeaseEnded(f"{reason}; saved at step {position.step}")
 
-    def finished(self, position: TrainingPosition) -> None:
+    def report_finish(self, position: TrainingPosition) -> None:
         self._release()
         self._report("finished", position)
 
     def _release(self) -> None:
-        """From here on, SIGTERM ends the program as it would without a lease."""
+        """Gives SIGTERM back: from here on, the signal ends the program as it would without a lease."""
         self._over = True
         if signal.getsignal(signal.SIGTERM) == self._on_term:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Where things are on a rented machine. The start-up script (`spotctl.clouds.remote`) makes these folders."""
+"""Paths on a rented machine. The start-up script (`spotctl.clouds.remote`) makes these folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ROOT = "/opt/spotctl"
 MACHINE_FILE = f"{ROOT}/machine.json"
 
 BUNDLES = f"{ROOT}/bundles"
-"""What launchers copied: each archive unpacked in a folder named by its SHA-256."""
+"""Archives that launchers copied, each unpacked in a folder named by its SHA-256."""
 
 JOBS = f"{ROOT}/jobs"
 CURRENT_JOB = f"{JOBS}/current"
@@ -24,8 +24,8 @@ LOCK = f"{AGENT_FOLDER}/lock"
 """A lock that the agent holds as long as it runs."""
 
 LEASE = f"{AGENT_FOLDER}/lease"
-"""Read by the watchdog: the lease's end as seconds since 1970, and as seconds of `/proc/uptime`. The first one
-reached counts."""
+"""Read by the watchdog: the lease's end as seconds since 1970, and as seconds of `/proc/uptime`. The earlier moment
+counts."""
 
 CODE = f"{AGENT_FOLDER}/code"
 """A link to the bundle with our code that the agent runs."""
@@ -33,7 +33,7 @@ CODE = f"{AGENT_FOLDER}/code"
 STARTED, ENDED = f"{AGENT_FOLDER}/started", f"{AGENT_FOLDER}/ended"
 """The watchdog ends a machine whose agent has written why it ended, or has started but no longer runs.
 
-The first holds the number of the agent's process.
+`STARTED` contains the number of the agent's process.
 """
 
 PYTHON = f"{AGENT_FOLDER}/bin/python3"

@@ -1,16 +1,16 @@
 """Leases of jobs: how long a job may keep its machine. Agent and job exchange three files on the machine.
 
-The files are in a folder of this job on this machine, each replaced as a whole by its one writer:
+The files are in a folder of this job on this machine, each replaced as a whole by its only writer:
 
 - `lease.json`, by the agent: `{"number": 7, "ends": 812.5, "boot": "..."}`. The job may run until `ends`. A renewal is
   the next number with a later end.
 - `notice.json`, by the agent: `{"number": 1, "kind": "evict", "deadline": 815.0, "boot": "...", "source": "aws"}`.
-  `hint`: an eviction may come; the job saves and continues. `evict`, `move`, `stop`: it saves and exits at once.
-- `progress.json`, by the job: steps done, the newest checkpoint, how long one takes to write, and `wants`, the number
-  of the lease that it requests. `state` is `running`, `ended` (saved, to be started elsewhere) or `finished`.
+  `hint`: an eviction may come; the job saves and continues. `evict`, `move`, `stop`: the job saves and exits at once.
+- `progress.json`, by the job: steps done, the newest checkpoint, the time of a save, and `wants`, the number of the
+  lease that the job requests. `state` is `running`, `ended` (saved, to be started elsewhere) or `finished`.
 
-Times are seconds of the machine's monotonic clock, which its processes share and which cannot be set; `boot` identifies
-one run of that clock. Files let a job read its lease without a connection, and survive a restart of either side. The
+Times are seconds of the machine's monotonic clock, which its processes share and nobody can set; `boot` identifies one
+run of that clock. Files let a job read its lease without a connection, and survive a restart of either side. The
 agent calls `begin` before it starts the job.
 """
 
@@ -34,16 +34,16 @@ FOLDER_VARIABLE = "SPOTCTL_LEASE"
 KINDS = ("hint", "evict", "move", "stop")
 # A save may take longer than the last one: the model grew, the disk is busy.
 _SAVE_MARGIN = 2.0
-# Requested early enough that an agent that looks once a second can renew in time.
+# Early enough that an agent that looks once a second can renew in time.
 _ASK_SECONDS = 5.0
 _ASK_SHARE = 0.25
 
-Clock = Callable[[], float]
+SecondsClock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The job may run until `ends`."""
+    """A lease: the job may run until `ends`."""
 
     number: int
     ends: float
@@ -52,7 +52,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseNotice:
-    """What will happen to the machine or the job, at which deadline, and the source of the notice."""
+    """An announcement to the job: the kind of event, its deadline, and the source of the notice."""
 
     number: int
     kind: str
@@ -77,7 +77,7 @@ class JobProgress:
 
 
 class LeaseAct(Enum):
-    """What a job does before its next step."""
+    """A job's act before its next step."""
 
     END = 0
     SAVE = 1
@@ -95,7 +95,7 @@ class LeaseDecision:
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """A job's measured pace: steps since its start here, the slowest recent step, and the time of a save.
+    """A job's measured pace: steps since the start on this machine, the slowest recent step, and the time of a save.
 
     Before the first save, `saving_seconds` is None and `since_save` counts from the start.
     """
@@ -109,10 +109,10 @@ class JobPace:
 def decide(
     now: float, lease: Lease | None, notice: LeaseNotice | None, pace: JobPace, length: float, save_every: float
 ) -> LeaseDecision:
-    """What to do before the next step. Pure; `length` is the lease's duration when it was granted.
+    """Decides on the act before the next step. Pure; `length` is the lease's duration when it was granted.
 
-    A job ends while its lease leaves time for one more step and a save. Without a lease it only saves. The first save
-    is due after one step: it shows how long a save takes, and whether it works, long before it has to.
+    A job ends while its lease leaves time for one more step and a save. Without a lease the job only saves. The first
+    save is due after one step, to learn early how long a save takes and whether it works.
     """
     if notice is not None and notice.kind != "hint":
         return LeaseDecision(LeaseAct.END, f"{notice.kind} announced by {notice.source}")
@@ -132,9 +132,9 @@ def decide(
 
 
 class LeaseHolder:
-    """The job's side. A read is one look at a file's time stamp until it changes."""
+    """The job's side. A read costs one look at a file's time stamp, until the file changes."""
 
-    def __init__(self, folder: Path, clock: Clock = time.monotonic) -> None:
+    def __init__(self, folder: Path, clock: SecondsClock = time.monotonic) -> None:
         self.clock = clock
         self._folder = folder
         self._lease: Watched[Lease] = Watched(folder / "lease.json", _lease)
@@ -145,12 +145,12 @@ class LeaseHolder:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> LeaseHolder | None:
-        """The holder of the folder that the environment names, or None if it names none."""
+        """The holder of the folder that the environment names; None if there is no name."""
         folder = environment.get(FOLDER_VARIABLE)
         return cls(Path(folder)) if folder else None
 
     def lease(self) -> Lease:
-        """The current lease, or the last known one if the file vanishes. BrokenProtocol: there never was one."""
+        """The current lease, or the last known one if the file vanishes. BrokenProtocol: there never was a lease."""
         lease = self._lease.value() or self._known
         if lease is None:
             raise BrokenProtocol(f"{self._folder}: no lease.json of this boot; an agent writes one before the job")
@@ -164,12 +164,12 @@ class LeaseHolder:
         return self._length
 
     def notice(self) -> LeaseNotice | None:
-        """A notice that was not acted on yet."""
+        """A notice that the job has not acted on yet."""
         notice = self._notice.value()
         return notice if notice is not None and notice.number > self._seen else None
 
-    def heeded(self, notice: LeaseNotice) -> None:
-        """Marks a notice as acted on; it is not returned again."""
+    def mark_heeded(self, notice: LeaseNotice) -> None:
+        """Marks a notice as acted on, so that `notice` does not return it again."""
         self._seen = notice.number
 
     def report(self, progress: JobProgress) -> None:
@@ -177,9 +177,9 @@ class LeaseHolder:
 
 
 class LeaseGrantor:
-    """The agent's side. It keeps nothing in memory: a restarted one continues from the same folder."""
+    """The agent's side. All state is in the folder, so a restarted agent continues from there."""
 
-    def __init__(self, folder: Path, clock: Clock = time.monotonic) -> None:
+    def __init__(self, folder: Path, clock: SecondsClock = time.monotonic) -> None:
         self.folder, self._clock = folder, clock
 
     def begin(self, seconds: float) -> Lease:
@@ -197,7 +197,7 @@ class LeaseGrantor:
         return lease
 
     def notify(self, kind: str, seconds: float, source: str) -> LeaseNotice:
-        """Announces what happens in this many seconds."""
+        """Announces an event of this kind in this many seconds."""
         if kind not in KINDS:
             raise BrokenProtocol(f"notice of kind {kind!r}: expected one of {', '.join(KINDS)}")
         before = Watched(self.folder / "notice.json", _notice).value()
@@ -217,7 +217,7 @@ class LeaseGrantor:
 
 @cache
 def boot_id() -> str:
-    """Identifies this boot of the machine, so that times of an earlier one are not mistaken for times of this one."""
+    """Identifies this boot of the machine, so that nobody mistakes times of an earlier boot for times of this one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -11,8 +11,8 @@ from spotctl.agent.wire import MOST_FRAME_BYTES, CallerHandshake, LinkFrameReade
 
 _CHUNK_BYTES = 1 << 16
 
-Address = Path | tuple[str, int]
-"""Where an agent listens: a Unix socket, or a host and a port."""
+AgentAddress = Path | tuple[str, int]
+"""The address of an agent: a Unix socket, or a host and a port."""
 
 
 class LinkClient:
@@ -21,11 +21,11 @@ class LinkClient:
     LinkLost: the agent did not answer; the request may or may not have been carried out. WrongSecret: see `wire`.
     """
 
-    def __init__(self, address: Address, machine: str, secret: bytes, seconds: float) -> None:
+    def __init__(self, address: AgentAddress, machine: str, secret: bytes, seconds: float) -> None:
         self._machine = machine
         self._reader = LinkFrameReader()
         try:
-            self._socket = _connected(address, seconds)
+            self._socket = _connect(address, seconds)
         except OSError as error:
             where = address if isinstance(address, Path) else f"{address[0]}:{address[1]}"
             raise _lost(error, f"{machine}: no agent answers at {where}") from None
@@ -44,8 +44,8 @@ class LinkClient:
     def call(self, operation: str, **arguments: object) -> dict[str, Any]:
         """The agent's answer.
 
-        RequestRefused: it cannot or will not do this; the connection stays usable. MachineEnding: the machine takes no
-        more work.
+        RequestRefused: the agent cannot or will not do this; the connection stays usable. MachineEnding: the machine
+        takes no more work.
         """
         try:
             self._send(self._sending.sign({"do": operation, **arguments}))
@@ -60,7 +60,7 @@ class LinkClient:
         return answer
 
     def close(self) -> None:
-        """Closes the connection; what the agent runs goes on, except commands of `exec`."""
+        """Closes the connection; the payload goes on, and commands of `exec` end."""
         self._socket.close()
 
     def __del__(self) -> None:
@@ -88,7 +88,7 @@ class LinkClient:
         return body
 
 
-def _connected(address: Address, seconds: float) -> socket.socket:
+def _connect(address: AgentAddress, seconds: float) -> socket.socket:
     if not isinstance(address, Path):
         sock = socket.create_connection(address, seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

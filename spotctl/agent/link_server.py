@@ -14,16 +14,16 @@ from spotctl.agent.wire import MOST_FRAME_BYTES, AgentHandshake, LinkFrameReader
 
 MOST_CONNECTIONS = 64
 HANDSHAKE_SECONDS = 5.0
-"""A connection that has not proved within this time that it knows the secret is closed."""
+"""A connection whose caller has not proved within this time that it knows the secret is closed."""
 
 _CHUNK_BYTES = 1 << 16
 
-Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
+RequestHandler = Callable[[int, dict[str, Any]], dict[str, Any]]
 """Answers a request of the connection with a number; an AgentError becomes a refusal."""
 
 
 class _Connection:
-    """One caller: bytes in, answers out. The server closes it once it is `done`."""
+    """One caller: bytes in, answers out. The server closes a connection that is `done`."""
 
     def __init__(self, number: int, sock: socket.socket, secret: bytes, machine: str) -> None:
         self.number, self.socket = number, sock
@@ -40,8 +40,8 @@ class _Connection:
         """Whether the caller has proved that it knows the secret."""
         return self._seals is not None
 
-    def receive(self, data: bytes, handler: Handler) -> None:
-        """Handles what has arrived; a broken frame or a wrong proof ends this connection and nothing else."""
+    def receive(self, data: bytes, handler: RequestHandler) -> None:
+        """Handles received bytes; a broken frame or a wrong proof ends this connection and nothing else."""
         self._reader.feed(data)
         try:
             # One answer at a time: a caller that sends many requests and reads no answer costs one answer's memory.
@@ -54,7 +54,7 @@ class _Connection:
                 self.outgoing += refusal(str(error))
             self.done = True
 
-    def _handle(self, body: bytes, handler: Handler) -> None:
+    def _handle(self, body: bytes, handler: RequestHandler) -> None:
         if self._seals is None:
             assert self._handshake is not None
             last, sending, receiving = self._handshake.finish(body)
@@ -72,13 +72,18 @@ class _Connection:
 
 
 class LinkServer:
-    """Serves the callers of one agent. `closed` is called with the number of a connection that has ended."""
+    """Serves the callers of one agent. `on_close` is called with the number of a connection that has ended."""
 
     def __init__(
-        self, listener: socket.socket, machine: str, secret: bytes, handler: Handler, closed: Callable[[int], None]
+        self,
+        listener: socket.socket,
+        machine: str,
+        secret: bytes,
+        handler: RequestHandler,
+        on_close: Callable[[int], None],
     ) -> None:
         self._listener, self._machine, self._secret = listener, machine, secret
-        self._handler, self._closed = handler, closed
+        self._handler, self._on_close = handler, on_close
         self._connections: dict[int, _Connection] = {}
         self._accepted = 0
         listener.setblocking(False)
@@ -90,9 +95,9 @@ class LinkServer:
         self._selector.register(descriptor, selectors.EVENT_READ, data=descriptor)
 
     def serve(self, seconds: float) -> None:
-        """Handles what arrives within this time, and returns as soon as something did."""
-        waiting = [one.since + HANDSHAKE_SECONDS for one in self._connections.values() if not one.authenticated]
-        until = min([seconds, *(moment - time.monotonic() for moment in waiting)])
+        """Handles the requests that arrive within this time, and returns as soon as any arrived."""
+        strangers = self._strangers()
+        until = min([seconds, *(stranger.since + HANDSHAKE_SECONDS - time.monotonic() for stranger in strangers)])
         for key, events in self._selector.select(max(until, 0.0)):
             if key.fileobj is self._listener:
                 self._accept()
@@ -101,14 +106,14 @@ class LinkServer:
             else:
                 _drain(key.fd)
         now = time.monotonic()
-        for one in list(self._connections.values()):
-            if not one.authenticated and now - one.since > HANDSHAKE_SECONDS:
-                self._close(one)
+        for stranger in self._strangers():
+            if now - stranger.since > HANDSHAKE_SECONDS:
+                self._close(stranger)
 
     def close(self) -> None:
         """Closes the listener and every connection."""
-        for one in list(self._connections.values()):
-            self._close(one)
+        for connection in list(self._connections.values()):
+            self._close(connection)
         self._selector.close()
         self._listener.close()
 
@@ -124,55 +129,59 @@ class LinkServer:
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._accepted += 1
-        one = _Connection(self._accepted, sock, self._secret, self._machine)
-        self._connections[one.number] = one
-        self._selector.register(sock, selectors.EVENT_READ, data=one)
-        self._write(one)
+        connection = _Connection(self._accepted, sock, self._secret, self._machine)
+        self._connections[connection.number] = connection
+        self._selector.register(sock, selectors.EVENT_READ, data=connection)
+        self._write(connection)
 
     def _make_room(self) -> bool:
         """Closes the oldest connection that has not authenticated, if there is one."""
-        strangers = (one for one in self._connections.values() if not one.authenticated)
-        oldest = min(strangers, key=lambda one: one.since, default=None)
+        oldest = min(self._strangers(), key=lambda stranger: stranger.since, default=None)
         if oldest is not None:
             self._close(oldest)
         return oldest is not None
 
-    def _serve(self, one: _Connection, events: int) -> None:
+    def _strangers(self) -> list[_Connection]:
+        """The connections that have not authenticated."""
+        return [connection for connection in self._connections.values() if not connection.authenticated]
+
+    def _serve(self, connection: _Connection, events: int) -> None:
         if events & selectors.EVENT_READ:
             try:
-                received = one.socket.recv(_CHUNK_BYTES)
+                received = connection.socket.recv(_CHUNK_BYTES)
             except BlockingIOError:
                 return
             except OSError:
                 received = b""
             if not received:
-                self._close(one)
+                self._close(connection)
                 return
-            one.receive(received, self._handler)
-        self._write(one)
+            connection.receive(received, self._handler)
+        self._write(connection)
 
-    def _write(self, one: _Connection) -> None:
+    def _write(self, connection: _Connection) -> None:
         try:
-            while one.outgoing:
-                one.outgoing = one.outgoing[one.socket.send(one.outgoing) :]
-                if not one.outgoing:
-                    one.receive(b"", self._handler)
+            while connection.outgoing:
+                sent = connection.socket.send(connection.outgoing)
+                connection.outgoing = connection.outgoing[sent:]
+                if not connection.outgoing:
+                    connection.receive(b"", self._handler)
         except BlockingIOError:
-            # A caller that does not read its answers is not asked for more requests until it does.
-            self._selector.modify(one.socket, selectors.EVENT_WRITE, data=one)
+            # No more requests are read from a caller that does not read its answers.
+            self._selector.modify(connection.socket, selectors.EVENT_WRITE, data=connection)
             return
         except OSError:
-            one.done = True
-        if one.done:
-            self._close(one)
+            connection.done = True
+        if connection.done:
+            self._close(connection)
         else:
-            self._selector.modify(one.socket, selectors.EVENT_READ, data=one)
+            self._selector.modify(connection.socket, selectors.EVENT_READ, data=connection)
 
-    def _close(self, one: _Connection) -> None:
-        if self._connections.pop(one.number, None) is not None:
-            self._selector.unregister(one.socket)
-            one.socket.close()
-            self._closed(one.number)
+    def _close(self, connection: _Connection) -> None:
+        if self._connections.pop(connection.number, None) is not None:
+            self._selector.unregister(connection.socket)
+            connection.socket.close()
+            self._on_close(connection.number)
 
 
 def _drain(descriptor: int) -> None:

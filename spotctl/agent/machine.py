@@ -1,15 +1,15 @@
-"""`MachineAgent`: the process on a rented machine that does what its launcher says, and ends the machine in time.
+"""`MachineAgent`: the process on a rented machine that serves its launcher, and ends the machine in time.
 
 Responsibilities:
 
 - **The agent** serves its link (`spotctl.agent.wire`) and runs one payload at a time. It keeps the lease: when that
   ends without a renewal, or on SIGTERM (how an operating system announces its shutdown), the agent ends its payload,
-  with grace, and exits; the machine's provider ends the machine when its agent has exited. It needs no launcher for
-  any of this, so a machine survives the launcher's SIGKILL and never outlives its lease. A launcher that comes back
+  with grace, and exits; the machine's provider ends the machine when its agent has exited. None of this needs a
+  launcher, so a machine survives the launcher's SIGKILL and never outlives its lease. A launcher that comes back
   finds the machine in the provider's list, connects again, and sees in `status` what the machine runs.
-- **The link's secret** reaches the agent in memory, from the process that starts it. It is in no file of the machine,
+- **The link's secret** reaches the agent in memory, from its parent process. The secret is in no file of the machine,
   argument, environment variable or log; the launcher derives it from a file that only its owner can read.
-- **Whether and when the market evicts** the machine is unknown to the agent. It learns of an eviction as a notice.
+- **Whether and when the market evicts** the machine is unknown to the agent, which learns of an eviction as a notice.
 
 The agent's folder holds `lease.json` (for the agent's parent process: the end of the lease, as the launcher gave it
 and on this machine's monotonic clock), `output` (what payloads print), `output.times` (when), `job/` (the folder of
@@ -27,7 +27,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +46,21 @@ from spotctl.agent.traffic import traffic
 INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
 SHUT_DOWN, LEASE_ENDED = 0, 3
-"""The agent's exit codes: it was asked to end, or its lease ended. Any other end is a failure of the machine."""
+"""The agent's exit codes after a request to end, and at the lease's end. Any other end is a failure of the machine."""
 
 OUTPUT_CHUNK = 1 << 18
 """Bytes of output in one answer."""
 
 _LONGEST_WAIT = 3600.0
-_REFUSED_AT_THE_END = ("assign", "renew", "exec")
+_REFUSED_WHILE_ENDING = ("assign", "renew", "exec")
 _STOPPING_POLL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is started with. `lease_until` is the provider's time, which the agent only repeats.
+    """The settings of an agent. `lease_until` is the provider's time, which the agent only repeats.
 
-    `payload_folder` is where payloads run that name no folder; unset, in a folder of the machine's own.
+    `payload_folder` is for payloads that name no folder; unset, they run in a folder of the machine's own.
     `counts_traffic`: the machine's network interfaces are its own.
     """
 
@@ -76,7 +76,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class _HeardNotice:
-    """A notice; `deadline` is seconds of this machine's monotonic clock, `until` the same on the provider's clock."""
+    """A notice; `deadline` is on this machine's monotonic clock, in seconds, and `until` on the provider's clock."""
 
     number: int
     kind: str
@@ -95,7 +95,7 @@ class MachineAgent:
         self._output = settings.folder / "output"
         self._times = OutputTimes(self._output)
         self._cards = CardWatch(settings.folder)
-        self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.closed)
+        self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.disconnect)
         self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds
         self._payload: Payload | None = None
         self._command: RunningCommand | None = None
@@ -107,7 +107,7 @@ class MachineAgent:
         self._wake = os.pipe()
 
     def run(self, ready: Callable[[], None]) -> int:
-        """Serves until the machine is to end; one of the exit codes above. `ready` is called once it serves."""
+        """Serves until the machine is to end; returns one of the exit codes above. Calls `ready` once it serves."""
         self._listen_to_signals()
         try:
             if self._settings.payload is not None:
@@ -140,7 +140,7 @@ class MachineAgent:
         self._payload, self._exit_code = payload, None
 
     def _stop_payload(self) -> None:
-        """Asks the running command to end; it is killed once its grace is over."""
+        """Asks the running command to end; `_advance` kills the command once its grace is over."""
         if self._command is None or self._kill_at is not None:
             return
         grace = self._grace
@@ -149,7 +149,7 @@ class MachineAgent:
             self._command.terminate()
 
     def _advance(self, *, starting: bool = True) -> None:
-        """Follows the payload: notes its exit code, finishes it when it was stopped, and starts the next one."""
+        """Follows the payload: notes its exit code, finishes a stopped command, and starts the next payload."""
         self._execs.advance()
         if self._command is not None:
             code = self._command.exit_code()
@@ -182,7 +182,7 @@ class MachineAgent:
 
     @property
     def _grace(self) -> float:
-        """The running command's, but no longer than until a known eviction."""
+        """The seconds of grace of the running command, until a known eviction at the latest."""
         evictions = [notice.deadline for notice in self._notices if notice.kind == "evict"]
         left = min(evictions, default=float("inf")) - time.monotonic()
         return max(min(self._running_grace, left), 0.0)
@@ -190,7 +190,7 @@ class MachineAgent:
     # -- lease and notices --------------------------------------------------------------------------------------------
 
     def _renew(self, until: int, seconds: float) -> None:
-        # Written before the answer: what the launcher knows to be renewed, the machine's parent process knows, too.
+        # Written before the answer: the agent's parent process must know every lease that the launcher counts on.
         end = time.monotonic() + seconds
         replace_json(self._folder / "lease.json", {"until": until, "monotonic": end})
         self._lease_until, self._lease_end = until, end
@@ -200,7 +200,7 @@ class MachineAgent:
     def _notify(self, kind: str, until: int, seconds: float, source: str) -> None:
         if kind not in KINDS:
             raise BrokenProtocol(f"notice of kind {kind!r}: expected one of {', '.join(KINDS)}")
-        if any((one.kind, one.until, one.source) == (kind, until, source) for one in self._notices):
+        if any((known.kind, known.until, known.source) == (kind, until, source) for known in self._notices):
             return
         notice = _HeardNotice(len(self._notices) + 1, kind, until, time.monotonic() + seconds, source)
         self._notices.append(notice)
@@ -220,7 +220,7 @@ class MachineAgent:
         act = self._operations.get(operation)
         if act is None:
             raise BrokenProtocol(f"unknown operation {operation[:40]!r}")
-        if self._ending and operation in _REFUSED_AT_THE_END:
+        if self._ending and operation in _REFUSED_WHILE_ENDING:
             raise MachineEnding(f"{self._settings.machine} is ending")
         try:
             return act(connection, request) or {}
@@ -236,8 +236,8 @@ class MachineAgent:
             "notify": lambda _, request: self._notify(
                 str(request["kind"]), int(request["until"]), float(request["seconds"]), str(request["source"])
             ),
-            "notices": lambda *_: {"notices": [_plain(one) for one in self._notices]},
-            "output": lambda _, request: {"output": self._printed(int(request["after"]))},
+            "notices": lambda *_: {"notices": [_plain(notice) for notice in self._notices]},
+            "output": lambda _, request: {"output": self._read_output(int(request["after"]))},
             "output_times": lambda _, request: {
                 "times": read_chunk(times_file(self._output), int(request["after"]), OUTPUT_CHUNK)
             },
@@ -251,18 +251,18 @@ class MachineAgent:
 
     def _status(self) -> dict[str, Any]:
         name, cards = "" if self._payload is None else self._payload.name, self._cards.use()
-        moved = traffic() if self._settings.counts_traffic else None
+        bytes_moved = traffic() if self._settings.counts_traffic else None
         return {
             "work": name,
             "exit_code": self._exit_code,
             "lease_until": self._lease_until,
             "notices": len(self._notices),
-            **({} if cards is None else {"cards": {"busy": cards.busy, "memory": cards.memory}}),
-            **({} if moved is None else {"traffic": {"received": moved.received, "sent": moved.sent}}),
+            **({} if cards is None else {"cards": asdict(cards)}),
+            **({} if bytes_moved is None else {"traffic": asdict(bytes_moved)}),
         }
 
-    def _printed(self, after: int) -> str:
-        # What a caller has read has a time.
+    def _read_output(self, after: int) -> str:
+        # Output that a caller has read must have a time.
         self._times.note(now=True)
         return read_chunk(self._output, after, OUTPUT_CHUNK)
 

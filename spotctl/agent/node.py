@@ -52,7 +52,7 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
 
 
 class CommandNode:
-    """One start of the job's command."""
+    """One start of the job's command, with its checkpoints and outputs."""
 
     def __init__(self, task: NodeTask, environment: Mapping[str, str]) -> None:
         self._task, self._environment = task, environment
@@ -79,24 +79,24 @@ class CommandNode:
         if self._told_to_end.is_set():
             self._command.terminate()
         code = self._until_end(self._command, sync)
-        # What is announced from here on changes nothing: the command has ended by itself.
+        # Later signals change nothing: the command has ended by itself.
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None:
-            _reporting(sync.last)
+            _attempt(sync.last)
         if was_told:
             return SAVED_AND_ENDED
         if code != SAVED_AND_ENDED:
             self._deliver()
         if code == 0:
-            _reporting(self._note_end)
+            _attempt(self._note_end)
         return code if code >= 0 else 128 - code
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
         look_at = 0.0
         while (code := command.exit_code()) is None or (self._told_to_end.is_set() and self._others_run()):
             if sync is not None and time.monotonic() >= look_at:
-                _reporting(sync.look)
+                _attempt(sync.look)
                 look_at = time.monotonic() + _STABLE_SECONDS
             time.sleep(_LOOK_SECONDS)
         return code
@@ -106,7 +106,7 @@ class CommandNode:
             note_ended(self._task.marks, self._task.name, self._task.rank)
 
     def _others_run(self) -> bool:
-        """Whether processes that the shell started outlive it: they may still be saving."""
+        """Whether processes of the program outlive its shell: they may still be saving."""
         return any(mark == self._machine and pid != os.getpid() for pid, mark in marked())
 
     def _on_term(self, *_: object) -> None:
@@ -158,7 +158,7 @@ class CommandNode:
         return variables
 
     def _deliver(self) -> None:
-        """Copies the first node's outputs to the job's destination, those of other nodes to folders below it."""
+        """Copies the first node's outputs to the job's destination, and other nodes' outputs to folders below that."""
         rank = self._task.rank
         for variable, target in self._task.outputs.items():
             destination = f"{target.rstrip('/')}/{OTHER_NODE.format(rank=rank)}" if rank else target
@@ -169,8 +169,8 @@ def _data(task: NodeTask) -> dict[str, str]:
     return {variable: str(local_copy(location, Path(task.cache))) for variable, location in task.data.items()}
 
 
-def _reporting(act: Callable[[], object]) -> None:
-    """Reports a failure and goes on: the action is tried again later."""
+def _attempt(act: Callable[[], object]) -> None:
+    """Acts, and reports a failure without raising it: the action is tried again later."""
     try:
         act()
     except AgentError as error:

@@ -1,6 +1,6 @@
-"""Eviction notices: one poller per cloud, which asks its metadata service.
+"""Eviction notices: one poller per cloud, which asks the cloud's metadata service.
 
-A poller's `poll` returns the notices that it has heard, waits no longer than the service's long poll, and raises
+A poller's `poll` returns the notices in force, waits no longer than the service's long poll, and raises
 OSError or ValueError when the service does not answer as documented. Moments are seconds since 1970.
 """
 
@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
-from spotctl.agent.self_deletion import METADATA_HOST, ask, azure_host, google_host, told
+from spotctl.agent.self_deletion import METADATA_HOST, ask, azure_host, fetch_metadata, google_host
 
 GOOGLE_WARNING_SECONDS = 30.0
 AZURE_WARNING_SECONDS = 30.0
-"""From the notice to the end; Azure's often leave less."""
+"""The time from a notice to the end; Azure's notices often leave less."""
 
 _TOKEN_SECONDS = 21_600
 _GOOGLE_WAIT_SECONDS = 60
@@ -44,7 +44,7 @@ class NoticePoller(Protocol):
         ...
 
     def payload_ended(self) -> None:
-        """Tells the cloud that the machine has nothing more to save, so that it need not wait."""
+        """Tells the cloud that the machine has nothing more to save, so that the cloud need not wait."""
         ...
 
 
@@ -119,7 +119,7 @@ class GoogleNotices:
 
 
 class AzureNotices:
-    """Scheduled Events. Azure carries out an event once it is acknowledged, so it is acknowledged only when nothing
+    """Scheduled Events. Azure carries out an acknowledged event at once, so events are acknowledged only when nothing
     is left to save."""
 
     pause = 1.0
@@ -132,7 +132,7 @@ class AzureNotices:
     def poll(self) -> list[CloudNotice]:
         if not self._name:
             path = "/metadata/instance?api-version=2021-02-01"
-            self._name = str(_object(told(self._host, path, {"Metadata": "true"}))["compute"]["name"])
+            self._name = str(_object(fetch_metadata(self._host, path, {"Metadata": "true"}))["compute"]["name"])
         # The first request switches events on, so its answer may take two minutes.
         status, body, _ = ask(self._host, self._path, {"Metadata": "true"}, seconds=130)
         if status != 200:

@@ -1,4 +1,4 @@
-"""When a machine's output was printed: a file next to it, a line `BYTES MICROSECONDS` each time when it has grown."""
+"""Notes when a machine's output was printed: a file next to the output, with a line `BYTES MICROSECONDS` per growth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 EVERY_SECONDS = 1.0
-"""At most as old as this is the time of a line, unless a caller has just asked for the output."""
+"""The resolution of times, which are exact only when a caller has just asked for the output."""
 
 
 def times_file(output: Path) -> Path:
@@ -16,14 +16,14 @@ def times_file(output: Path) -> Path:
 
 
 class OutputTimes:
-    """Writes the times of one output. Its loss, on a full disk, costs the times and nothing else."""
+    """Writes the times of one output. On a full disk only the times are lost."""
 
     def __init__(self, output: Path) -> None:
         self._output, self._file = output, times_file(output)
         self._noted, self._due = 0, 0.0
 
     def note(self, *, now: bool = False) -> None:
-        """Notes how much has been printed by now, if it is more than before, and at most once a second unless `now`."""
+        """Notes the size of an output that has grown, at most once a second unless `now`."""
         moment = time.monotonic()
         if not now and moment < self._due:
             return
@@ -37,7 +37,10 @@ class OutputTimes:
 
 
 def parse_times(text: bytes) -> Iterator[tuple[int, int]]:
-    """Bytes that were printed by a time, and that time in microseconds since 1970; torn lines are left out."""
+    """Pairs of a number of bytes and the time by which they were printed, in microseconds since 1970.
+
+    Torn lines are left out.
+    """
     for line in text.splitlines(keepends=True):
         words = line.split()
         if line.endswith(b"\n") and len(words) == 2 and all(word.isdigit() for word in words):

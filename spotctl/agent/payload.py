@@ -11,14 +11,14 @@ from spotctl.agent.errors import BrokenProtocol
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A command and its settings. The `name` distinguishes its result from that of an earlier payload.
+    """A command and its settings. The `name` distinguishes its result from an earlier payload's.
 
-    The agent runs it in `folder` (empty: a folder of the machine's own) and in a process group of its own. It adds
-    `SPOTCTL_MACHINE` (its own folder), `SPOTCTL_MACHINE_ID`, `SPOTCTL_INDEX` (the machine's number within its request,
-    from 0) and `SPOTCTL_LEASE` (the folder of `spotctl.agent.lease`) to the `environment`. With `term_at_notice`, an
-    eviction notice also sends SIGTERM. When the machine is terminated or its lease ends, the command gets SIGTERM and
-    `grace_seconds` to exit; when the machine is evicted, it gets none. A payload is stored in plain text, so it must
-    not contain a secret.
+    The agent runs the command in `folder` (empty: a folder of the machine's own) and in a process group of its own, and
+    adds `SPOTCTL_MACHINE` (the agent's folder), `SPOTCTL_MACHINE_ID`, `SPOTCTL_INDEX` (the machine's number within its
+    request, from 0) and `SPOTCTL_LEASE` (the folder of `spotctl.agent.lease`) to the `environment`. With
+    `term_at_notice`, an eviction notice also sends SIGTERM. When the machine is terminated or its lease ends, the
+    command gets SIGTERM and `grace_seconds` to exit; when the machine is evicted, it gets no time. A payload is stored
+    in plain text, so it must not contain a secret.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Finds processes by a mark in their environment, which everything inherits that a machine starts, even a daemon."""
+"""Finds processes by a mark in their environment, which all processes of a machine inherit, even daemons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROC = Path("/proc")
 def marked() -> Iterator[tuple[int, Path]]:
     """This user's processes that belong to machines, each with the machine's folder.
 
-    On a system without `/proc` none are found, and only a command's process group is known.
+    On a system without `/proc` there are none, and only a command's process group is known.
     """
     for entry in _PROC.glob("[0-9]*"):
         folder = environment_of(int(entry.name)).get(MARK)
@@ -29,7 +29,7 @@ def marked() -> Iterator[tuple[int, Path]]:
 
 
 def kill_marked(folder: Path) -> None:
-    """Kills the processes of a machine until none is found: one may fork while they are listed."""
+    """Kills the processes of a machine until none is left: a process may fork while they are listed."""
     while pids := [pid for pid, mark in marked() if mark == folder and pid != os.getpid()]:
         for pid in pids:
             kill(pid)
@@ -44,23 +44,23 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def at_work(folder: Path) -> int | None:
-    """The first process of a machine's program: the child of the process that the agent started, or that one itself."""
-    there = sorted(pid for pid, mark in marked() if mark == folder)
-    started = (pid for pid in there if parent_of(pid) in there)
-    return next(started, there[0] if there else None)
+    """The first process of a machine's program: a child of the process that the agent started, or else that process."""
+    pids = sorted(pid for pid, mark in marked() if mark == folder)
+    children = (pid for pid in pids if parent_of(pid) in pids)
+    return next(children, pids[0] if pids else None)
 
 
 def parent_of(pid: int) -> int | None:
-    """The parent of a process; None if it is gone."""
+    """The parent of a process; None if the process is gone."""
     try:
-        # The name, in parentheses, may hold anything.
+        # The name, in parentheses, may contain any character.
         return int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return None
 
 
 def folder_of(pid: int) -> str | None:
-    """The working directory of a process; None if it is gone or another user's."""
+    """The working directory of a process; None if the process is gone or another user's."""
     try:
         return str((_PROC / str(pid) / "cwd").readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):
@@ -68,11 +68,10 @@ def folder_of(pid: int) -> str | None:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment with which a process was started; empty if it is gone or another user's."""
+    """The environment with which a process was started; empty if the process is gone or another user's."""
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (PermissionError, FileNotFoundError, ProcessLookupError):
-        # Another user's, or gone.
         return {}
     pairs = (variable.partition(b"=") for variable in variables)
     # A zombie's environment is empty, so a marked process is alive.
@@ -81,24 +80,24 @@ def environment_of(pid: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The environment and the folder in which a machine's payload runs, or in which one would start.
+    """The environment and the folder in which a machine's payload runs, or would start.
 
-    `container` is a process of the payload if that runs in a container, where neither is what it is outside.
+    `container` is a process of the payload if that runs in a container, which has its own environment and folders.
     """
 
     environment: Mapping[str, str]
     folder: str
     container: int | None
 
-    def around(self, command: Sequence[str]) -> list[str]:
-        """The command, if need be in the payload's container."""
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs a command here, if need be in the payload's container."""
         if self.container is None:
             return list(command)
         return [sys.executable, "-P", "-m", "spotctl.agent.enter_container", str(self.container), *command]
 
 
-def surroundings(machine: Path, agent: int, folder: str) -> Surroundings:
-    """`agent` is the agent's process, `folder` the one that the payload names."""
+def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
+    """The surroundings of a machine's payload. `agent` is the agent's process, `folder` the payload's."""
     own = machine / "work"
     own.mkdir(exist_ok=True)
     pid = at_work(machine)
@@ -109,7 +108,7 @@ def surroundings(machine: Path, agent: int, folder: str) -> Surroundings:
 
 
 def _mounts(pid: int) -> str:
-    """The mount namespace of a process; empty if it is gone or another user's, or on a system without any."""
+    """The mount namespace of a process; empty if the process is gone or another user's, or without namespaces."""
     try:
         return str((_PROC / str(pid) / "ns/mnt").readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):

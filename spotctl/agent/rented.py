@@ -1,10 +1,10 @@
 """The service of a rented machine: `python3 -m spotctl.agent.rented`, started over ssh, which it outlives.
 
-It reads one JSON object (`AgentStart`) from its standard input; the secrets in it are in no file on the machine. It
-forks the machine's agent (`spotctl.agent.machine`), passes the cloud's eviction notices to it, and writes the lease
-for the watchdog, which the start-up script started and which alone may switch the machine off. When the agent has
-ended, for whatever reason, the service says why and exits, and the watchdog ends the machine. If the service is
-killed, the agent dies with it, and the watchdog ends the machine as well.
+The service reads one JSON object (`AgentStart`) from its standard input; the secrets in that object are in no file on
+the machine. The service forks the machine's agent (`spotctl.agent.machine`), passes the cloud's eviction notices to the
+agent, and writes the lease for the watchdog, which the start-up script started and which alone may switch the machine
+off. When the agent has ended, for whatever reason, the service notes why and exits, and the watchdog ends the machine.
+If the service is killed, the agent dies, too, and the watchdog ends the machine as well.
 
 Only one service runs on a machine: it holds a lock, and a second start returns at once and changes nothing.
 """
@@ -39,8 +39,8 @@ from spotctl.agent.self_deletion import system_variables
 from spotctl.agent.waking import WakeUps
 
 MARGIN_SECONDS = 60.0
-"""Seconds after the end of the lease at which the watchdog ends a machine whose service has not. Payloads end in this
-time."""
+"""Seconds after the end of the lease at which the watchdog ends a machine that its service has not ended. Payloads have
+this time to end."""
 
 SHUTDOWN_SECONDS = 45.0
 
@@ -52,7 +52,7 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentStart:
-    """What a launcher starts the service with. `bundles` are folders below `layout.BUNDLES`, `job` one below `JOBS`."""
+    """A launcher's input to the service. `bundles` are folders below `layout.BUNDLES`, `job` is one below `JOBS`."""
 
     machine: str
     index: int
@@ -84,16 +84,16 @@ class AgentStart:
 
 
 def main(words: Sequence[str]) -> int:
-    """Returns when the service runs, whichever call started it. What it prints is for the launcher.
+    """Returns when the service runs, whichever call started it. The output is for the launcher.
 
-    The service is this module, executed again with three descriptors, so that the environment that payloads inherit is
-    its own from the start.
+    The service is this module, executed again with three descriptors, so that it has from the start the environment
+    that payloads inherit.
     """
     if words:
         lock, up, given = map(int, words)
         return _serve(lock, up, given)
     start = AgentStart.from_json(json.load(sys.stdin))
-    if (descriptor := _locked(Path(layout.LOCK))) is None:
+    if (descriptor := _lock(Path(layout.LOCK))) is None:
         print("running")  # noqa: T201
         return 0
     ready = os.pipe()
@@ -107,8 +107,8 @@ def main(words: Sequence[str]) -> int:
     return 0 if is_up else 1
 
 
-def _locked(path: Path) -> int | None:
-    """The descriptor that holds the service's lock; None while a service runs.
+def _lock(path: Path) -> int | None:
+    """Takes the service's lock and returns its descriptor; None while a service runs.
 
     The watchdog holds the lock for a moment to see whether the service does.
     """
@@ -147,7 +147,7 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
 
 
 def _serve(lock: int, up: int, given: int) -> int:
-    """Runs the service. `lock` stays open in it and in its agent."""
+    """Runs the service. `lock` stays open in the service and in its agent."""
     for descriptor in (lock, up, given):
         os.set_inheritable(descriptor, False)
     with os.fdopen(given) as file:
@@ -158,7 +158,7 @@ def _serve(lock: int, up: int, given: int) -> int:
 
 
 def _environment(start: AgentStart) -> dict[str, str]:
-    """The environment that payloads inherit, instead of that of an ssh session."""
+    """The environment that payloads inherit, instead of the ssh session's."""
     user = pwd.getpwuid(os.getuid())
     variables = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -189,8 +189,8 @@ class RentedMachine:
 
     def run(self, up: int) -> None:
         """Serves until the agent has ended, and notes why. Writes to `up` once the agent serves."""
-        told = json.loads(Path(layout.MACHINE_FILE).read_text())
-        settings = self._settings(told)
+        machine = json.loads(Path(layout.MACHINE_FILE).read_text())
+        settings = self._settings(machine)
         self._make_links()
         self._wake_ups.listen(self._on_signal)
         self._write_lease(time.monotonic() + settings.lease_seconds)
@@ -201,23 +201,23 @@ class RentedMachine:
         new.replace(started)
         os.write(up, b"1")
         os.close(up)
-        poller = poller_of(str(told["cloud"]), dict(os.environ))
+        poller = poller_of(str(machine["cloud"]), dict(os.environ))
         if poller is not None:
-            relay = NoticeRelay(poller, self._connected, time.sleep)
+            relay = NoticeRelay(poller, self._connect, time.sleep)
             threading.Thread(target=relay.run, daemon=True).start()
         status = self._until_end()
         kill_marked(self._folder)
         self._note_end(status)
 
-    def _settings(self, told: Mapping[str, Any]) -> AgentSettings:
+    def _settings(self, machine: Mapping[str, Any]) -> AgentSettings:
+        """The agent's settings, from the content of `layout.MACHINE_FILE` and the watchdog's lease."""
         ends_at, uptime = (float(word) for word in Path(layout.LEASE).read_text().split())
         now_up = float(Path("/proc/uptime").read_text().split()[0])
         seconds = min(ends_at - time.time(), uptime - now_up)
-        payload = None if told["payload"] is None else Payload.from_json(told["payload"])
-        machine, index = self._start.machine, self._start.index
-        until = int(told["lease_until"])
+        payload = None if machine["payload"] is None else Payload.from_json(machine["payload"])
+        until, start = int(machine["lease_until"]), self._start
         return AgentSettings(
-            self._folder, machine, index, until, seconds, payload, layout.JOB_FOLDER, counts_traffic=True
+            self._folder, start.machine, start.index, until, seconds, payload, layout.JOB_FOLDER, counts_traffic=True
         )
 
     def _make_links(self) -> None:
@@ -242,11 +242,11 @@ class RentedMachine:
         )
         listener.close()
 
-    def _connected(self) -> LinkClient:
+    def _connect(self) -> LinkClient:
         return LinkClient(Path(layout.SOCKET), self._start.machine, self._link_secret, _LINK_SECONDS)
 
     def _until_end(self) -> int:
-        """The agent's exit code, or the negative number of the signal that ended it."""
+        """Waits for the agent; returns its exit code, or the negative number of the signal that ended it."""
         give_up: float | None = None
         while True:
             pid, status = os.waitpid(self._agent, os.WNOHANG)
@@ -286,7 +286,7 @@ class RentedMachine:
 
 
 class NoticeRelay:
-    """Delivers the cloud's notices to the agent, over its link, as any other caller would."""
+    """Delivers the cloud's notices to the agent over its link, like any other caller."""
 
     def __init__(self, poller: NoticePoller, connect: Callable[[], LinkClient], sleep: Callable[[float], None]) -> None:
         self._poller, self._connect, self._sleep = poller, connect, sleep
@@ -295,7 +295,7 @@ class NoticeRelay:
         self._failure = ""
 
     def run(self) -> None:
-        """Never returns. If the metadata service does not answer, it is asked again, and the error is logged once."""
+        """Relays for ever. If the metadata service does not answer, logs the error once and asks again."""
         pause = 1.0
         while True:
             try:
@@ -311,7 +311,7 @@ class NoticeRelay:
                 self._sleep(self._poller.pause)
 
     def turn(self) -> None:
-        """Asks the cloud once and passes on what is new."""
+        """Asks the cloud once and passes new notices on."""
         for notice in self._poller.poll():
             known = (notice.kind, notice.until, notice.source)
             if known not in self._delivered:

@@ -1,9 +1,9 @@
 """Has the cloud delete the machine that this runs on: `python3 self_deletion.py aws|gcp|azure`, as any user.
 
-On AWS, machines are started so that their shutdown terminates them. On Google Cloud and Azure, a machine that is only
-switched off still costs money, so it deletes itself through the cloud's API, with a token for its own identity from the
-metadata service. The script succeeds once the cloud accepts the deletion, and fails if that takes too long; in either
-case the caller then switches the machine off.
+On AWS, a machine's shutdown terminates it. On Google Cloud and Azure, a machine that is only switched off still costs
+money, so it deletes itself through the cloud's API, with a token for its own identity from the metadata service. The
+script succeeds once the cloud accepts the deletion, and fails if that takes too long; in either case the caller then
+switches the machine off.
 
 This file is also part of the start-up script, so that a machine that no launcher ever reached can end itself: it
 imports only the standard library.
@@ -24,9 +24,7 @@ from typing import Any
 
 METADATA_HOST = "169.254.169.254"
 
-# On Azure a machine that is switched off costs as much as a running one, so it keeps trying longer: the network may
-# come
-# back.
+# On Azure a machine that is switched off costs as much as a running one, so it tries longer: the network may come back.
 TRY_SECONDS = {"gcp": 120, "azure": 900}
 MOST_PAUSE_SECONDS = 30
 CALL_SECONDS = 20
@@ -68,7 +66,7 @@ def ask(
         connection.close()
 
 
-def told(host: str, path: str, headers: Mapping[str, str]) -> str:
+def fetch_metadata(host: str, path: str, headers: Mapping[str, str]) -> str:
     """The answer of a metadata service."""
     status, body, _ = ask(host, path, headers)
     if status != 200:
@@ -84,7 +82,7 @@ def google() -> tuple[str, str]:
     """The URL that deletes this machine, and the token."""
 
     def value(path: str) -> str:
-        return told(google_host(), f"/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
+        return fetch_metadata(google_host(), f"/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
 
     endpoint = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://compute.googleapis.com/compute/v1/")
     endpoint = endpoint.rstrip("/")
@@ -104,7 +102,7 @@ def azure() -> tuple[str, str]:
     """The URL that deletes this machine, and the token."""
 
     def values(path: str) -> Any:  # noqa: ANN401 - JSON from outside
-        return json.loads(told(azure_host(), f"/metadata/{path}", {"Metadata": "true"}))
+        return json.loads(fetch_metadata(azure_host(), f"/metadata/{path}", {"Metadata": "true"}))
 
     machine = values("instance?api-version=2021-02-01")["compute"]
     known = AZURE_ENDPOINTS.get(machine.get("azEnvironment"), "https://management.azure.com")
@@ -115,7 +113,7 @@ def azure() -> tuple[str, str]:
 
 
 def delete(url: str, token: str) -> None:
-    """Raises OSError unless the cloud accepts, or the machine is already gone."""
+    """Deletes the machine. Raises OSError unless the cloud accepts, or the machine is already gone."""
     headers = {"Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url, method="DELETE", headers=headers)  # noqa: S310 - the cloud's API
     try:

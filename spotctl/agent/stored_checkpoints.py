@@ -25,15 +25,15 @@ from spotctl.agent.task import OTHER_NODE
 
 _LOG = logging.getLogger(__name__)
 _FINISHED = "finished"
-_KEPT = 2
-"""Checkpoints of a node that are kept: if the newest is damaged, there is one more."""
+_KEPT_CHECKPOINTS = 2
+"""Checkpoints of a node that are kept, in case the newest is damaged."""
 
 _BLOB = re.compile(r"(?P<stem>node-\d+/\d+-.+)\.(?P<part>record|\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A checkpoint: the node task that wrote it, its number, its cost in seconds, its bytes, and the interval since."""
+    """A checkpoint: its writer (a node task), its number, its cost in seconds, its bytes, and the planned interval."""
 
     by: str
     number: int
@@ -45,16 +45,16 @@ class CheckpointRecord:
 class StoredCheckpoints:
     """The checkpoints of one node at a job's `checkpoint.path`.
 
-    Raises BadCheckpoint for what cannot be written, and if all that were written are damaged.
+    Raises BadCheckpoint if a checkpoint cannot be written, and if all stored checkpoints are damaged.
     """
 
     def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
         self._path, self._node = path, OTHER_NODE.format(rank=rank)
-        with _reached(path):
+        with _as_bad_checkpoint(path):
             self._store = store_at(path, who)
 
     def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
-        """Stores the files of a checkpoint. Raises FileNotFoundError if one of them has been removed."""
+        """Stores the files of a checkpoint. Raises FileNotFoundError if a file has been removed."""
         stem = self._stem(by, number)
         try:
             for i, name in enumerate(names):
@@ -65,7 +65,7 @@ class StoredCheckpoints:
             raise self._unwritable(error) from error
 
     def put_record(self, record: CheckpointRecord, names: Sequence[str]) -> None:
-        """Completes a checkpoint whose files are stored, and removes what it replaces."""
+        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces."""
         stem = self._stem(record.by, record.number)
         try:
             self._store.put(f"{stem}.record", [json.dumps({**asdict(record), "files": list(names)}).encode()])
@@ -114,14 +114,14 @@ class StoredCheckpoints:
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""
-        with _reached(self._path):
+        with _as_bad_checkpoint(self._path):
             return [stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"]
 
     def _drop_old(self, written: str) -> None:
-        """Removes checkpoints beyond `_KEPT`, and incomplete ones of writers that were killed."""
+        """Removes checkpoints beyond `_KEPT_CHECKPOINTS`, and incomplete ones of writers that were killed."""
         complete = self._complete()
         parts = _parts(self._store, f"{self._node}/")
-        kept = {*complete[-_KEPT:], *(stem for stem, _ in parts if stem > written)}
+        kept = {*complete[-_KEPT_CHECKPOINTS:], *(stem for stem, _ in parts if stem > written)}
         # "record" sorts after all numbers: reversed, a checkpoint loses its record before its files.
         for stem, part in reversed(parts):
             if stem not in kept:
@@ -136,7 +136,7 @@ class StoredCheckpoints:
 
 def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE) -> None:
     """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
-    with _reached(path):
+    with _as_bad_checkpoint(path):
         store = store_at(path, who)
         for mark in store.list(ENDED):
             store.delete(mark)
@@ -148,14 +148,14 @@ def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE)
 
 def note_finished(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
     """Marks a job as finished, so that the next run does not resume from its checkpoints."""
-    with _reached(path):
+    with _as_bad_checkpoint(path):
         store = store_at(path, who)
         if _parts(store, "node-"):
             store.put(_FINISHED, [run.encode()])
 
 
 @contextmanager
-def _reached(path: str) -> Iterator[None]:
+def _as_bad_checkpoint(path: str) -> Iterator[None]:
     """Turns refusals of an object store into failures of checkpoints."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a node of a command job does, passed as one JSON argument without any secret."""
+"""The task of a node of a command job, passed as one JSON argument without any secret."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OTHER_NODE = "node-{rank}"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """Where a program's checkpoints are stored, and how often it writes one. Times are seconds.
+    """Where a program's checkpoints are stored, and how often the program writes one. Times are seconds.
 
     `every` None: derived from evictions, which come after `life` on average (None: never), and at least every
-    `longest`. `cost` is assumed for one checkpoint until it is measured. Where the number of nodes changes, a part of
-    each node would not fit the next start: the first node's is the checkpoint of all (`of_first`).
+    `longest`. `cost` is the assumed cost of a checkpoint until one is measured. If the number of nodes changes, parts
+    from every node would not fit the next start: the first node's checkpoint counts for all (`of_first`).
     """
 
     path: str
@@ -35,8 +35,8 @@ class NodeTask:
     """A node's task. `data` and `outputs` map environment variables of the program to locations.
 
     `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data, and
-    `marks` where the node notes that its program has ended with status 0 (empty: nowhere). In a
-    `container`, the setup runs before each start of the program: what it changes lasts no longer than the container.
+    `marks` the place where the node notes that its program has ended with status 0 (empty: nowhere). In a `container`,
+    the setup runs before each start of the program, because its changes last no longer than the container.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How many bytes this machine has received and sent since it started, as its kernel counts."""
+"""Counts the bytes that this machine has received and sent since its boot, from its kernel's counters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 COUNTERS = Path("/proc/net/dev")
 
-_INSIDE = ("lo", "docker", "veth", "br-", "virbr", "podman", "cni")
-"""Interfaces to the machine itself and to its containers: what leaves the machine passes another one, too."""
+_INNER_INTERFACES = ("lo", "docker", "veth", "br-", "virbr", "podman", "cni")
+"""Interfaces to the machine itself and to its containers. Bytes that leave the machine pass an outer interface, too."""
 _RECEIVED, _SENT = 0, 8
 """Columns of the counters."""
 
@@ -22,11 +22,11 @@ class Traffic:
 
 
 def traffic(counters: Path = COUNTERS) -> Traffic | None:
-    """None where the kernel does not say."""
+    """The machine's traffic; None if the kernel has no counters."""
     try:
         lines = counters.read_text().splitlines()
         named = [line.split(":", 1) for line in lines if ":" in line]
-        outside = [figures.split() for name, figures in named if not name.strip().startswith(_INSIDE)]
-        return Traffic(sum(int(one[_RECEIVED]) for one in outside), sum(int(one[_SENT]) for one in outside))
+        outside = [figures.split() for name, figures in named if not name.strip().startswith(_INNER_INTERFACES)]
+        return Traffic(sum(int(row[_RECEIVED]) for row in outside), sum(int(row[_SENT]) for row in outside))
     except (OSError, ValueError, IndexError):
         return None

@@ -9,18 +9,18 @@ from collections.abc import Callable
 
 
 class WakeUps:
-    """Signals are delivered through a pipe, so that none arrives unseen just before a pause begins."""
+    """Pauses that signals end, through a pipe, so that no signal arrives unseen just before a pause begins."""
 
     def __init__(self) -> None:
         self._pipe = os.pipe()
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """To be closed in children."""
+        """The pipe's ends, which children must close."""
         return self._pipe
 
     def listen(self, on_signal: Callable[..., None]) -> None:
-        """From now on, `on_signal` is called when this process is asked to end."""
+        """Has `on_signal` called from now on when this process is asked to end."""
         for end in self._pipe:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)

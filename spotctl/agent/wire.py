@@ -6,7 +6,7 @@ A frame is a 4-byte big-endian length and that many bytes. The handshake is thre
     caller -> agent    {"challenge": C, "proof": HMAC(secret, "caller", A, C)}
     agent  -> caller   {"proof": HMAC(secret, "agent", A, C)}   or   {"refused": REASON}, then the agent closes
 
-A and C are random and used once, so a recorded handshake is worthless. After it, each direction has a key of its own
+A and C are random and used once, so a recorded handshake is worthless. Afterwards, each direction has a key of its own
 (HMAC of the secret and both challenges), and a frame is the HMAC-SHA256 of its number and body, followed by the body.
 A frame that was changed, repeated, dropped or sent in the other direction does not verify. The body is a JSON object.
 The format authenticates but does not encrypt: secrets never travel in frames, and on a cloud the link runs inside ssh.
@@ -48,7 +48,7 @@ class LinkFrameReader:
         self._buffer += received
 
     def next(self) -> bytes | None:
-        """The next whole body; None until it has arrived. BrokenFrame: it is announced longer than the limit."""
+        """The next whole body; None until it has arrived. BrokenFrame: its announced length is above the limit."""
         if len(self._buffer) < _LENGTH_BYTES:
             return None
         length = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
@@ -74,7 +74,7 @@ class Seal:
         return frame(self._mac(body) + body)
 
     def verify(self, sealed: bytes) -> dict[str, Any]:
-        """The message of a received frame. BrokenFrame: it is not the next one that the other side signed."""
+        """The message of a received frame. BrokenFrame: the frame is not the next one that the other side signed."""
         mac, body = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(body)):
             raise BrokenFrame("a frame does not carry the signature of its sender")
@@ -94,7 +94,7 @@ class CallerHandshake:
         self._theirs = ""
 
     def answer(self, hello: bytes) -> bytes:
-        """The frame that answers the agent's first one. BrokenFrame: the other side is not that machine's agent."""
+        """The answer to the agent's first frame. BrokenFrame: the other side is not this machine's agent."""
         values = parsed(hello)
         if values.get("spotctl") != VERSION:
             raise BrokenFrame(f"the other side does not speak version {VERSION} of the link protocol")
@@ -137,12 +137,12 @@ class AgentHandshake:
 
 
 def refusal(reason: str) -> bytes:
-    """The frame by which an agent refuses a caller."""
+    """The frame with which an agent refuses a caller."""
     return frame(json.dumps({"refused": reason[:200]}).encode())
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body. BrokenFrame: it is none."""
+    """The JSON object of a body. BrokenFrame: the body is no JSON object."""
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):
@@ -157,7 +157,7 @@ def _proof(secret: bytes, role: str, agents: str, callers: str) -> str:
 
 
 def _seals(secret: bytes, agents: str, callers: str) -> tuple[Seal, Seal]:
-    """Of what the caller sends, and of what the agent sends."""
+    """The seals of the caller's frames and of the agent's frames."""
     keys = (hmac.digest(secret, f"key {role} {agents} {callers}".encode(), "sha256") for role in ("caller", "agent"))
     caller, agent = keys
     return Seal(caller), Seal(agent)

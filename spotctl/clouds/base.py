@@ -4,10 +4,10 @@ A provider keeps no state that a crash could lose: it asks the cloud what exists
 token by which the cloud recognizes them, or are safe to repeat, so a caller that does not know whether a call succeeded
 repeats it. Times are microseconds UTC on the provider's clock; bids are nano-dollars per hour.
 
-A provider creates and ends machines. What a machine does is between the launcher and the machine's agent
-(`spotctl.agent.machine`): `link` connects to it. `docs/architecture.md` shows which file an adapter consists of.
+A provider creates and ends machines. A machine's work is a matter of the launcher and the machine's agent
+(`spotctl.agent.machine`), to which `link` connects. `docs/architecture.md` shows the files of an adapter.
 
-`errors` has how calls fail, and `capabilities` what only some providers can do.
+`errors` lists how calls fail, and `capabilities` what only some providers can do.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class MachineState(Enum):
     """Where a machine is in its life."""
 
     STARTING = "starting"
-    """Granted and paid for; its agent does not answer (yet)."""
+    """Granted and paid for, but the agent does not answer (yet)."""
     RUNNING = "running"
     LEAVING = "leaving"
-    """Being terminated, or warned of an eviction; it may still run."""
+    """Being terminated, or warned of an eviction; the payload may still run."""
     GONE = "gone"
-    """Nothing of it runs, and nothing more is paid for it."""
+    """Nothing runs any more, and nothing more is paid."""
 
 
 class EndReason(Enum):
@@ -134,7 +134,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class MachineStatus:
-    """What an agent says about itself: the payload it was last given, how that ended, its lease, and its notices.
+    """An agent's report: the payload that it was last given, how that ended, its lease, and its number of notices.
 
     `exit_code` is negative for the signal that ended the payload, and None until it has ended. `cards` is None where
     nothing is known of graphics cards, and `traffic` where the machine's interfaces are not its own; both from an agent
@@ -160,7 +160,7 @@ class MachineNotice:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What a command on a machine ended with (127: it could not be started) and what it printed."""
+    """The exit code of a command on a machine (127: it could not be started), and its output."""
 
     exit_code: int
     out: bytes
@@ -175,7 +175,7 @@ class MachineLink(Protocol):
     """
 
     def assign(self, payload: Payload) -> None:
-        """Runs this in place of what the machine runs. A payload of the name it was last given changes nothing."""
+        """Replaces the machine's payload. A payload with the name of the last one changes nothing."""
         ...
 
     def renew(self, lease_until: int) -> None:
@@ -183,7 +183,7 @@ class MachineLink(Protocol):
         ...
 
     def status(self) -> MachineStatus:
-        """What the agent says about itself."""
+        """The agent's report."""
         ...
 
     def notify(self, kind: str, until: int, source: str) -> None:
@@ -195,20 +195,20 @@ class MachineLink(Protocol):
         ...
 
     def output(self, after: int = 0) -> bytes:
-        """What its payloads have printed from this byte offset on, a part at a time; empty: no more for now."""
+        """The output of the machine's payloads from this byte offset on, a part at a time; empty: no more for now."""
         ...
 
     def output_times(self, after: int = 0) -> bytes:
-        """When they printed it: a file of `spotctl.agent.output_times` from this byte offset on, a part at a time.
+        """The times of that output: a file of `spotctl.agent.output_times` from this byte offset on, a part at a time.
 
         BadRequest: the agent is older than this operation.
         """
         ...
 
     def exec(self, command: Sequence[str]) -> ExecResult:
-        """Runs a command in the folder and environment of the payload, and waits for its end.
+        """Runs a command in the folder and environment of the payload, and waits for the command's end.
 
-        It ends with the machine or with this connection at the latest. BadRequest: the agent refuses the command.
+        A command ends with the machine or with this connection at the latest. BadRequest: the agent refuses it.
         """
         ...
 
@@ -232,7 +232,7 @@ class CloudProvider(Protocol):
         ...
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """What a market cost on [start, end], with an event at both ends.
+        """A market's prices on [start, end], with an event at both ends.
 
         NotFound: its prices are not known there, or `end` is later than now.
         """
@@ -256,12 +256,12 @@ class CloudProvider(Protocol):
     def terminate(self, ids: Sequence[str]) -> None:
         """Ends machines and their billing; ids that are gone or unknown are ignored.
 
-        A machine may be LEAVING for a while, in which its payload gets its grace.
+        A machine may be LEAVING for a while, so that its payload can save its state.
         """
         ...
 
     def link(self, machine: str) -> MachineLink:
-        """The link to the agent of the machine with this id. NotFound: it is gone, or never was."""
+        """The link to the agent of the machine with this id. NotFound: the machine is gone, or never was."""
         ...
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
@@ -272,7 +272,7 @@ class CloudProvider(Protocol):
         ...
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """Removes what `resources` found; what is gone already is ignored."""
+        """Removes resources that `resources` listed; those that are gone already are ignored."""
         ...
 
 

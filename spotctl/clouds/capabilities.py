@@ -1,4 +1,4 @@
-"""What some providers can do in addition to `CloudProvider`; a caller checks with `isinstance`.
+"""Abilities that only some providers have in addition to `CloudProvider`; a caller checks with `isinstance`.
 
 To be added with the clouds that have them: placement scores, fleets, serial consoles.
 """
@@ -27,13 +27,13 @@ class KeepsOutput(Protocol):
         ...
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
-        """When it was printed, as of `MachineLink`."""
+        """The times of that output; see `MachineLink`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Nano-dollars per hour that a machine's disk and its public address add to its price."""
+    """Nano-dollars per hour that a machine's disk and public address add to the machine's price."""
 
     disk: int = 0
     address: int = 0
@@ -41,10 +41,10 @@ class Holdings:
 
 @runtime_checkable
 class BillsHoldings(Protocol):
-    """A provider whose cloud bills the disk and the address of a machine apart from it."""
+    """A provider whose cloud bills a machine's disk and address separately."""
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """Their prices for a machine of a market with a disk of this size; unset, the provider's own."""
+        """The prices of a machine's disk and address. `disk_gib` None: a disk of the provider's choice."""
         ...
 
 
@@ -53,7 +53,7 @@ class Closes(Protocol):
     """A provider that holds connections, to its cloud or to machines."""
 
     def close(self) -> None:
-        """Ends them. The machines and their agents go on."""
+        """Ends the connections. The machines and their agents go on."""
         ...
 
 
@@ -65,7 +65,7 @@ def _reached(_: int) -> None:
 class Invocation:
     """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets.
 
-    `lost` says of its exit code why the machine was not reached, or the connection broke; None: the code is that of
+    `lost` explains an exit code: why the machine was not reached, or the connection broke. None: the code is that of
     the command on the machine.
     """
 
@@ -77,7 +77,7 @@ class Invocation:
 
 @runtime_checkable
 class TakesCommands(Protocol):
-    """A provider on whose machines a person can run commands with a terminal, in addition to what they run."""
+    """A provider on whose machines a person can run commands with a terminal, next to the payload."""
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """Runs a command on a machine, in the folder and environment of its payload, until the machine's end at most.
@@ -92,9 +92,9 @@ class AdmitsSsh(Protocol):
     """A provider that makes rules which admit ssh to the machines of a run."""
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        """Lets ssh to machines with these tags come from these address ranges, and from no others any more.
+        """Admits ssh to machines with these tags from these address ranges, and from no others any more.
 
-        Returns the names of the rules that say so now. None: the rules of these machines are not spotctl's.
+        Returns the names of the changed rules; empty if the rules of these machines are not spotctl's.
         """
         ...
 
@@ -110,11 +110,11 @@ class ReverseTunnel:
 
 @dataclass(frozen=True, slots=True)
 class MachineSupplies:
-    """What a launcher copies to a booted machine; the cloud sees none of it.
+    """Secrets, files and packages that a launcher copies to a booted machine; the cloud sees none of them.
 
     `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
     payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
-    import; they are copied with all that they need.
+    import; their requirements are copied, too.
     """
 
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -130,14 +130,14 @@ class Prepares(Protocol):
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
         """Brings a machine to the point where its agent answers. Returns at once, and works in the background.
 
-        It may be repeated at any time, by any process that works on the run: completed steps are skipped.
+        The call may be repeated at any time, by any process that works on the run: completed steps are skipped.
         """
         ...
 
 
 @runtime_checkable
 class StatesQuotas(Protocol):
-    """A provider whose cloud says how many machines the account may have at a time."""
+    """A provider whose cloud tells how many machines the account may have at a time."""
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """The quotas that machines of these types count against in a region: as spot machines, and on demand."""

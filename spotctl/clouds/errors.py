@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotctl.home.errors import SpotctlError
-
-if TYPE_CHECKING:
-    pass
 
 
 class ProviderError(SpotctlError):
@@ -32,7 +29,7 @@ class NotPermitted(ProviderError):
 
 
 class NotFound(ProviderError):
-    """Something does not exist (any more). `ids` are what is missing; the call was carried out for the others."""
+    """Something does not exist (any more): the `ids`. The call was carried out for the others."""
 
     def __init__(self, message: str, ids: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -48,13 +45,13 @@ class NotSent(ProviderError):
 
 
 class PartlyListed(ProviderError):
-    """Some regions or clouds did not answer. `found` is what the others listed, and `parts` are the beginnings of the
-    ids of what may be missing. It is an error, so that no caller mistakes a part for the whole."""
+    """Some regions or clouds did not answer. `found` has the items that the others listed, and `parts` are the
+    beginnings of the ids that may be missing. This is an error, so that no caller mistakes a part for the whole."""
 
-    def __init__(self, failure: ProviderError, found: Sequence[Any], parts: Sequence[str]) -> None:
+    def __init__(self, failure: ProviderError, listed: Sequence[Any], parts: Sequence[str]) -> None:
         super().__init__(str(failure))
-        self.found, self.parts = tuple(found), tuple(parts)
+        self.found, self.parts = tuple(listed), tuple(parts)
 
 
 class TokenTaken(ProviderError):
-    """The token belongs to a different request. This is a mistake of the caller, and nothing was created."""
+    """The token belongs to a different request. The caller has made a mistake, and nothing was created."""

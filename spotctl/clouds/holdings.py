@@ -1,4 +1,4 @@
-"""What machines hold besides themselves and a cloud bills: a disk each and, if they have one, a public address."""
+"""The prices of a machine's disk and, if it has one, public address, which clouds bill next to the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeldDisk:
-    """A disk as its cloud names it. Where the list has no such kind, the price of the `usual` one stands for it."""
+    """A disk as its cloud names it. If the list lacks this kind, the price of the `usual` kind is used."""
 
     kind: str
     gib: int

@@ -1,4 +1,4 @@
-"""The installation's id: all that a home buys is tagged with it, so two homes can share one cloud account."""
+"""The installation's id, a tag on everything that a home buys, so that two homes can share one cloud account."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from spotctl.agent.errors import (
     RequestRefused,
     WrongSecret,
 )
-from spotctl.agent.link_client import Address, LinkClient
+from spotctl.agent.link_client import AgentAddress, LinkClient
 from spotctl.agent.payload import Payload
 from spotctl.agent.traffic import Traffic
 from spotctl.agent.wire import SECRET_BYTES
@@ -37,17 +37,17 @@ from spotctl.clouds.owner_only import made_once
 from spotctl.home.errors import BadRequest
 
 CALL_SECONDS = 2.0
-"""How long a call waits for an agent, which must be much less than a lease: the caller serves all machines in turn. An
-agent that is only slow carries the request out all the same."""
+"""How long a call waits for an agent: much less than a lease, because the caller serves all machines in turn. A slow
+agent still carries the request out."""
 
 SILENT_SECONDS = 5.0
-"""How long a machine that did not answer in time is not asked again, so that it does not delay the others."""
+"""The pause before a machine that did not answer in time is asked again, so that it does not delay the others."""
 
 _EXEC_POLL_SECONDS = 0.03
 
 
 class ProviderClock(Protocol):
-    """The part of a provider by which its times become seconds of a machine."""
+    """The part of a provider that converts the provider's times to seconds of a machine."""
 
     @property
     def speed(self) -> float:
@@ -60,15 +60,15 @@ class ProviderClock(Protocol):
 
 
 class AgentLink:
-    """The link to an agent. It connects when it is first used, and again after a failure.
+    """The link to an agent, which connects at its first use, and again after a failure.
 
-    `address` returns where the agent is reached, or raises Unanswered while it cannot be. `gone` says, of a machine
-    that does not answer, whether its provider knows that it has ended.
+    `address` returns where to reach the agent, or raises Unanswered while the agent cannot be reached. `gone` is asked
+    about a machine that does not answer: whether its provider knows that the machine has ended.
     """
 
     def __init__(
         self,
-        address: Callable[[], Address],
+        address: Callable[[], AgentAddress],
         machine: str,
         secret: bytes,
         clock: ProviderClock,
@@ -91,16 +91,16 @@ class AgentLink:
     def status(self) -> MachineStatus:
         answer = self._call("status")
         cards = CardUse(**answer["cards"]) if "cards" in answer else None
-        moved = Traffic(**answer["traffic"]) if "traffic" in answer else None
+        traffic = Traffic(**answer["traffic"]) if "traffic" in answer else None
         work, code, until, notices = (answer[key] for key in ("work", "exit_code", "lease_until", "notices"))
-        return MachineStatus(work, code, until, notices, cards, moved)
+        return MachineStatus(work, code, until, notices, cards, traffic)
 
     def notify(self, kind: str, until: int, source: str) -> None:
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
 
     def notices(self) -> tuple[MachineNotice, ...]:
         notices = self._call("notices")["notices"]
-        return tuple(MachineNotice(one["kind"], one["until"], one["source"]) for one in notices)
+        return tuple(MachineNotice(notice["kind"], notice["until"], notice["source"]) for notice in notices)
 
     def output(self, after: int = 0) -> bytes:
         return base64.b64decode(self._call("output", after=after)["output"])
@@ -109,7 +109,7 @@ class AgentLink:
         return base64.b64decode(self._call("output_times", after=after)["times"])
 
     def exec(self, command: Sequence[str]) -> ExecResult:
-        # Only calls that change nothing when repeated are retried: this one makes sure that the connection is alive.
+        # `exec` must not be retried, so a call that may be makes sure that the connection is alive.
         self._call("status")
         number, out, err = self._call("exec", retry=False, command=list(command))["id"], b"", b""
         while True:
@@ -137,7 +137,7 @@ class AgentLink:
         if time.monotonic() < self._silent_until:
             raise Unanswered(f"{self._machine}: its agent did not answer; it is asked again in a few seconds")
         try:
-            return self._connected().call(operation, **arguments)
+            return self._connect().call(operation, **arguments)
         except Unanswered:
             self._raise_if_gone()
             raise
@@ -165,7 +165,7 @@ class AgentLink:
         if self._gone():
             raise NotFound(f"{self._machine}: gone (evicted or returned)", (self._machine,)) from None
 
-    def _connected(self) -> LinkClient:
+    def _connect(self) -> LinkClient:
         if self._client is None:
             self._client = LinkClient(self._address(), self._machine, self._secret, CALL_SECONDS)
         return self._client
@@ -177,34 +177,34 @@ def link_key(folder: Path) -> bytes:
 
 
 def link_secret(key: bytes, machine: str) -> bytes:
-    """The secret of one machine's link. The machine gets this and not the key, so it cannot speak to another one."""
+    """The secret of one machine's link. The machine does not get the key, so it cannot speak for another machine."""
     return hmac.digest(key, f"link {machine}".encode(), hashlib.sha256)
 
 
 def with_status(
     provider: CloudProvider, machine: Machine, on_silence: Callable[[str], None] = lambda _: None
 ) -> Machine:
-    """A listed machine with what its agent says. One whose agent does not answer counts as STARTING.
+    """A listed machine with its agent's report. A machine whose agent does not answer counts as STARTING.
 
-    `on_silence` gets the reason why it does not answer. That never stops the caller, who has other machines to ask.
+    `on_silence` gets the reason for the silence, which is no error: the caller has other machines to ask.
     """
     if machine.state not in (MachineState.RUNNING, MachineState.LEAVING):
         return machine
     try:
         link = provider.link(machine.id)
         status = link.status()
-        evictions = [one.until for one in link.notices() if one.kind == "evict"] if status.notices else []
+        notices = link.notices() if status.notices else ()
     except ProviderError as error:
         on_silence(str(error))
         return replace(machine, state=MachineState.STARTING)
-    warned_until = min(evictions, default=None)
+    warned_until = min((notice.until for notice in notices if notice.kind == "evict"), default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING
-    heard = replace(machine, work=status.work, exit_code=status.exit_code)
-    return replace(heard, state=state, warned_until=warned_until, cards=status.cards, traffic=status.traffic)
+    reported = replace(machine, work=status.work, exit_code=status.exit_code)
+    return replace(reported, state=state, warned_until=warned_until, cards=status.cards, traffic=status.traffic)
 
 
 def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
-    """What a machine's payloads have printed: from its agent, or once it is gone, what its provider kept."""
+    """The output of a machine's payloads: from the agent, or once the machine is gone, as its provider kept it."""
     try:
         return _all(provider.link(machine).output, after)
     except (NotFound, Unanswered):
@@ -214,7 +214,7 @@ def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
 
 
 def printed_at(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
-    """When they printed it: a file of `spotctl.agent.output_times`; nothing if the agent is too old to note it."""
+    """The times of that output: a file of `spotctl.agent.output_times`; empty if the agent is too old to note them."""
     try:
         return _all(provider.link(machine).output_times, after)
     except BadRequest:

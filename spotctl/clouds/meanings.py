@@ -1,4 +1,4 @@
-"""What errors of a cloud mean to the caller of a provider, where the cloud's own code says nothing more exact."""
+"""Converts errors of a cloud to errors of the provider contract, where the cloud's own code is not more exact."""
 
 from __future__ import annotations
 

@@ -17,20 +17,20 @@ class PlannedEnding:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """When and why a machine ended, on the market's clock."""
+class ReplayedEnding:
+    """When and why a machine ended, on the replayed market's clock."""
 
     at: int
     reason: str
 
 
-def ending(plan: PlannedEnding, lease_until: int, terminated_at: int | None, now: int) -> Ending | None:
-    """The end that has come by `now`, dated at its own moment, so the result does not depend on when it is asked.
+def ending(plan: PlannedEnding, lease_until: int, terminated_at: int | None, now: int) -> ReplayedEnding | None:
+    """The end that has come by `now`, dated at its own moment, so the result does not depend on `now`.
 
-    If an eviction and a termination fall on the same moment, it is an eviction, as in the backtest.
+    If an eviction and a termination fall on the same moment, the eviction counts, as in the backtest.
     """
     ends = ((plan.taken_at, EVICTED), (terminated_at, RETURNED), (lease_until, LEASE_ENDED))
-    due = [Ending(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
+    due = [ReplayedEnding(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
     return min(due, key=lambda end: end.at, default=None)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
 READ_AGAIN_SECONDS = 60.0
-"""How long prices that were read are used: another process may have stored newer ones."""
+"""How long prices are used before they are read again: another process may have stored newer ones."""
 
 
 class PriceBook:

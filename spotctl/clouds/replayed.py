@@ -1,7 +1,7 @@
 """The market behind a provider that rents nothing real: what a request gets, when its machines end, what they cost.
 
-It is `bidbrain.replay.market`, so what the backtest predicts is what happens here. Pure: `local` adds processes to it,
-`fake` a scriptable memory.
+The market is `bidbrain.replay.market`, so what the backtest predicts is what happens here. Pure: `local` adds the
+processes, and the tests' fake provider adds scripted failures.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from spotctl.clouds.errors import NoCapacity, NotFound
 from spotctl.clouds.planned_ending import PlannedEnding
 from spotctl.home.errors import BadSettings
 
-# Its multiples are spread evenly between the whole numbers, wherever they begin.
-_GOLDEN = (5**0.5 - 1) / 2
+# The golden ratio's multiples are spread evenly between the whole numbers, wherever they begin.
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Warnings:
     """How evictions are announced: `ahead` of them (microseconds of market time), except a share of the allocations.
 
-    An allocation's number and the seed decide whether it is warned, evenly: of any 1 / share in a row about one is not.
+    An allocation's number and the seed decide whether the allocation is warned, evenly: of any 1 / share in a row,
+    about one is not.
     """
 
     ahead: int = 120 * SECOND
@@ -43,7 +44,7 @@ class Warnings:
 
     def warned_at(self, allocation: int, started: int, taken_at: int) -> int | None:
         """When the machines of the allocation with this number are warned; None: not at all."""
-        if (self.seed * _GOLDEN + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
+        if (self.seed * _GOLDEN_RATIO + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
             return None
         return max(started, taken_at - self.ahead)
 
@@ -83,7 +84,7 @@ class Replayed:
         return tuple(market for market, series in self.histories.items() if series.first <= now <= series.last)
 
     def prices(self, market: Market, start: int, end: int, now: int) -> PriceSeries:
-        """What a market cost; nothing of its future."""
+        """A market's prices on [start, end], never later than now."""
         series = self._history(market)
         if not series.first <= start <= end <= min(now, series.last):
             raise NotFound(
@@ -117,7 +118,7 @@ class Replayed:
         before = list(held)
         for _ in range(granted):
             before.append(HeldSpot(now, self._taken_at(request.market, request.bid, before, now)))
-        return tuple(one.taken_at for one in before[len(held) :])
+        return tuple(machine.taken_at for machine in before[len(held) :])
 
     def planned_endings(
         self, request: MachineRequest, held: Sequence[HeldSpot], now: int, allocation: int, warnings: Warnings
@@ -134,8 +135,9 @@ class Replayed:
 
     def _short_at(self, market: Market, before: Sequence[HeldSpot], now: int) -> int | None:
         """When a market has too few machines for one more than those before, which are taken at their own times."""
-        leaves = sorted(one.taken_at for one in before if one.taken_at is not None and one.taken_at > now)
-        running = len(before) - sum(one.taken_at is not None and one.taken_at <= now for one in before) + 1
+        taken = [machine.taken_at for machine in before if machine.taken_at is not None]
+        leaves = sorted(taken_at for taken_at in taken if taken_at > now)
+        running = len(before) - (len(taken) - len(leaves)) + 1
         at = now
         for leave in leaves:
             short = self._replay.short_from(market, running, at)

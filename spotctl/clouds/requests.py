@@ -15,9 +15,9 @@ from spotctl.home.errors import BadRequest, SpotctlError
 T = TypeVar("T")
 
 
-def same_request(one: MachineRequest, other: MachineRequest) -> bool:
+def same_request(known: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
-    return _fixed(one) == _fixed(other)
+    return _fixed(known) == _fixed(other)
 
 
 def fingerprint(request: MachineRequest) -> str:
@@ -44,7 +44,7 @@ def check_settings(request: MachineRequest, provider: str) -> None:
 
 
 def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], PartlyListed | None]:
-    """What a list has, and why it is not all; None if it is."""
+    """The items of a list as far as they could be listed, and the error if some could not; None if all were."""
     try:
         return tuple(call()), None
     except PartlyListed as error:
@@ -52,7 +52,7 @@ def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], Pa
 
 
 def each(calls: Iterable[Callable[[], object]]) -> None:
-    """Makes all calls, even if one fails; the first failure is raised then. What ends billing does not wait."""
+    """Makes all calls, even if one fails, so that all machines end; then raises the first failure."""
     failures: list[SpotctlError] = []
     for call in calls:
         try:

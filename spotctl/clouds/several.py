@@ -45,7 +45,7 @@ class SeveralClouds(WallClock):
         return self._named(market.cloud).prices(market, start, end)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. NotPermitted: every cloud refuses; the others go on without one that does."""
+        """See `CloudProvider`. NotPermitted: every cloud refuses; if only some do, the run goes on with the others."""
         cloud = self._named(request.market.cloud)
         return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 
@@ -53,8 +53,8 @@ class SeveralClouds(WallClock):
         return tuple(self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()}))
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See `CloudProvider`. All clouds are asked, even if one fails; the first failure is raised then."""
-        own = _by_cloud((one, one) for one in ids)
+        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first failure."""
+        own = _by_cloud((id_, id_) for id_ in ids)
         calls = {cloud: partial(self._clouds[cloud].terminate, part) for cloud, part in own if cloud in self._clouds}
         each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
 
@@ -81,8 +81,8 @@ class SeveralClouds(WallClock):
         return tuple(self._listed({name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}))
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`. All clouds are asked, even if one fails; the first failure is raised then."""
-        own = _by_cloud((one.id, one) for one in resources)
+        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first failure."""
+        own = _by_cloud((resource.id, resource) for resource in resources)
         each([partial(self._clouds[cloud].remove, part) for cloud, part in own if cloud in self._clouds])
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
@@ -97,23 +97,23 @@ class SeveralClouds(WallClock):
                 cloud.close()
 
     def _listed(self, calls: Mapping[str, Callable[[], Sequence[T]]]) -> Sequence[T]:
-        """What all clouds list. PartlyListed: some did not answer, or only in part."""
-        found, failures, parts = list[T](), list[ProviderError](), list[str]()
+        """The lists of all clouds, joined. PartlyListed: some did not answer, or only in part."""
+        items, failures, parts = list[T](), list[ProviderError](), list[str]()
         for cloud, call in calls.items():
             try:
-                found += call()
+                items += call()
             except PartlyListed as error:
-                found += error.found
+                items += error.found
                 failures.append(error)
                 parts += error.parts
             except ProviderError as error:
                 failures.append(error)
                 parts.append(f"{cloud}:")
         if not failures:
-            return found
+            return items
         if parts == [f"{cloud}:" for cloud in self._clouds]:
             raise failures[0]
-        raise PartlyListed(failures[0], found, parts) from failures[0]
+        raise PartlyListed(failures[0], items, parts) from failures[0]
 
     def _permitted(self, kind: str, cloud: str, call: Callable[[], T]) -> T:
         """The answer of a cloud to a kind of call. NotPermitted: no cloud allows it."""
@@ -138,10 +138,10 @@ class SeveralClouds(WallClock):
 
 
 def _by_cloud(named: Iterable[tuple[str, T]]) -> Iterable[tuple[str, list[T]]]:
-    """What each cloud has, by the ids."""
+    """The items of each cloud; the ids name the clouds."""
     groups: dict[str, list[T]] = defaultdict(list)
-    for id_, one in named:
-        groups[_cloud_of(id_)].append(one)
+    for id_, item in named:
+        groups[_cloud_of(id_)].append(item)
     return groups.items()
 
 

@@ -46,14 +46,14 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
 
 
 def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
-    """The clouds on which a job may rent, as one provider, also if they are none; or the local market."""
+    """The clouds on which a job may rent as one provider, even if there are none; or the local market."""
     if spec.is_local:
         return local_provider(settings, spec)
     return cloud_provider(settings, spec.resources.clouds, spec.resources.regions)
 
 
 def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[str] = ()) -> CloudProvider:
-    """Real clouds as one provider, in these regions or all; it signs in when it is first used."""
+    """Real clouds as one provider, in these regions or all; the provider signs in at its first use."""
     from spotctl.clouds.price_book import PriceBook
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.several import SeveralClouds

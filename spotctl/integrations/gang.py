@@ -33,15 +33,15 @@ from spotctl.integrations.gang_settings import GangSettings, secret_of
 from spotctl.integrations.peer_store import PATIENCE_SECONDS, Peers, PeerServer
 
 _LOOK_SECONDS = 0.1
-_QUESTIONS = 3
-_CONF = "read_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=10"
-_ROUNDS = "turns/number/"
-"""Blobs that number the starts of torchrun; names before those of saves would be removed with old saves."""
+_CONNECT_ATTEMPTS = 3
+_RENDEZVOUS_CONFIG = "read_timeout=120,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=10"
+_ROUND_PREFIX = "turns/number/"
+"""Blobs that number the starts of torchrun. They sort after the saves, or they would be removed with old saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangMachines:
-    """The addresses of a gang's machines, which one is this, and the first of the ports that the gang uses."""
+    """The addresses of a gang's machines, the number of this machine, and the first of the gang's ports."""
 
     hosts: tuple[str, ...]
     own: int
@@ -49,11 +49,11 @@ class GangMachines:
 
     @property
     def peers(self) -> tuple[TcpAddress, ...]:
-        """The stores of saves. Machines of the local market share an address, so each has ports of its own."""
+        """The addresses of the stores of saves. Local machines share a host, so each has ports of its own."""
         return tuple(TcpAddress(host, self.port + 1 + 2 * i) for i, host in enumerate(self.hosts))
 
     def rendezvous(self, machine: int) -> TcpAddress:
-        """The c10d store, if this machine is its host."""
+        """The address of the c10d store, if this machine is its host."""
         return TcpAddress(self.hosts[machine], self.port + 2 + 2 * machine)
 
 
@@ -63,10 +63,10 @@ class GangMachine:
     def __init__(self, given: argparse.Namespace, machines: GangMachines, settings: GangSettings) -> None:
         self._given, self._machines, self._settings = given, machines, settings
         self._holder = LeaseHolder.of()
-        self._told = False
+        self._must_end = False
 
     def run(self) -> int:
-        """The script's exit code, or that of a machine that has left."""
+        """Runs the script to its end; returns its exit code, or `SAVED_AND_ENDED` if the machine leaves before."""
         folder, secret = self._settings.folder / "store", self._settings.secret
         folder.mkdir(parents=True, exist_ok=True)
         signal.signal(signal.SIGTERM, self._on_term)
@@ -80,8 +80,8 @@ class GangMachine:
                     serves = True
                     stack.enter_context(_store_process(machines.rendezvous(host).port))
                 code = self._round(host, round_, len(members))
-                if code == 0 or self._told:
-                    return SAVED_AND_ENDED if self._told else 0
+                if code == 0 or self._must_end:
+                    return SAVED_AND_ENDED if self._must_end else 0
                 before, members = members, alive(machines)
                 # If no machine is lost, the script itself has failed.
                 failures += members == before
@@ -94,22 +94,22 @@ class GangMachine:
         """Runs torchrun until it ends, or this machine leaves."""
         command = torchrun_command(self._given, self._machines, host, round_, most)
         environment = {**os.environ, **self._settings.variables()}
-        # In a session of its own, it gets a signal once, from here.
+        # torchrun has a session of its own, so it gets a signal only once, from here.
         torchrun, passed_on = subprocess.Popen(command, env=environment, start_new_session=True), False
         while (code := torchrun.poll()) is None:
-            self._told = self._told or (self._holder is not None and is_final(self._holder.notice()))
-            if self._told and not passed_on:
+            self._must_end = self._must_end or (self._holder is not None and is_final(self._holder.notice()))
+            if self._must_end and not passed_on:
                 passed_on = True
                 torchrun.terminate()
             time.sleep(_LOOK_SECONDS)
         return code if code >= 0 else 128 - code
 
     def _on_term(self, *_: object) -> None:
-        self._told = True
+        self._must_end = True
 
 
 def torchrun_command(given: argparse.Namespace, machines: GangMachines, host: int, round_: int, most: int) -> list[str]:
-    """What this machine runs while the c10d store is on `host`, and `most` machines answer."""
+    """This machine's command line of torchrun, for a c10d store on `host` and up to `most` machines."""
     endpoint = parse_host_port(given.store) if given.store else machines.rendezvous(host)
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
@@ -119,7 +119,7 @@ def torchrun_command(given: argparse.Namespace, machines: GangMachines, host: in
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={endpoint.host}:{endpoint.port}",
         f"--rdzv-id={given.run_id}-{round_}",
-        f"--rdzv-conf=is_host=0,last_call_timeout={given.last_call:g},{_CONF}",
+        f"--rdzv-conf=is_host=0,last_call_timeout={given.last_call:g},{_RENDEZVOUS_CONFIG}",
         f"--local-addr={machines.hosts[machines.own]}",
         given.script,
         *given.arguments,
@@ -128,27 +128,27 @@ def torchrun_command(given: argparse.Namespace, machines: GangMachines, host: in
 
 def next_round(peers: Peers, last: int) -> int:
     """The number of the next start of torchrun, the same on all machines: one more than any that has failed."""
-    known = [int(name.rpartition("/")[2]) for name in peers.names() if name.startswith(_ROUNDS)]
+    known = [int(name.rpartition("/")[2]) for name in peers.names() if name.startswith(_ROUND_PREFIX)]
     following = max([last + 1, *known])
     for store in peers.holders(len(peers.addresses)):
         with suppress(AgileMLError, OSError):
-            store.put(f"{_ROUNDS}{following}", [b""])
+            store.put(f"{_ROUND_PREFIX}{following}", [b""])
     return following
 
 
 def is_final(notice: LeaseNotice | None) -> bool:
-    """Whether a notice says that the machine goes: a hint does not."""
+    """Whether a notice announces the machine's end: a hint does not."""
     return notice is not None and notice.kind != "hint"
 
 
 def alive(machines: GangMachines) -> frozenset[int]:
-    """The machines that answer at the ports of their stores; this one does."""
+    """The machines that answer at the ports of their stores, and this one."""
     return frozenset(i for i in range(len(machines.hosts)) if i == machines.own or _answers(machines.peers[i]))
 
 
 def _answers(address: TcpAddress) -> bool:
-    """It is asked several times, since the machine may be busy."""
-    for _ in range(_QUESTIONS):
+    """Whether a store answers. A machine may be busy, so there are several attempts."""
+    for _ in range(_CONNECT_ATTEMPTS):
         try:
             socket.create_connection((address.host, address.port), PATIENCE_SECONDS).close()
         except OSError:
@@ -173,9 +173,8 @@ def serve_store(port: int) -> None:
     """Serves the c10d store of a gang until this process is killed."""
     from torch import distributed
 
-    # Its stub does not name it.
     everywhere = "0.0.0.0"  # noqa: S104 - as torchrun's own store
-    store = distributed.TCPStore(  # type: ignore[attr-defined]
+    store = distributed.TCPStore(  # type: ignore[attr-defined]  # torch's stub lacks it
         everywhere, port, is_master=True, wait_for_workers=False, timeout=timedelta(days=1)
     )
     sys.stderr.write(f"spotctl: c10d store at port {store.port}\n")
@@ -183,7 +182,7 @@ def serve_store(port: int) -> None:
 
 
 def settings_of(given: argparse.Namespace, environment: Mapping[str, str]) -> tuple[GangMachines, GangSettings]:
-    """From the options, else from what spotctl tells the nodes of a command. BadInput: from neither."""
+    """Machines and settings from the options, or else from spotctl's variables. BadInput: neither has all of them."""
     hosts = given.machines or environment.get("SPOTCTL_NODE_ADDRESSES", "")
     own = environment.get("SPOTCTL_NODE_RANK", "") if given.machine is None else given.machine
     port = environment.get("MASTER_PORT", "") if given.port is None else given.port
@@ -193,7 +192,7 @@ def settings_of(given: argparse.Namespace, environment: Mapping[str, str]) -> tu
     if not 0 <= machines.own < len(machines.hosts):
         raise BadInput(f"--machine {own}: there are {len(machines.hosts)} machines, numbered from 0")
     folder = given.folder or Path(environment.get(MARK, ".")) / "gang"
-    peers = tuple(f"{one.host}:{one.port}" for one in machines.peers)
+    peers = tuple(f"{peer.host}:{peer.port}" for peer in machines.peers)
     return machines, GangSettings(peers, machines.own, folder.absolute(), secret_of(environment))
 
 
@@ -215,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Returns the exit code."""
+    """Runs this machine of the gang, or only its store; returns the exit code."""
     given = _parser().parse_args(words)
     try:
         if given.serve_store is not None:

@@ -1,4 +1,4 @@
-"""What the processes of a gang must know, passed from `spotctl.integrations.gang` to the ranks in their environment."""
+"""The settings that `spotctl.integrations.gang` passes to the ranks of a gang in their environment."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spotctl.agent.interval import CHECKPOINT_VARIABLE
 
 _PEERS, _MACHINE, _FOLDER = "SPOTCTL_GANG_PEERS", "SPOTCTL_GANG_MACHINE", "SPOTCTL_GANG_FOLDER"
 SECRET_VARIABLE = "GANG_SECRET"  # noqa: S105 - the name of a variable
-"""Name it under `secrets:` in the job file, so that spotctl passes it on and never stores it."""
+"""Belongs under `secrets:` in the job file, so that spotctl passes the secret on and never stores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangSettings:
-    """The addresses of all machines' stores, which one is this machine's, and its folder for saves.
+    """The addresses of all machines' stores, the number of this machine, and its folder for saves.
 
     `checkpoints` is the folder that spotctl copies to the job's checkpoint place; None if there is none.
     """
@@ -29,7 +29,7 @@ class GangSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> GangSettings:
-        """BadInput: the process was not started by `python -m spotctl.integrations.gang`."""
+        """The settings in an environment. BadInput: `python -m spotctl.integrations.gang` did not start the process."""
         if _PEERS not in environment:
             raise BadInput("start the script with python -m spotctl.integrations.gang SCRIPT (in place of torchrun)")
         checkpoints = environment.get(CHECKPOINT_VARIABLE)
@@ -47,7 +47,7 @@ class GangSettings:
 
 
 def secret_of(environment: Mapping[str, str]) -> bytes:
-    """The gang's secret. BadInput: there is none."""
+    """The gang's secret. BadInput: its variable is not set."""
     if not (secret := environment.get(SECRET_VARIABLE)):
         raise BadInput(
             f"${SECRET_VARIABLE} is not set: export {SECRET_VARIABLE}=$(openssl rand -hex 32), and name it under"

@@ -1,10 +1,10 @@
-"""`SpotCallback` for the `Trainer` of Lightning: it saves before an eviction, and the next start resumes there.
+"""`SpotCallback` for Lightning's `Trainer`: saves before an eviction, and the next start resumes there.
 
     spot = SpotCallback()
     trainer = Trainer(max_epochs=10, callbacks=[spot])
     trainer.fit(model, ResumableLoader(data, batch_size=32, shuffle=True), ckpt_path=spot.newest())
 
-Lightning itself resumes an epoch at its first batch. With `ResumableLoader` it goes on within the epoch.
+Lightning itself resumes an epoch at its first batch. With `ResumableLoader`, training goes on within the epoch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["ResumableLoader", "SpotCallback"]
 
 
 class SpotCallback(Callback):  # type: ignore[misc]
-    """Saves when spotctl asks for it and at the interval that it derives from evictions.
+    """Saves when spotctl asks for a save, and at the interval that spotctl derives from evictions.
 
     The newest checkpoint is in `folder` (`$SPOTCTL_CHECKPOINT_DIR`). When the machine is about to end, `fit` raises
     `LeaseEnded` after a save, which ends the program.
@@ -42,7 +42,7 @@ class SpotCallback(Callback):  # type: ignore[misc]
         self._step = 0
 
     def newest(self) -> str | None:
-        """What to pass as `ckpt_path`: the newest checkpoint, or None at the very first start."""
+        """The value for `ckpt_path`: the newest checkpoint, or None at the very first start."""
         return next((str(path) for path in reversed(self._published.all())), None)
 
     def on_train_start(self, trainer: Trainer, _: LightningModule) -> None:
@@ -50,14 +50,14 @@ class SpotCallback(Callback):  # type: ignore[misc]
             raise ValueError("SpotCallback needs epochs of two or more steps: repeat the data, or use smaller batches")
         # Lightning would end without a save, or between batches whose gradients are accumulated.
         self._lease.listen()
-        self._lease.begins(_position(trainer))
-        self._lease.starts_step()
+        self._lease.report_start(_position(trainer))
+        self._lease.start_step()
         self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         self._lease.count_step()
-        # No checkpoint contains accumulated gradients. From one of the last batch of an epoch Lightning does not resume
-        # exactly, so that a save waits for the first step of the next epoch.
+        # No checkpoint contains accumulated gradients. Lightning does not resume exactly from a checkpoint of the last
+        # batch of an epoch, so such a save waits for the first step of the next epoch.
         stepped, self._step = trainer.global_step > self._step, trainer.global_step
         if stepped and not trainer.is_last_batch:
             self._attend(trainer)
@@ -68,27 +68,27 @@ class SpotCallback(Callback):  # type: ignore[misc]
         if act is not LeaseAct.GO:
             self._save(trainer)
         if act is LeaseAct.END:
-            raise self._lease.ended(decision, _position(trainer))
-        self._lease.goes_on(decision, _position(trainer), saved=act is LeaseAct.SAVE)
+            raise self._lease.report_end(decision, _position(trainer))
+        self._lease.report_progress(decision, _position(trainer), saved=act is LeaseAct.SAVE)
 
     def on_validation_end(self, *_: Any) -> None:
         """The time of a validation is not part of a step."""
-        self._lease.starts_step()
+        self._lease.start_step()
 
     def on_train_end(self, trainer: Trainer, _: LightningModule) -> None:
-        self._lease.finished(_position(trainer))
+        self._lease.report_finish(_position(trainer))
 
     def _save(self, trainer: Trainer) -> None:
         began, name = time.monotonic(), f"step-{trainer.global_step}.ckpt"
         if trainer.is_global_zero:
             hidden = self._published.hidden(name)
         hidden = trainer.strategy.broadcast(hidden if trainer.is_global_zero else None)
-        trainer.save_checkpoint(hidden, weights_only=False)  # said, or Lightning remarks on it at each save
+        trainer.save_checkpoint(hidden, weights_only=False)  # explicit, or Lightning warns at each save
         if trainer.is_global_zero:
             self._published.publish(name)
         least(0)  # a process that ends may take the others with it
-        self._lease.saved(trainer.global_step, began)
-        self._lease.starts_step()
+        self._lease.note_save(trainer.global_step, began)
+        self._lease.start_step()
 
 
 def _position(trainer: Trainer) -> TrainingPosition:

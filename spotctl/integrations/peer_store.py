@@ -1,7 +1,7 @@
 """The saves of a gang in the memory or on the disks of its machines: a blob store per machine, which the others reach.
 
-Connections are those of AgileML: TLS that is keyed by the gang's secret. A machine that is gone takes its copies with
-it, so each file is kept on more than one.
+Connections are AgileML's: TLS that is keyed by the gang's secret. A lost machine takes its copies along, so each file
+is kept on several machines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agileml.transport.framing import FrameLimits
 
 VERSION = "gang-1"
 PATIENCE_SECONDS = 2.0
-"""In which to reach a machine of the gang; one that does not answer by then counts as gone."""
+"""The time to reach a machine of the gang; a machine that has not answered by then counts as gone."""
 
 _TURN_SECONDS = 0.5
 
@@ -33,7 +33,7 @@ class PeerServer:
     """Serves this machine's store to the others, in a thread of its own."""
 
     def __init__(self, store: BlobStore, secret: bytes, listen: TcpAddress) -> None:
-        """Raises BadAddress if it cannot listen there."""
+        """Starts serving. Raises BadAddress if the address cannot be used."""
         self._limits = FrameLimits()
         settings = TransportSettings(self._limits, tls=tls_of(secret))
         self._endpoint = Endpoint(Identity(CONTROLLER, new_instance(), VERSION), secret, settings)
@@ -75,7 +75,7 @@ class PeerServer:
 
 
 class Peers:
-    """The stores of all machines of a gang, this one's first in `holders`; those that do not answer are left out."""
+    """The stores of all machines of a gang. Stores that do not answer are skipped."""
 
     def __init__(self, addresses: Sequence[TcpAddress], own: int, secret: bytes, folder: Path) -> None:
         self._links = [LinkedBlobStore(address, secret, VERSION, PATIENCE_SECONDS) for address in addresses]
@@ -95,7 +95,7 @@ class Peers:
         return [self._stores[(self._own + step) % count] for step in range(min(copies + 1, count))]
 
     def put(self, name: str, path: Path, copies: int) -> int:
-        """Stores a file here and on that many other machines; returns how many of these answered."""
+        """Stores a file here and on `copies` other machines; returns how many of these answered."""
         reached = 0
         for store in self.holders(copies):
             with suppress(AgileMLError, OSError):
@@ -105,26 +105,26 @@ class Peers:
 
     def names(self) -> dict[str, list[BlobStore]]:
         """The files of all machines that answer, each with the stores that have it, this machine's first."""
-        found: dict[str, list[BlobStore]] = {}
+        holders: dict[str, list[BlobStore]] = {}
         for store in self.holders(len(self._stores)):
             with suppress(AgileMLError, OSError):
                 for name in store.list():
-                    found.setdefault(name, []).append(store)
-        return found
+                    holders.setdefault(name, []).append(store)
+        return holders
 
     def drop_before(self, prefix: str) -> None:
-        """Removes what this machine holds whose name sorts before a prefix."""
+        """Removes this machine's files whose names sort before a prefix."""
         own = self._stores[self._own]
         for name in own.list():
             if name < prefix:
                 own.delete(name)
-                # Its folder is empty after the last file; thousands of them would slow down each look.
+                # After its last file, a folder is empty; thousands of empty folders would slow down each look.
                 with suppress(OSError):
                     (self._folder / name).parent.rmdir()
 
 
 def fetch(name: str, stores: Iterable[BlobStore], path: Path) -> bool:
-    """Copies a file from the first store that still has it whole."""
+    """Copies a file from the first store that still has a whole copy; returns whether there was one."""
     for store in stores:
         with suppress(AgileMLError, OSError):
             fetch_file(store, name, path)

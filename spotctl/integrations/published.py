@@ -20,19 +20,19 @@ class PublishedCheckpoints:
         self._folder = folder or Path(environment.get(CHECKPOINT_VARIABLE, "checkpoints"))
 
     def all(self) -> list[Path]:
-        """From the oldest step to the newest."""
+        """All checkpoints, from the oldest step to the newest."""
         visible = [path for path in self._folder.glob("*") if not path.name.startswith(".")]
         return sorted((path for path in visible if _NUMBER.search(path.name)), key=_step)
 
     def hidden(self, name: str) -> Path:
-        """Where a checkpoint is written before it is published; nothing is there. torch.save accepts such names."""
+        """The path to write a checkpoint to before it is published; it is free, and torch.save accepts its name."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f".new-{name}"
         _remove(path)
         return path
 
     def publish(self, name: str, keep: Collection[str] = ()) -> None:
-        """Makes a hidden checkpoint visible, and removes all others but those to keep."""
+        """Makes a hidden checkpoint visible, and removes all others except those in `keep`."""
         target = self._folder / name
         _remove(target)
         (self._folder / f".new-{name}").rename(target)
@@ -42,7 +42,7 @@ class PublishedCheckpoints:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """A copy of a folder that takes no room where the file system has hard links."""
+    """Copies a folder, without taking room if the file system has hard links."""
     _remove(target)
     shutil.copytree(source, target, copy_function=_link)
 
@@ -55,8 +55,8 @@ def _link(source: str, target: str) -> None:
 
 
 def _step(path: Path) -> int:
-    found = _NUMBER.search(path.name)
-    return int(found[1]) if found else -1
+    match = _NUMBER.search(path.name)
+    return int(match[1]) if match else -1
 
 
 def _remove(path: Path) -> None:

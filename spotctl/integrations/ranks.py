@@ -7,7 +7,7 @@ from torch import distributed
 
 
 def least(value: int) -> int:
-    """The minimum of the values that all ranks pass; returns when all have passed one. One process: its own value."""
+    """The minimum of the values that all ranks pass; returns once every rank has passed one. One process: its value."""
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
         return value
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 class ResumableLoader(DataLoader[Any]):
     """Keeps the state of the random generators at the start of the epoch, and the number of batches since.
 
-    After `load_state_dict`, the next iteration draws the finished batches again, drops them, and sets the generators to
-    what they were when the state was saved. A `generator=` of one's own is not part of the state.
+    After `load_state_dict`, the next iteration skips the finished batches, and then restores the generators to their
+    saved state. The state does not include a `generator=` of the user's own.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,12 +39,12 @@ class ResumableLoader(DataLoader[Any]):
 
     def _counted(self, source: Iterator[Any]) -> Iterator[Any]:
         for batch in source:
-            self._resume = None  # until here, Lightning may begin an epoch more than once
+            self._resume = None  # not earlier: before the first batch, Lightning may begin an epoch more than once
             self._batches += 1
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Position and random state; Lightning stores it in its checkpoints."""
+        """Position and random state, which Lightning stores in its checkpoints."""
         return {"at_start": self._at_start, "batches": self._batches, "now": _random_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The saves of a gang: which are complete, where their files are, and which one becomes the checkpoint."""
+"""The saves of a gang: finds complete saves and their files, and copies a save to the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agileml.runtime.blob_store import BlobStore
 
 METADATA = ".metadata"
-"""PyTorch writes it when all ranks have written: a save without it is not complete."""
+"""The file that PyTorch writes when all ranks have written: a save without this file is not complete."""
 
 _ROOT, _STORED_METADATA = "saves", "metadata"
 _CHECKPOINT = "gang-"
@@ -24,7 +24,7 @@ _CHECKPOINT = "gang-"
 
 @dataclass(frozen=True, slots=True, order=True)
 class SaveName:
-    """A save: the number of steps that are done, and which start of the gang wrote it."""
+    """A save: the number of steps that are done, and the token of the gang's start that wrote it."""
 
     step: int
     token: str
@@ -41,29 +41,29 @@ class SaveName:
 
 def grouped(names: Iterable[str]) -> dict[SaveName, set[str]]:
     """The files of each save, from the names of blobs."""
-    found: dict[SaveName, set[str]] = {}
+    saves: dict[SaveName, set[str]] = {}
     for name in names:
         root, save, file = name.split("/")
         if root == _ROOT:
-            found.setdefault(SaveName.parse(save), set()).add(METADATA if file == _STORED_METADATA else file)
-    return found
+            saves.setdefault(SaveName.parse(save), set()).add(METADATA if file == _STORED_METADATA else file)
+    return saves
 
 
 def files_of(metadata: Path) -> set[str]:
-    """The files that a save's metadata refers to. It comes from a holder of the gang's secret."""
+    """The files that a save's metadata refers to. The metadata comes from a holder of the gang's secret."""
     with metadata.open("rb") as file:
         content = pickle.load(file)  # noqa: S301
     return {info.relative_path for info in content.storage_data.values()}
 
 
 class Saves:
-    """Saves on this machine, on `copies` others each, and in the folder of checkpoints, if there is one."""
+    """Saves on this machine, with copies on `copies` others, and in the folder of checkpoints, if there is one."""
 
     def __init__(self, peers: Peers, copies: int, checkpoints: Path | None) -> None:
         self._peers, self._copies, self._checkpoints = peers, copies, checkpoints
 
     def store(self, name: SaveName, folder: Path) -> None:
-        """Stores what one rank has written; the metadata comes last."""
+        """Stores the files that one rank has written, the metadata last."""
         for path in sorted(folder.iterdir(), reverse=True):
             self._peers.put(_blob(name, path.name), path, self._copies)
 
@@ -97,7 +97,7 @@ class Saves:
                 raise AgileMLError(f"{file} of the save at step {name.step} is gone, with the machines that had it")
 
     def checkpoint(self, name: SaveName) -> None:
-        """Puts a save into the folder that spotctl copies to the job's checkpoint place; replaces the one before."""
+        """Replaces the save in the folder that spotctl copies to the job's checkpoint place."""
         if self._checkpoints is None or name in self._kept():
             return
         earlier, new = self._kept(), self._checkpoint_of(name)
@@ -106,8 +106,8 @@ class Saves:
         # Hidden files are not part of a checkpoint that spotctl copies.
         (part / METADATA).rename(part / _STORED_METADATA)
         part.rename(new)
-        for one in earlier:
-            shutil.rmtree(self._checkpoint_of(one))
+        for save in earlier:
+            shutil.rmtree(self._checkpoint_of(save))
 
     def _is_complete(self, name: SaveName, files: set[str], holders: Mapping[str, list[BlobStore]]) -> bool:
         path = self._peers.scratch / METADATA
@@ -115,10 +115,11 @@ class Saves:
         return fetch(blob, holders[blob], path) and files_of(path) <= files
 
     def _kept(self) -> list[SaveName]:
+        """The saves in the folder of checkpoints."""
         if self._checkpoints is None:
             return []
-        found = self._checkpoints.glob(f"{_CHECKPOINT}*/{_STORED_METADATA}")
-        return [SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in found]
+        paths = self._checkpoints.glob(f"{_CHECKPOINT}*/{_STORED_METADATA}")
+        return [SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in paths]
 
     def _checkpoint_of(self, name: SaveName) -> Path:
         assert self._checkpoints is not None

@@ -45,14 +45,14 @@ from spotctl.integrations.peer_store import Peers
 from spotctl.integrations.saves import SaveName, Saves
 
 PATIENCE = timedelta(minutes=5)
-"""In which all ranks come to the same step; a peer that vanishes without closing its connections is lost after it."""
+"""The time for all ranks to reach a step; then a peer that vanished without closing its connections counts as lost."""
 
 CHECKPOINT_SECONDS = 600.0
-"""Between checkpoints at the job's place, unless spotctl says otherwise."""
+"""The time between checkpoints at the job's place, unless spotctl sets another."""
 
 
-class _Training:
-    """Model and optimizer as one state: of plain modules, DDP and FSDP alike."""
+class _ModelAndOptimizer:
+    """Model and optimizer as one state, whether they are plain, DDP or FSDP."""
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
@@ -85,10 +85,10 @@ class Gang:
         extra: Mapping[str, Any] | None = None,
         timeout: timedelta = PATIENCE,
     ) -> None:
-        self._state = {"training": _Training(model, optimizer), **(extra or {})}
+        self._state = {"training": _ModelAndOptimizer(model, optimizer), **(extra or {})}
         self._every, self._look_every = every, look_every
         self._rank, self._leads = dist.get_rank(), int(os.environ.get("LOCAL_RANK", "0")) == 0
-        # Saves run in the background, next to the training's own messages: each has a group of its own.
+        # Saves run in the background, next to the training's own messages, so there are two more groups.
         self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._background = dist.new_group(timeout=timeout, backend="gloo")
         settings = GangSettings.of(os.environ)
@@ -97,22 +97,22 @@ class Gang:
         self._peers = Peers(addresses, settings.machine, settings.secret, self._folder / "store")
         self._saves = Saves(self._peers, copies, settings.checkpoints)
         self._keeps = self._leads and settings.machine == self._first_machine(settings.machine)
-        self._holder, self._told = LeaseHolder.of(), False
+        self._holder, self._must_end = LeaseHolder.of(), False
         self._plan = CheckpointPlanReader.of()
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
         self._stored: SaveName | None = None
-        self._token = str(self._agreed(secrets.token_hex(4)))
+        self._token = str(self._from_first_rank(secrets.token_hex(4)))
         self._checkpointed_at = time.monotonic()
         signal.signal(signal.SIGTERM, self._on_term)
         sys.excepthook = _fail
 
     def restore(self) -> int:
         """Loads the newest complete save, from peers or the checkpoint; returns its step, 0 if there is none."""
-        found = self._agreed(str(self._saves.newest() or "") if self._rank == 0 else "")
-        if not found:
+        newest = str(self._from_first_rank(str(self._saves.newest() or "") if self._rank == 0 else ""))
+        if not newest:
             return 0
-        name, folder = SaveName.parse(str(found)), self._folder / "restored"
+        name, folder = SaveName.parse(newest), self._folder / "restored"
         if self._leads:
             self._saves.gather(name, folder)
         dist.barrier(self._control)
@@ -123,7 +123,7 @@ class Gang:
         return name.step
 
     def step(self, done: int) -> None:
-        """Call after each step with the number of steps done. Ends the process if its machine is about to go."""
+        """Must be called after each step with the number of steps done. Ends the process if its machine leaves."""
         due = done % self._every == 0
         if not due and done % self._look_every:
             return
@@ -148,18 +148,18 @@ class Gang:
         self._peers.close()
 
     def _announced(self) -> str:
-        """Why this machine leaves; empty if it does not."""
+        """Why this machine leaves; empty if it stays."""
         notice = None if self._holder is None else self._holder.notice()
         if notice is None or notice.kind == "hint":
-            return "told to end" if self._told else ""
+            return "told to end" if self._must_end else ""
         return f"{notice.kind} announced by {notice.source}"
 
     def _on_term(self, *_: object) -> None:
-        # From the machine's agent, or from torchrun, which starts the ranks again when machines come and go.
-        self._told = True
+        # Sent by the machine's agent, or by torchrun, which restarts the ranks when machines come and go.
+        self._must_end = True
 
     def _save_now(self, done: int) -> None:
-        """Saves and waits until every rank's part is with its peers, and all of it in the checkpoint folder."""
+        """Saves, and waits until every rank's part is with its peers, and the whole save in the checkpoint folder."""
         if self._pending is not None:
             self._pending.result()
         self._begin(done)
@@ -182,7 +182,7 @@ class Gang:
 
     def _store(self, written: Any, name: SaveName, folder: Path) -> None:
         written.result()
-        # Now all ranks have begun this save, so that they have stored the one before.
+        # Now all ranks have begun this save, so all have stored the previous one.
         before, self._stored = self._stored, None
         self._saves.store(name, folder)
         if before is not None:
@@ -198,26 +198,26 @@ class Gang:
         return CHECKPOINT_SECONDS if planned is None else planned
 
     def _first_machine(self, own: int) -> int:
-        """The machine whose checkpoint folder is the job's; torchrun may give rank 0 to any other."""
+        """The first machine, whose checkpoint folder is the job's; torchrun may give rank 0 to another machine."""
         first = torch.tensor(own)
         dist.all_reduce(first, dist.ReduceOp.MIN, group=self._control)
         return int(first)
 
-    def _agreed(self, value: object) -> object:
-        """What rank 0 says."""
+    def _from_first_rank(self, value: object) -> object:
+        """The value that rank 0 passes."""
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self._control)
         return values[0]
 
 
 def _fail(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> NoReturn:
-    """A rank that fails, mostly because a peer is gone, ends at once: torchrun then starts the others again."""
+    """Ends a rank that fails, mostly because a peer is gone, at once: torchrun then starts the others again."""
     traceback.print_exception(kind, error, at)
     _end(1)
 
 
 def _end(code: int) -> NoReturn:
-    """Without waiting for threads: they wait for messages of peers that may be gone."""
+    """Exits without waiting for threads, which wait for messages of peers that may be gone."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

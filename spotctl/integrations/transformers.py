@@ -1,4 +1,4 @@
-"""`SpotCallback` for the `Trainer` of Hugging Face: it saves before an eviction, and the next start resumes there.
+"""`SpotCallback` for Hugging Face's `Trainer`: saves before an eviction, and the next start resumes there.
 
 spot = SpotCallback()
 trainer = Trainer(model, args, train_dataset=data, callbacks=[spot])
@@ -29,9 +29,9 @@ _GO = LeaseDecision(LeaseAct.GO)
 
 
 class SpotCallback(TrainerCallback):  # type: ignore[misc]
-    """Saves when spotctl asks for it and at the interval that it derives from evictions.
+    """Saves when spotctl asks for a save, and at the interval that spotctl derives from evictions.
 
-    Every checkpoint, also one of the Trainer's own `save_strategy`, is copied to `folder` (`$SPOTCTL_CHECKPOINT_DIR`),
+    Every checkpoint, also of the Trainer's own `save_strategy`, is copied to `folder` (`$SPOTCTL_CHECKPOINT_DIR`),
     where the newest and the best stay. When the machine is about to end, `train` raises `LeaseEnded` after a save.
     """
 
@@ -40,7 +40,7 @@ class SpotCallback(TrainerCallback):  # type: ignore[misc]
         self._decision, self._act, self._began = _GO, LeaseAct.GO, 0.0
 
     def newest(self) -> str | None:
-        """What to pass as `resume_from_checkpoint`: the newest checkpoint, or None at the very first start."""
+        """The value for `resume_from_checkpoint`: the newest checkpoint, or None at the very first start."""
         return next((str(path) for path in reversed(self._published.all())), None)
 
     def on_init_end(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
@@ -51,14 +51,14 @@ class SpotCallback(TrainerCallback):  # type: ignore[misc]
                 link_tree(path, Path(args.output_dir, path.name))
 
     def on_train_begin(self, _: TrainingArguments, state: TrainerState, *__: Any, **___: Any) -> None:
-        self._lease.begins(_position(state))
-        self._lease.starts_step()
+        self._lease.report_start(_position(state))
+        self._lease.start_step()
 
     def on_step_end(
         self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: Any
     ) -> TrainerControl:
         self._lease.count_step()
-        # After the last step of an epoch the Trainer may evaluate; it resumes behind that only if it saves behind that.
+        # After the last step of an epoch the Trainer may evaluate: only a save after the evaluation resumes after it.
         return control if float(state.epoch or 0).is_integer() else self._attend(state, control)
 
     def on_epoch_end(
@@ -70,28 +70,28 @@ class SpotCallback(TrainerCallback):  # type: ignore[misc]
         self._decision, self._began = self._lease.decision(), time.monotonic()
         self._act = LeaseAct(least(self._decision.act.value))
         if self._act is LeaseAct.GO:
-            self._lease.goes_on(self._decision, _position(state), saved=False)
+            self._lease.report_progress(self._decision, _position(state), saved=False)
         else:
             control.should_save = True
         return control
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
-        """The time of an evaluation counts neither as part of a save nor of a step."""
+        """Counts the time of an evaluation neither as part of a save nor of a step."""
         self._began = time.monotonic()
-        self._lease.starts_step()
+        self._lease.start_step()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         least(0)  # all ranks have written their files
         if args.local_process_index == 0:
             self._publish(Path(args.output_dir), state)
         least(0)  # a process that ends may take the others with it
-        self._lease.saved(state.global_step, self._began)
+        self._lease.note_save(state.global_step, self._began)
         decision, act = self._decision, self._act
         self._decision, self._act = _GO, LeaseAct.GO
         if act is LeaseAct.END:
-            raise self._lease.ended(decision, _position(state))
-        self._lease.goes_on(decision, _position(state), saved=True)
-        self._lease.starts_step()
+            raise self._lease.report_end(decision, _position(state))
+        self._lease.report_progress(decision, _position(state), saved=True)
+        self._lease.start_step()
 
     def _publish(self, folder: Path, state: TrainerState) -> None:
         name = f"checkpoint-{state.global_step}"
@@ -100,7 +100,7 @@ class SpotCallback(TrainerCallback):  # type: ignore[misc]
         self._published.publish(name, keep=(Path(best).name,) if best else ())
 
     def on_train_end(self, _: TrainingArguments, state: TrainerState, *__: Any, **___: Any) -> None:
-        self._lease.finished(_position(state))
+        self._lease.report_finish(_position(state))
 
 
 def _position(state: TrainerState) -> TrainingPosition:

@@ -17,7 +17,7 @@ VERSION = "2023-11-03"
 
 @dataclass(frozen=True, slots=True)
 class AzureContainer:
-    """`url` is the container's, without a slash at its end; messages use `name`."""
+    """A container of blobs. `url` is its address without a final slash; messages use `name`."""
 
     name: str
     url: str
@@ -73,7 +73,7 @@ class AzureUpload:
     blocks: dict[int, str] = field(default_factory=dict)
 
     def part(self, number: int, content: bytes) -> None:
-        # All block ids of a blob must have the same length, and differ from those of another writer.
+        # All block ids of a blob must have the same length, and differ from another writer's.
         block = base64.b64encode(f"{self.prefix}-{number:08d}".encode()).decode()
         query = {"comp": "block", "blockid": block}
         self.container.caller.call(self.container.request("PUT", self.key, query, content))

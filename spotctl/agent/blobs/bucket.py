@@ -1,4 +1,4 @@
-"""`ObjectBucket`: the few operations of an object store that we need, the same for all clouds."""
+"""`ObjectBucket`: the few operations of an object store that spotctl needs, the same for all clouds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ObjectBucket(Protocol):
         ...
 
     def get(self, key: str) -> Iterator[bytes]:
-        """The content, in pieces of any size. NoSuchObject: there is none."""
+        """The content, in pieces of any size. NoSuchObject: there is no such object."""
         ...
 
     def list(self, prefix: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One object that several processes write, each only if it is unchanged since they read it.
+"""One object that several processes write, each only if the object is unchanged since the process read it.
 
 S3 and Azure compare entity tags, Cloud Storage compares generations. That comparison and the write are one step in the
 store, which decides between two writers however their clocks and connections behave.
@@ -22,7 +22,7 @@ GENERATION = "x-goog-generation"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an object contains, and the version by which a writer proves that it has read this."""
+    """An object's data, and the version by which a writer proves that it has read this data."""
 
     data: bytes
     version: str
@@ -32,11 +32,11 @@ class SharedObject(Protocol):
     """Every call may raise StoreRefused; a write may then have been carried out all the same."""
 
     def read(self) -> Content | None:
-        """None: it does not exist."""
+        """The object; None: it does not exist."""
         ...
 
     def write(self, data: bytes, version: str | None) -> str:
-        """Writes in place of the version; None: only if it does not exist. Returns the new version.
+        """Replaces this version of the object (None: creates the object). Returns the new version.
 
         ObjectChanged: the object has another version by now.
         """
@@ -80,7 +80,7 @@ class StoredObject:
 
 
 def shared_object(location: str, who: StoreIdentity = MACHINE) -> SharedObject:
-    """The object at s3://, gs:// or az://. StoreRefused: it is a path, or wrong."""
+    """The object at s3://, gs:// or az://. StoreRefused: the location is a path, or wrong."""
     folder, _, name = location.rpartition("/")
     place = place_of(folder, who)
     if place is None or not isinstance(place.bucket, (S3Bucket, AzureContainer)):

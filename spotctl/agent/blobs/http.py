@@ -18,8 +18,8 @@ FIRST_PAUSE_SECONDS = 0.5
 CALL_SECONDS = 60.0
 
 _PIECE_BYTES = 1 << 20
-_PASSING = (408, 425, 429, 500, 502, 503, 504)
-_CHANGED = ("BlobAlreadyExists", "ConditionalRequestConflict")
+_TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
+_CHANGED_CODES = ("BlobAlreadyExists", "ConditionalRequestConflict")
 """Codes of status 409 by which Azure and S3 refuse a write on a condition; otherwise they use status 412."""
 
 
@@ -55,18 +55,18 @@ class Caller:
         self._authorize, self._sleep = authorize, sleep
 
     def call(self, call: HttpCall) -> tuple[bytes, Mapping[str, str]]:
-        """The body of the answer, and its headers in lower case. Repeated a few times after temporary failures."""
-        with self._opened(call) as answer:
+        """The answer's body, and its headers in lower case. Temporary failures are retried a few times."""
+        with self._open(call) as answer:
             return answer.read(), _lower(answer.headers)
 
     def stream(self, call: HttpCall) -> Iterator[bytes]:
-        """The body in pieces. After a broken connection it continues where it stopped, if the object is unchanged."""
+        """The body in pieces. After a broken connection, continues where it stopped if the object is unchanged."""
         done, tag, failures = 0, "", 0
         while True:
             again = {"Range": f"bytes={done}-", "If-Match": tag} if done else {}
             headers = {**call.headers, **again}
             resumed = HttpCall(call.method, call.url, call.what, call.query, headers)
-            with self._opened(resumed) as answer:
+            with self._open(resumed) as answer:
                 tag = answer.headers.get("ETag", "")
                 try:
                     while piece := answer.read(_PIECE_BYTES):
@@ -81,15 +81,15 @@ class Caller:
                         raise StoreRefused(f"{call.what}: the connection broke after {done} bytes: {error}") from None
             self._sleep(FIRST_PAUSE_SECONDS)
 
-    def _opened(self, call: HttpCall) -> http.client.HTTPResponse:
+    def _open(self, call: HttpCall) -> http.client.HTTPResponse:
         pause = FIRST_PAUSE_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._open(call)
+                return self._attempt(call)
             except urllib.error.HTTPError as error:
                 with error:
                     failure = refusal(call.what, error.code, error.read())
-                if error.code not in _PASSING or attempt == ATTEMPTS:
+                if error.code not in _TEMPORARY or attempt == ATTEMPTS:
                     raise failure from None
             except (OSError, http.client.HTTPException) as error:
                 if attempt == ATTEMPTS:
@@ -99,7 +99,7 @@ class Caller:
             pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
-    def _open(self, call: HttpCall) -> http.client.HTTPResponse:
+    def _attempt(self, call: HttpCall) -> http.client.HTTPResponse:
         headers = {**call.headers, **self._authorize(call)}
         body = call.body if call.method in ("PUT", "POST") else None
         request = urllib.request.Request(call.address, body, headers, method=call.method)  # noqa: S310 - see `HttpCall`
@@ -108,27 +108,27 @@ class Caller:
 
 
 def bucket_region(url: str) -> str:
-    """The region of an S3 bucket, which S3 reveals without credentials; empty if it does not answer."""
+    """The region of an S3 bucket, which S3 reveals without credentials; empty if S3 does not answer."""
     request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - S3's own address
     try:
         with _NO_REDIRECTS.open(request, timeout=CALL_SECONDS) as answer:
             return str(answer.headers.get("x-amz-bucket-region", ""))
     except urllib.error.HTTPError as error:
-        # It may redirect us to the region or refuse access; both answers name the region.
+        # S3 may redirect us to the region or refuse access; both answers name the region.
         with error:
             return str(error.headers.get("x-amz-bucket-region", ""))
     except (OSError, http.client.HTTPException):
         return ""
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _KeepRedirects(urllib.request.HTTPRedirectHandler):
     """Returns redirects like any other answer."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
-_NO_REDIRECTS = urllib.request.build_opener(_Stay)
+_NO_REDIRECTS = urllib.request.build_opener(_KeepRedirects)
 
 
 def refusal(what: str, status: int, body: bytes) -> StoreRefused:
@@ -137,15 +137,15 @@ def refusal(what: str, status: int, body: bytes) -> StoreRefused:
     text = f"{what}: {code or f'status {status}'}{f': {message}' if message else ''}"
     if status in (401, 403):
         return StoreRefused(f"{text}; the machine's identity, or the launcher's, may not do this")
-    if status == 412 or code in _CHANGED:
+    if status == 412 or code in _CHANGED_CODES:
         return ObjectChanged(text)
     return NoSuchObject(text) if status == 404 else StoreRefused(text)
 
 
 def elements(body: bytes, name: str) -> list[str]:
-    """The texts of all elements of a name in an XML answer, whatever its namespace."""
-    found = ElementTree.fromstring(body).iter()  # noqa: S314 - from the store whose data we trust as much
-    return [one.text or "" for one in found if one.tag.rpartition("}")[2] == name]
+    """The texts of all elements with a name in an XML answer, whatever their namespace."""
+    tree = ElementTree.fromstring(body).iter()  # noqa: S314 - from the store whose data we trust as much
+    return [element.text or "" for element in tree if element.tag.rpartition("}")[2] == name]
 
 
 def _reason(body: bytes) -> tuple[str, str]:

@@ -16,10 +16,10 @@ from urllib.parse import quote, urlsplit
 
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.http import HttpCall
-from spotctl.agent.self_deletion import METADATA_HOST, ask, azure_host, google_host, told
+from spotctl.agent.self_deletion import METADATA_HOST, ask, azure_host, fetch_metadata, google_host
 
 EARLY_SECONDS = 300.0
-"""Credentials are fetched again this long before they expire."""
+"""How long before their expiry credentials are fetched again."""
 
 _STORAGE = "https://storage.azure.com/"
 
@@ -42,14 +42,14 @@ class StoreIdentity(Protocol):
     def aws_region(self) -> str: ...
 
     def google_token(self) -> tuple[str, float]:
-        """A token, and for how many seconds it is valid; `azure_token` likewise."""
+        """A token, and the seconds for which it is valid; `azure_token` likewise."""
         ...
 
     def azure_token(self) -> tuple[str, float]: ...
 
 
 class AwsSigner:
-    """Signs requests to S3 (Signature Version 4). `keys` is called when there are none, or they expire soon."""
+    """Signs requests to S3 (Signature Version 4). `keys` is called at first, and when the keys expire soon."""
 
     def __init__(self, region: str, keys: Callable[[], AwsKeys], now: Callable[[], float] = time.time) -> None:
         self._region, self._fetch, self._now = region, keys, now
@@ -63,7 +63,7 @@ class AwsSigner:
 
 
 def signature(call: HttpCall, keys: AwsKeys, region: str, now: datetime) -> dict[str, str]:
-    """The headers that prove that a call was made by the owner of these keys, at this moment, and unchanged."""
+    """The headers that prove that the owner of these keys made this very call at this moment."""
     moment = now.strftime("%Y%m%dT%H%M%SZ")
     parts, digest = urlsplit(call.url), hashlib.sha256(call.body).hexdigest()
     headers = {"host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": moment}
@@ -84,7 +84,7 @@ def signature(call: HttpCall, keys: AwsKeys, region: str, now: datetime) -> dict
 
 
 class BearerToken:
-    """Sends a token; `token` returns one, and for how many seconds it is valid."""
+    """Sends a token; `token` returns a new one, and the seconds for which it is valid."""
 
     def __init__(self, token: Callable[[], tuple[str, float]]) -> None:
         self._fetch = token
@@ -93,7 +93,7 @@ class BearerToken:
     def __call__(self, _: HttpCall) -> Mapping[str, str]:
         if time.monotonic() > self._until - EARLY_SECONDS:
             self._token, seconds = self._fetch()
-            # A token that is valid for less than this is used once.
+            # A token that expires sooner than `EARLY_SECONDS` is used once.
             self._until = time.monotonic() + seconds
         return {"Authorization": f"Bearer {self._token}"}
 
@@ -112,12 +112,12 @@ class MachineIdentity:
             raise StoreRefused(
                 "this machine has no identity to reach S3 with: name an instance profile under identity:"
             )
-        found = json.loads(_aws_metadata(f"iam/security-credentials/{role[0]}"))
-        until = datetime.fromisoformat(found["Expiration"].replace("Z", "+00:00")).timestamp()
-        return AwsKeys(found["AccessKeyId"], found["SecretAccessKey"], found["Token"], until)
+        keys = json.loads(_aws_metadata(f"iam/security-credentials/{role[0]}"))
+        until = datetime.fromisoformat(keys["Expiration"].replace("Z", "+00:00")).timestamp()
+        return AwsKeys(keys["AccessKeyId"], keys["SecretAccessKey"], keys["Token"], until)
 
     def aws_region(self) -> str:
-        """The region in the environment, or that of the machine."""
+        """The region in the environment, or the machine's."""
         named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         return named or _aws_metadata("placement/region").strip()
 
@@ -127,19 +127,19 @@ class MachineIdentity:
             return token, EARLY_SECONDS
         path = "/computeMetadata/v1/instance/service-accounts/default/token"
         try:
-            found = json.loads(told(google_host(), path, {"Metadata-Flavor": "Google"}))
+            answer = json.loads(fetch_metadata(google_host(), path, {"Metadata-Flavor": "Google"}))
         except OSError as error:
             raise StoreRefused(f"this machine has no service account to reach Cloud Storage with: {error}") from None
-        return str(found["access_token"]), float(found.get("expires_in", 0))
+        return str(answer["access_token"]), float(answer.get("expires_in", 0))
 
     def azure_token(self) -> tuple[str, float]:
         """A token for the machine's managed identity. StoreRefused: there is none."""
         path = f"/metadata/identity/oauth2/token?api-version=2018-02-01&resource={quote(_STORAGE, safe='')}"
         try:
-            found = json.loads(told(azure_host(), path, {"Metadata": "true"}))
+            answer = json.loads(fetch_metadata(azure_host(), path, {"Metadata": "true"}))
         except OSError as error:
             raise StoreRefused(f"this machine has no managed identity to reach Blob Storage with: {error}") from None
-        return str(found["access_token"]), float(found.get("expires_in", 0))
+        return str(answer["access_token"]), float(answer.get("expires_in", 0))
 
 
 def _aws_metadata(path: str) -> str:

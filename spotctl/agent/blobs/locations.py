@@ -28,13 +28,13 @@ class ObjectPlace:
 
 
 def store_at(location: str, who: StoreIdentity = MACHINE) -> BlobStore:
-    """The blob store at a path, or at s3://, gs:// or az://. StoreRefused: it is wrong, or cannot be reached."""
+    """The blob store at a path, or at s3://, gs:// or az://. StoreRefused: the location is wrong or out of reach."""
     place = place_of(location, who)
     return FileBlobStore(Path(location)) if place is None else ObjectBlobStore(place.bucket, place.prefix)
 
 
 def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
-    """Where a location is in an object store; None for a path."""
+    """The bucket and prefix of a location; None for a path."""
     scheme, separator, rest = location.partition("://")
     if not separator:
         return None

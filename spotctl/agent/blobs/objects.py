@@ -27,7 +27,7 @@ class ObjectBlobStore:
         write(self._bucket, self._prefix + checked_name(name), _with_digest(pieces))
 
     def get(self, name: str) -> Iterator[bytes]:
-        """The last bytes are held back until it is clear that they are the digest."""
+        """Yields the content; the last bytes are held back, because they may be the digest."""
         key, digest, kept = self._prefix + checked_name(name), sha256(), b""
         try:
             for received in self._bucket.get(key):
@@ -53,7 +53,7 @@ class ObjectBlobStore:
 
 
 def write(bucket: ObjectBucket, key: str, pieces: Iterable[Piece]) -> None:
-    """Writes an object that appears only when complete: with one request if it is small, otherwise in parts."""
+    """Writes an object that appears only when complete: a small one with one request, a large one in parts."""
     buffer, upload, number = bytearray(), None, 0
     try:
         for piece in pieces:

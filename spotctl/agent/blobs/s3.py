@@ -14,12 +14,12 @@ from spotctl.agent.blobs.bucket import NoSuchObject, StoreRefused, Upload
 from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
 
 ABANDONED_AFTER = timedelta(days=1)
-"""No upload takes as long: one that began earlier was left behind."""
+"""No upload takes this long: an older one was left behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Bucket:
-    """`url` is the bucket's, without a slash at its end; messages use `name`, such as s3://bucket."""
+    """A bucket. `url` is its address without a final slash; messages use `name`, such as s3://bucket."""
 
     name: str
     url: str
@@ -29,7 +29,7 @@ class S3Bucket:
         self.caller.call(self.request("PUT", key, body=content))
 
     def upload(self, key: str) -> Upload:
-        # It is no reason to fail that the identity may not list uploads.
+        # An identity that may not list uploads can still upload.
         with suppress(StoreRefused):
             self._drop_abandoned(key[: key.rfind("/") + 1])
         body, _ = self.caller.call(self.request("POST", key, {"uploads": ""}))
@@ -44,7 +44,7 @@ class S3Bucket:
         while True:
             body, _ = self.caller.call(HttpCall("GET", f"{self.url}/", f"{self.name}/{prefix}", query))
             yield from elements(body, "Key")
-            # Both spell it in lower case.
+            # S3 and Google write `true` in lower case.
             if elements(body, "IsTruncated") != ["true"]:
                 return
             (token,) = elements(body, "NextContinuationToken")
@@ -55,12 +55,12 @@ class S3Bucket:
             self.caller.call(self.request("DELETE", key))
 
     def _drop_abandoned(self, prefix: str) -> None:
-        """Drops the parts that machines left below `prefix` when they ended; they would be billed for ever."""
+        """Drops the parts that ended machines left below `prefix`, which would be billed for ever."""
         query = {"prefix": prefix, "uploads": ""}
         body, _ = self.caller.call(HttpCall("GET", f"{self.url}/", f"{self.name}/{prefix}", query))
-        found = zip(*(elements(body, name) for name in ("Key", "UploadId", "Initiated")), strict=True)
+        uploads = zip(*(elements(body, name) for name in ("Key", "UploadId", "Initiated")), strict=True)
         before = datetime.now(UTC) - ABANDONED_AFTER
-        for key, number, begun in found:
+        for key, number, begun in uploads:
             if datetime.fromisoformat(begun) < before:
                 S3Upload(self, key, number).abort()
 
@@ -93,7 +93,7 @@ class S3Upload:
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         request = self.bucket.request("POST", self.key, {"uploadId": self.number}, body)
         answer, _ = self.bucket.caller.call(request)
-        # It may fail after the first byte of the answer, whose status is then 200.
+        # The request may fail after the first byte of the answer, whose status is then 200.
         if elements(answer, "Code"):
             raise StoreRefused(f"{self.bucket.name}/{self.key}: {': '.join(elements(answer, 'Message'))}")
 

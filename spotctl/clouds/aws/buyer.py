@@ -8,7 +8,7 @@ from pricing_data.market import LINUX, Market
 from spotctl.clouds.aws.calls import AwsCalls
 from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, is_image, parameter_for
 from spotctl.clouds.aws.networks import Networks
-from spotctl.clouds.aws.orders import Place, order
+from spotctl.clouds.aws.orders import LaunchPlace, order
 from spotctl.clouds.aws.quotas import pool_of, raise_command
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
@@ -17,7 +17,7 @@ from spotctl.clouds.errors import NotFound, QuotaReached, Unanswered
 from spotctl.home.cloud_settings import AwsMachineSettings
 from spotctl.home.errors import BadRequest, SpotctlError
 
-_VCPUS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
+_VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
 _GROUP_GONE = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
 
 
@@ -43,7 +43,7 @@ class Buyer:
                 raise Unanswered(
                     f"{market}: EC2 does not know its new security group yet; spotctl tries again"
                 ) from error
-            if code_of(error) in _VCPUS and (pool := pool_of(market.instance_type)) is not None:
+            if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
                 command = raise_command(pool.code(spot=request.bid is not None), market.region)
                 raise QuotaReached(f"{error} as {pool.name}: {command}") from error.__cause__
             raise
@@ -54,24 +54,24 @@ class Buyer:
         """Looks for subnets and groups again: they may have been removed."""
         self._networks.forget()
 
-    def _place(self, request: MachineRequest) -> Place:
+    def _place(self, request: MachineRequest) -> LaunchPlace:
         hardware = self._hardware_of(request.market)
         image = self._image(request, hardware)
         subnet = self._networks.subnet(request)
         groups = self._networks.groups(request, subnet["VpcId"])
-        return Place(subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key)
+        return LaunchPlace(subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key)
 
     def _hardware_of(self, market: Market) -> Ec2Hardware:
         """The hardware of a market's type. NotFound: its zone does not have that type, or does not exist."""
         key = market.region, market.zone, market.instance_type
         if key not in self._hardware:
-            named = {"instance-type": [market.instance_type]}
-            offered = named | {"location": [market.zone]}
+            by_type = {"instance-type": [market.instance_type]}
+            by_zone = by_type | {"location": [market.zone]}
             operation, holding = "DescribeInstanceTypeOfferings", "InstanceTypeOfferings"
             where = {"LocationType": "availability-zone"}
-            if market.os != LINUX or not self._calls.described(market.region, operation, holding, offered, **where):
+            if market.os != LINUX or not self._calls.described(market.region, operation, holding, by_zone, **where):
                 raise NotFound(f"{market}: EC2 has no such market; spotctl prices ls aws/{market.region}/* lists them")
-            (row,) = self._calls.described(market.region, "DescribeInstanceTypes", "InstanceTypes", named)
+            (row,) = self._calls.described(market.region, "DescribeInstanceTypes", "InstanceTypes", by_type)
             self._hardware[key] = Ec2Hardware.of(row)
         return self._hardware[key]
 
@@ -81,10 +81,10 @@ class Buyer:
         key = region, named, hardware
         if key not in self._images:
             id_ = named if is_image(named) else self._parameter(region, named, str(request.market))
-            found = self._calls.ec2(region, "DescribeImages", str(request.market), ImageIds=[id_])["Images"]
-            if not found:
+            images = self._calls.ec2(region, "DescribeImages", str(request.market), ImageIds=[id_])["Images"]
+            if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
-            self._images[key] = MachineImage.of(found[0], hardware)
+            self._images[key] = MachineImage.of(images[0], hardware)
         return self._images[key]
 
     def _parameter(self, region: str, name: str, about: str) -> str:

@@ -37,7 +37,7 @@ class AwsCalls:
         self._lock = Lock()
 
     def ec2(self, region: str, operation: str, about: str = "", **arguments: object) -> Answer:
-        """The answer of EC2 to one call; `about` is what the call is for, as errors name it."""
+        """EC2's answer to one call; `about` names the purpose of the call in errors."""
         return self.call("ec2", region, operation, about, **arguments)
 
     def call(self, service: Service, region: str, operation: str, about: str = "", **arguments: object) -> Answer:
@@ -73,23 +73,23 @@ class AwsCalls:
 
 
 def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[T]:
-    """The answers of all regions, requested in parallel. PartlyListed: some failed."""
+    """Calls all regions in parallel and joins their answers. PartlyListed: some failed."""
     if len(regions) < 2:
-        return [one for region in regions for one in call(region)]
+        return [item for region in regions for item in call(region)]
 
-    def asked(region: str) -> Sequence[T] | ProviderError:
+    def attempt(region: str) -> Sequence[T] | ProviderError:
         try:
             return call(region)
         except ProviderError as error:
             return error
 
     with ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region") as pool:
-        answers = dict(zip(regions, pool.map(asked, regions), strict=True))
-    failures = {region: one for region, one in answers.items() if isinstance(one, ProviderError)}
-    found = [one for answer in answers.values() if not isinstance(answer, ProviderError) for one in answer]
+        answers = dict(zip(regions, pool.map(attempt, regions), strict=True))
+    failures = {region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)}
+    listed = [item for answer in answers.values() if not isinstance(answer, ProviderError) for item in answer]
     if not failures:
-        return found
+        return listed
     first = next(iter(failures.values()))
     if len(failures) == len(regions):
         raise first
-    raise PartlyListed(first, found, [machine_id(region, "") for region in failures]) from first
+    raise PartlyListed(first, listed, [machine_id(region, "") for region in failures]) from first

@@ -15,8 +15,8 @@ _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-
 _NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 _DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
 
-# NVIDIA's open driver, which that image has, begins with the Turing generation.
-_TOO_OLD = frozenset({"K520", "K80", "M60", "V100"})
+# NVIDIA's open driver, which the image contains, supports only the Turing generation and later ones.
+_GPUS_WITHOUT_DRIVER = frozenset({"K520", "K80", "M60", "V100"})
 
 LEAST_DISK_GIB = 30
 """Room for the image, Python packages and some data."""
@@ -32,11 +32,11 @@ class Ec2Hardware:
 
     @classmethod
     def of(cls, row: Row) -> Ec2Hardware:
-        """From what EC2 describes of a type. Accelerators that NVIDIA did not make need drivers that we do not know."""
+        """Reads EC2's description of a type. Accelerators that NVIDIA did not make need drivers that we do not know."""
         gpus = row.get("GpuInfo", {}).get("Gpus", ())
         return cls(
             row["InstanceType"],
-            next((one for one in row["ProcessorInfo"]["SupportedArchitectures"] if one in _DEBIAN_NAMES), ""),
+            next((name for name in row["ProcessorInfo"]["SupportedArchitectures"] if name in _DEBIAN_NAMES), ""),
             tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
         )
 
@@ -51,7 +51,7 @@ class MachineImage:
 
     @classmethod
     def of(cls, row: Row, hardware: Ec2Hardware) -> MachineImage:
-        """From what EC2 describes of an image. BadRequest: the type cannot boot it."""
+        """Reads EC2's description of an image. BadRequest: the type cannot boot this image."""
         id_ = row["ImageId"]
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             raise BadRequest(
@@ -59,8 +59,8 @@ class MachineImage:
                 " name another image, or leave it out"
             )
         root = row.get("RootDeviceName") or "/dev/sda1"
-        disks = (one for one in row.get("BlockDeviceMappings", ()) if one.get("DeviceName") == root)
-        return cls(id_, root, max((int(one.get("Ebs", {}).get("VolumeSize") or 0) for one in disks), default=0))
+        disks = (disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root)
+        return cls(id_, root, max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0))
 
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""
@@ -74,10 +74,10 @@ class MachineImage:
 
 
 def parameter_for(hardware: Ec2Hardware) -> str:
-    """The SSM parameter with the image for an instance type. NotFound: there is none, and no machine of the type."""
+    """The SSM parameter with the image for an instance type. NotFound: no image runs on this type."""
     if not hardware.architecture:
         raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
-    if too_old := sorted(_TOO_OLD.intersection(hardware.gpus)):
+    if too_old := sorted(_GPUS_WITHOUT_DRIVER.intersection(hardware.gpus)):
         raise BadRequest(
             f"{hardware.name}: AWS's image has no driver for its {too_old[0]};"
             " name one that has (image: {ami: ami-...})"
@@ -88,7 +88,7 @@ def parameter_for(hardware: Ec2Hardware) -> str:
 
 
 def is_image(name: str) -> bool:
-    """Whether a name is the id of an image. BadRequest: it is neither that nor the name of a parameter."""
+    """Whether a name is the id of an image. BadRequest: the name is neither an id nor the name of a parameter."""
     if name.startswith("ami-"):
         return True
     if not name.startswith("/"):

@@ -13,9 +13,9 @@ def _always(_: Row) -> bool:
 
 
 def _outlives_machines(row: Row) -> bool:
-    """Whether it is not removed together with a machine: it is not attached, or stays when its machine ends."""
+    """Whether a disk or interface is unattached, or stays when its machine ends."""
     attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
-    return all(one.get("DeleteOnTermination") is False for one in attached)
+    return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
 
 
 class ResourceKind(NamedTuple):

@@ -1,4 +1,4 @@
-"""What exists under tags and costs money or clutters the account, and how each kind of it is removed."""
+"""Finds the resources under given tags that cost money or clutter the account, and removes them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from spotctl.clouds.errors import Unanswered
 from spotctl.home.errors import SpotctlError
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)
-"""Seconds between attempts to remove what ending machines still use: they take up to two minutes."""
+"""Seconds between attempts to remove resources that ending machines still use: a machine takes up to two minutes."""
 
 
 def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapping[str, str]) -> list[Resource]:
-    """What exists under these tags in a region."""
+    """All resources with these tags in a region."""
     return [
         Resource(kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row))
         for kind in KINDS
@@ -31,42 +31,43 @@ def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapp
 
 
 def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]) -> None:
-    """Removes them: machines first, then what they used. Unanswered: something was in use all the time.
+    """Removes machines first, then the resources that they used. Unanswered: something stayed in use all the time.
 
-    What cannot be removed does not spare the others; the first failure is raised then.
+    If a removal fails, the others are still made; then the first failure is raised.
     """
     wanted, failures = list(resources), list[SpotctlError]()
 
-    def stays(one: Resource) -> bool:
+    def stays(resource: Resource) -> bool:
         try:
-            return not _removed(calls, one)
+            return not _try_to_remove(calls, resource)
         except SpotctlError as error:
             failures.append(error)
             return False
 
-    machines = [one.id for one in wanted if one.kind == MACHINES.name]
+    machines = [resource.id for resource in wanted if resource.kind == MACHINES.name]
     if machines:
         terminate(machines)
-    left = sorted((one for one in wanted if one.kind in _ORDER), key=lambda one: _ORDER[one.kind])
+    others = (resource for resource in wanted if resource.kind in _ORDER)
+    left = sorted(others, key=lambda resource: _ORDER[resource.kind])
     for seconds in (*PAUSES, None):
-        left = [one for one in left if stays(one)]
+        left = [resource for resource in left if stays(resource)]
         if not left or seconds is None:
             break
         time.sleep(seconds)
     if failures:
         raise failures[0]
     if left:
-        names = ", ".join(f"{one.kind} {one.id}" for one in left)
+        names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
         raise Unanswered(f"{names}: still in use by machines that are ending; try again in a minute")
 
 
-def _removed(calls: AwsCalls, resource: Resource) -> bool:
-    """Whether it is gone now; False while it is in use."""
+def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
+    """Returns whether the resource is gone now; False while it is in use."""
     parts = parts_of(resource.id)
     if parts is None:
         return True
     region, id_ = parts
-    kind = next(one for one in OTHERS if one.name == resource.kind)
+    kind = next(kind for kind in OTHERS if kind.name == resource.kind)
     argument: dict[str, Any] = {kind.argument: [id_] if kind.argument.endswith("Ids") else id_}
     try:
         calls.ec2(region, kind.remove, **argument)
@@ -89,7 +90,7 @@ _IN_USE = frozenset(
 def _rows(calls: AwsCalls, region: str, kind: ResourceKind, tags: Mapping[str, str]) -> list[Row]:
     filters = filters_of(tags) | ({kind.state[0]: list(kind.state[1])} if kind.state else {})
     rows = calls.described(region, kind.describe, kind.holding, filters)
-    return [one for row in rows for one in row["Instances"]] if kind is MACHINES else rows
+    return [instance for row in rows for instance in row["Instances"]] if kind is MACHINES else rows
 
 
 def _detail(row: Row) -> str:

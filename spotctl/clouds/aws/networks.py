@@ -8,7 +8,7 @@ from spotctl.clouds.aws.calls import AwsCalls
 from spotctl.clouds.aws.labels import GROUP, filters_of, group_name, tag_list, tags_of_run
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
-from spotctl.clouds.aws.rules import Permission, admitted, admitting, missing, superfluous, wanted
+from spotctl.clouds.aws.rules import IpPermission, admitted, admitting, missing, superfluous, wanted
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
 from spotctl.home.cloud_settings import AwsMachineSettings
@@ -30,10 +30,10 @@ class Networks:
         if key not in self._subnets:
             filters: dict[str, Sequence[str]] = {"availability-zone": [market.zone], "state": ["available"]}
             filters |= {"subnet-id": named} if named else {"default-for-az": ["true"]}
-            found = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
-            if not found:
+            subnets = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
+            if not subnets:
                 raise NotFound(_no_subnet(str(market), market.zone, named))
-            self._subnets[key] = max(found, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
+            self._subnets[key] = max(subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
         return self._subnets[key]
 
     def groups(self, request: MachineRequest, vpc: str) -> tuple[str, ...]:
@@ -43,10 +43,10 @@ class Networks:
             return (self._own_group(request, region, vpc),)
         named = self._settings.security_groups
         filters = {"group-id": named, "vpc-id": [vpc]}
-        found = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
-        if not found:
+        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+        if not groups:
             raise BadRequest(f"{request.market}: none of the security groups {', '.join(named)} is in network {vpc}")
-        return tuple(row["GroupId"] for row in found)
+        return tuple(group["GroupId"] for group in groups)
 
     def forget(self) -> None:
         """Looks for groups and subnets again: they may have been removed."""
@@ -72,8 +72,8 @@ class Networks:
 
     def _find_group(self, region: str, vpc: str, name: str) -> Row | None:
         filters = {"group-name": [name], "vpc-id": [vpc]}
-        found = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
-        return found[0] if found else None
+        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+        return groups[0] if groups else None
 
     def _make_group(self, request: MachineRequest, region: str, vpc: str, name: str) -> Row:
         tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
@@ -91,24 +91,24 @@ class Networks:
         except ProviderError as error:
             if code_of(error) != "InvalidGroup.Duplicate":
                 raise
-            # Another process of the run made it first, or the list is behind.
-            found = self._find_group(region, vpc, name)
-            if found is None:
+            # Another process of the run made the group first, or EC2's list is behind.
+            group = self._find_group(region, vpc, name)
+            if group is None:
                 raise Unanswered(
                     f"{request.market}: security group {name} is not listed yet; spotctl tries again"
                 ) from None
-            return found
+            return group
         return {"GroupId": made["GroupId"], "IpPermissions": []}
 
     def admit_ssh(self, region: str, tags: Mapping[str, str], ssh_from: Sequence[str]) -> list[str]:
-        """Replaces the rules for ssh of the runs with these tags, and returns their groups."""
+        """Replaces the ssh rules of the runs with these tags, and returns the groups of these runs."""
         filters = {**filters_of(tags), "tag-key": [GROUP]}
         groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
         for group in groups:
             id_, present = group["GroupId"], group.get("IpPermissions", ())
             standing = set(admitted(present)) & set(ssh_from)
             self._replace(region, group, wanted(id_, standing))
-            fresh = wanted(id_, [one for one in ssh_from if one not in standing])[1:]
+            fresh = wanted(id_, [source for source in ssh_from if source not in standing])[1:]
             self._add(region, id_, [admitting(rule) for rule in fresh])
         return [f"security group {group['GroupId']}" for group in groups]
 
@@ -116,13 +116,13 @@ class Networks:
         present = group.get("IpPermissions", ())
         self._replace(region, group, wanted(group["GroupId"], admitted(present) or self._settings.ssh_from))
 
-    def _replace(self, region: str, group: Row, rules: Sequence[Permission]) -> None:
+    def _replace(self, region: str, group: Row, rules: Sequence[IpPermission]) -> None:
         id_, present = group["GroupId"], group.get("IpPermissions", ())
         if extra := superfluous(present, rules):
             self._calls.ec2(region, "RevokeSecurityGroupIngress", GroupId=id_, IpPermissions=extra)
         self._add(region, id_, missing(present, rules))
 
-    def _add(self, region: str, id_: str, rules: Sequence[Permission]) -> None:
+    def _add(self, region: str, id_: str, rules: Sequence[IpPermission]) -> None:
         # One at a time: if one of several rules exists already, EC2 adds none of them.
         for rule in rules:
             try:

@@ -15,13 +15,13 @@ from spotctl.clouds.aws.labels import client_token, tag_list, tags_of_order
 from spotctl.clouds.base import MachineRequest
 
 DISK_TYPE = "gp3"
-_ONE_HOP = 1
-"""Answers of the metadata service reach the machine and no container or proxy on it."""
+_METADATA_HOPS = 1
+"""The metadata service answers only the machine itself, and no container or proxy on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request's machines go: found, or made, before they are bought."""
+class LaunchPlace:
+    """The subnet, security groups and image of a request's machines, found or made before the purchase."""
 
     subnet: str
     groups: tuple[str, ...]
@@ -30,8 +30,8 @@ class Place:
     kms_key: str | None = None
 
 
-def order(request: MachineRequest, place: Place, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments. The same request gives the same order, or EC2 would not recognize its token."""
+def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments. An equal request gives an equal order, or EC2 would not recognize the token."""
     return {
         "ClientToken": client_token(request),
         "ImageId": place.image.id,
@@ -39,12 +39,12 @@ def order(request: MachineRequest, place: Place, user_data: str, company: Mappin
         "MinCount": 1,
         "MaxCount": request.count,
         "UserData": user_data,
-        # Ends the billing when the machine shuts itself down; by default EC2 only stops it and charges for its disk.
+        # A machine that shuts itself down is no longer billed; by default EC2 would go on charging for the disk.
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
             "HttpTokens": "required",
-            "HttpPutResponseHopLimit": _ONE_HOP,
+            "HttpPutResponseHopLimit": _METADATA_HOPS,
         },
         "NetworkInterfaces": [_interface(place)],
         "BlockDeviceMappings": [_disk(request, place)],
@@ -60,7 +60,7 @@ def usd_per_hour(nanos: int) -> str:
     return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
 
 
-def _interface(place: Place) -> dict[str, Any]:
+def _interface(place: LaunchPlace) -> dict[str, Any]:
     return {
         "DeviceIndex": 0,
         "SubnetId": place.subnet,
@@ -70,7 +70,7 @@ def _interface(place: Place) -> dict[str, Any]:
     }
 
 
-def _disk(request: MachineRequest, place: Place) -> dict[str, Any]:
+def _disk(request: MachineRequest, place: LaunchPlace) -> dict[str, Any]:
     size = place.image.disk_gib(request.disk_gib)
     ebs = {"VolumeSize": size, "VolumeType": DISK_TYPE, "Encrypted": True, "DeleteOnTermination": True}
     if place.kms_key is not None:
@@ -92,7 +92,7 @@ def _market(request: MachineRequest) -> dict[str, Any]:
         return {}
     spot = {
         "MaxPrice": usd_per_hour(request.bid),
-        # EC2 does not start it again after an eviction: spotctl decides what to buy next.
+        # EC2 does not restart an evicted machine: spotctl decides what to buy next.
         "SpotInstanceType": "one-time",
         "InstanceInterruptionBehavior": "terminate",
     }

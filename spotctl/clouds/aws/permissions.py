@@ -17,7 +17,7 @@ PRICES = frozenset(
     ec2:GetSpotPlacementScores pricing:GetProducts servicequotas:GetServiceQuota
     """.split()
 )
-"""What `spotctl prices fetch` and `spotctl doctor` read."""
+"""Needed by `spotctl prices fetch` and `spotctl doctor`."""
 
 LOOK = frozenset(
     """
@@ -25,7 +25,7 @@ LOOK = frozenset(
     ec2:DescribeSecurityGroups ec2:DescribeSubnets
     """.split()
 ) | {f"ec2:{kind.describe}" for kind in KINDS}
-"""EC2 cannot limit these to what is tagged."""
+"""Permissions that EC2 cannot limit to tagged resources."""
 
 IMAGE = "ssm:GetParameter"
 BUY = "ec2:RunInstances"

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from spotctl.clouds.remote.prices import PriceLookup
 
 ACCESS = AwsSettings(max_attempts=3, timeout_seconds=20.0)
-"""Few attempts: botocore also repeats requests for which EC2 has no capacity; a run's loop repeats what is worth it."""
+"""Few attempts: botocore would also repeat requests for which EC2 has no capacity. A run's loop repeats its calls."""
 
 _SSH = 22
 _ANY_REGION = "us-east-1"
 _LISTED_AFTER = 5 * MINUTE
-"""A machine younger than this may be missing from a list although it exists (EC2 Developer Guide, Eventual
-consistency)."""
-_DONE = frozenset({"cancelled", "closed", "failed"})
+"""A list may lack an existing machine that is younger than this (EC2 Developer Guide, Eventual consistency)."""
+_FINAL_STATES = frozenset({"cancelled", "closed", "failed"})
+"""States of a spot request that never change again."""
 _TERMINATED_AT_A_TIME = 1000
 
 
@@ -75,14 +75,14 @@ class AwsProvider(WallClock):
         return self._prices.prices(market, start, end)
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """See `StatesQuotas`. Types of families that we do not know have none."""
+        """See `StatesQuotas`. Types of unknown families have no quotas."""
         pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
-        found = sorted(pools, key=lambda pool: pool.name)
-        return tuple(self._quota(region, pool, spot=spot) for pool in found for spot in (True, False))
+        by_name = sorted(pools, key=lambda pool: pool.name)
+        return tuple(self._quota(region, pool, spot=spot) for pool in by_name for spot in (True, False))
 
     def _quota(self, region: str, pool: QuotaPool, *, spot: bool) -> Quota:
-        asked = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
-        answer = self._calls.call("service-quotas", region, "GetServiceQuota", **asked)
+        named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
+        answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
         return Quota(CLOUD, region, pool.family, int(answer["Quota"]["Value"]), QuotaUnit.VCPUS, spot=spot)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
@@ -99,7 +99,7 @@ class AwsProvider(WallClock):
             return [self._machine(row, region, requests) for row in sorted(rows, key=order_of)]
 
         machines = tuple(in_each(self._all_regions(), listed))
-        self._agents.forget([one.id for one in machines if one.state is MachineState.GONE])
+        self._agents.forget([machine.id for machine in machines if machine.state is MachineState.GONE])
         return machines
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ class AwsProvider(WallClock):
         return tuple(in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from)))
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`. Disks and interfaces that end with their machine are not listed next to it."""
+        """See `CloudProvider`. Disks and interfaces that end with their machine are left out."""
         company = self._settings.tags
         return tuple(in_each(self._all_regions(), lambda region: leftovers.left_in(self._calls, region, tags, company)))
 
@@ -149,16 +149,15 @@ class AwsProvider(WallClock):
         self._calls.close()
 
     def console(self, machine: str) -> str:
-        """The part of a machine's console output that EC2 shows by now."""
+        """A machine's console output, as far as EC2 shows it by now."""
         region, instance = self._parts(machine)
-        about = {"InstanceId": instance}
         try:
-            answer = self._calls.ec2(region, "GetConsoleOutput", machine, Latest=True, **about)
+            answer = self._calls.ec2(region, "GetConsoleOutput", machine, Latest=True, InstanceId=instance)
         except ProviderError as error:
             if code_of(error) != "UnsupportedOperation":
                 raise
             # Types that are not built on Nitro have only the output that EC2 took after the last boot.
-            answer = self._calls.ec2(region, "GetConsoleOutput", machine, **about)
+            answer = self._calls.ec2(region, "GetConsoleOutput", machine, InstanceId=instance)
         return str(answer.get("Output") or "")
 
     # -- what exists --------------------------------------------------------------------------------------------------
@@ -177,7 +176,8 @@ class AwsProvider(WallClock):
         try:
             return self._buyer.buy(request, self._agents.start_up(request, CLOUD))
         except TokenTaken:
-            # Another request's, or this one's with another lease or image, whose machines are not listed yet.
+            # EC2 has seen the token with another request, or with another lease or image of this request, and does not
+            # list the machines yet.
             if rows := self._of_token(request):
                 return rows
             raise Unanswered(
@@ -197,13 +197,14 @@ class AwsProvider(WallClock):
         return [row for reservation in reservations for row in reservation["Instances"]]
 
     def _spot_requests(self, region: str, rows: Sequence[Row]) -> Mapping[str, Row]:
-        """The spot requests of ended machines, where only the request records the end; each is fetched once."""
+        """The spot requests of ended machines whose end only the request records; each is fetched once."""
         ids = [row["SpotInstanceRequestId"] for row in rows if needs_spot_request(row)]
         if new := [id_ for id_ in ids if id_ not in self._ended_requests]:
             filters = {"spot-instance-request-id": new}
-            found = self._calls.described(region, "DescribeSpotInstanceRequests", "SpotInstanceRequests", filters)
-            self._ended_requests |= {row["SpotInstanceRequestId"]: row for row in found if row["State"] in _DONE}
-            return self._ended_requests | {row["SpotInstanceRequestId"]: row for row in found}
+            listed = self._calls.described(region, "DescribeSpotInstanceRequests", "SpotInstanceRequests", filters)
+            requests = {row["SpotInstanceRequestId"]: row for row in listed}
+            self._ended_requests |= {id_: row for id_, row in requests.items() if row["State"] in _FINAL_STATES}
+            return self._ended_requests | requests
         return self._ended_requests
 
     def _machine(self, row: Row, region: str, requests: Mapping[str, Row] = {}) -> Machine:
@@ -212,24 +213,24 @@ class AwsProvider(WallClock):
         return machine
 
     def _terminate(self, region: str, instances: Sequence[str]) -> None:
-        """Ends them. If EC2 does not know one of them it ends none, so then each is ended separately."""
+        """Ends machines. EC2 ends none if it does not know one of them, so then each machine is ended separately."""
         try:
             self._calls.ec2(region, "TerminateInstances", InstanceIds=list(instances))
         except NotFound:
             if len(instances) > 1:
-                each(partial(self._terminate, region, [one]) for one in instances)
+                each(partial(self._terminate, region, [instance]) for instance in instances)
             elif self._is_new(machine := machine_id(region, instances[0])):
                 raise Unanswered(f"{machine}: EC2 does not know it everywhere yet; spotctl ends it later") from None
 
     def _is_new(self, machine: str) -> bool:
-        """Whether EC2 granted a machine so recently that it may not be known everywhere."""
+        """Whether a machine was granted so recently that parts of EC2 may not know it yet."""
         known = self._seen.get(machine)
         return known is not None and started_of(known) > self.now() - _LISTED_AFTER
 
     # -- links --------------------------------------------------------------------------------------------------------
 
     def _remote(self, machine: str) -> RemoteMachine:
-        """What is needed to reach a machine. NotFound: it is gone, or never was; Unanswered: it has no address yet."""
+        """How to reach a machine. NotFound: the machine is gone, or never was; Unanswered: it has no address yet."""
         row = self._seen.get(machine)
         ended = row is not None and row["State"]["Name"] == "terminated"
         public = self._settings.public_ip and not self._settings.private_ssh
@@ -260,7 +261,7 @@ class AwsProvider(WallClock):
         return gone
 
     def _look(self, machine: str) -> Row | None:
-        """EC2's current description of a machine; None: it is not listed, because it is gone or brand new."""
+        """EC2's current description of a machine; None: the machine is not listed, because it is gone or brand new."""
         parts = parts_of(machine)
         if parts is None:
             return None
@@ -277,5 +278,5 @@ class AwsProvider(WallClock):
 
 
 def _address(row: Row, *, public: bool) -> str | None:
-    """Where a machine listens for ssh."""
+    """The IP address at which a machine listens for ssh."""
     return row.get("PublicIpAddress" if public else "PrivateIpAddress") or None

@@ -20,7 +20,7 @@ class QuotaPool(NamedTuple):
 
     @property
     def family(self) -> str:
-        """Its families as the part of a quota's name."""
+        """The pool's families as part of a quota's name."""
         return "+".join(sorted(self.families))
 
     def code(self, *, spot: bool) -> str:
@@ -44,9 +44,9 @@ _LETTERS = re.compile(r"[a-z]+")
 
 
 def pool_of(instance_type: str) -> QuotaPool | None:
-    """The pool of an instance type; None for one that we do not know."""
-    found = _LETTERS.match(instance_type)
-    letters = found[0] if found else ""
+    """The pool of an instance type; None for an unknown family."""
+    match = _LETTERS.match(instance_type)
+    letters = match[0] if match else ""
     return next((pool for pool in _POOLS if letters in pool.families), None)
 
 

@@ -34,7 +34,7 @@ _REASONS = {
     "Server.SpotInstanceShutdown": EndReason.EVICTED,
     "Server.SpotInstanceTermination": EndReason.EVICTED,
 }
-"""All others (no capacity after all, an internal error, a disk that could not be made) are failures."""
+"""All other codes (no capacity after all, an internal error, a disk that could not be made) are failures."""
 
 _SPOT_ENDS = {
     "instance-terminated-by-user": EndReason.RETURNED,
@@ -47,7 +47,7 @@ _SPOT_ENDS = {
 }
 """How the status of a spot request says that its instance ended (EC2 User Guide, Spot request status)."""
 
-_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+_END_TIME = re.compile(r"\((\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 def machine_id(region: str, instance: str) -> str:
@@ -63,7 +63,7 @@ def parts_of(machine: str) -> tuple[str, str] | None:
 
 
 def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row | None = None) -> Machine:
-    """The machine of an instance; `request` is its spot request, where that was asked for."""
+    """The machine of an instance; `request` is its spot request, if that was fetched."""
     state = _STATES[row["State"]["Name"]]
     gone = state is MachineState.GONE
     return Machine(
@@ -85,7 +85,7 @@ def started_of(row: Row) -> int:
 
 
 def needs_spot_request(row: Row) -> bool:
-    """Whether only the spot request of a terminated instance says when or why that ended."""
+    """Whether only the spot request of a terminated instance says when or why the instance ended."""
     if row["State"]["Name"] != "terminated" or not row.get("SpotInstanceRequestId"):
         return False
     return not row.get("StateReason", {}).get("Code") or _said_end(row) is None
@@ -112,8 +112,8 @@ def _end_reason(row: Row, request: Row | None) -> EndReason:
 
 
 def _said_end(row: Row) -> int | None:
-    found = _WHEN.search(row.get("StateTransitionReason") or "")
-    return None if found is None else _time(f"{found[1]}T{found[2]}Z")
+    match = _END_TIME.search(row.get("StateTransitionReason") or "")
+    return None if match is None else _time(f"{match[1]}T{match[2]}Z")
 
 
 def _time(text: str) -> int | None:

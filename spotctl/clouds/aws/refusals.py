@@ -20,14 +20,14 @@ from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReach
 from spotctl.clouds.meanings import meaning_of_kind
 from spotctl.home.errors import BadRequest, SpotctlError
 
-_ELSEWHERE = "try another market, or this one later"
-_RAISE = "ask for a higher quota of EC2"
-_LATER = "spotctl tries again"
-_SETTING = "correct [aws] in config.toml, or the job"
+_TRY_ANOTHER_MARKET = "try another market, or this one later"
+_RAISE_QUOTA = "ask for a higher quota of EC2"
+_REPEATED = "spotctl tries again"
+_CORRECT_SETTINGS = "correct [aws] in config.toml, or the job"
 
 
 class AwsRefusal(NamedTuple):
-    """What a code means: an error of the contract, where the code is documented, and what to do about it."""
+    """The meaning of a code: an error of the contract, where the code is documented, and the cure."""
 
     kind: type[SpotctlError]
     source: str
@@ -36,39 +36,39 @@ class AwsRefusal(NamedTuple):
 
 TABLE: dict[str, AwsRefusal] = {
     # No machine of this kind here and now.
-    "InsufficientInstanceCapacity": AwsRefusal(NoCapacity, "server", _ELSEWHERE),
-    "InsufficientCapacity": AwsRefusal(NoCapacity, "server", _ELSEWHERE),
-    "InsufficientHostCapacity": AwsRefusal(NoCapacity, "server", _ELSEWHERE),
-    "InsufficientReservedInstanceCapacity": AwsRefusal(NoCapacity, "server", _ELSEWHERE),
-    "InsufficientVolumeCapacity": AwsRefusal(NoCapacity, "server", _ELSEWHERE),
-    "InsufficientAddressCapacity": AwsRefusal(NoCapacity, "server", _ELSEWHERE),
-    "ReservationCapacityExceeded": AwsRefusal(NoCapacity, "action", _ELSEWHERE),
-    "UnfulfillableCapacity": AwsRefusal(NoCapacity, "fleet", _ELSEWHERE),
+    "InsufficientInstanceCapacity": AwsRefusal(NoCapacity, "server", _TRY_ANOTHER_MARKET),
+    "InsufficientCapacity": AwsRefusal(NoCapacity, "server", _TRY_ANOTHER_MARKET),
+    "InsufficientHostCapacity": AwsRefusal(NoCapacity, "server", _TRY_ANOTHER_MARKET),
+    "InsufficientReservedInstanceCapacity": AwsRefusal(NoCapacity, "server", _TRY_ANOTHER_MARKET),
+    "InsufficientVolumeCapacity": AwsRefusal(NoCapacity, "server", _TRY_ANOTHER_MARKET),
+    "InsufficientAddressCapacity": AwsRefusal(NoCapacity, "server", _TRY_ANOTHER_MARKET),
+    "ReservationCapacityExceeded": AwsRefusal(NoCapacity, "action", _TRY_ANOTHER_MARKET),
+    "UnfulfillableCapacity": AwsRefusal(NoCapacity, "fleet", _TRY_ANOTHER_MARKET),
     "SpotMaxPriceTooLow": AwsRefusal(NoCapacity, "fleet", "raise the maximum price, or leave it out"),
     "InsufficientFreeAddressesInSubnet": AwsRefusal(NoCapacity, "action", "use a larger subnet, or another zone"),
     # The account may not have more.
-    "AddressLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "HostLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "InstanceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "MaxIOPSLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "MaxSpotInstanceCountExceeded": AwsRefusal(QuotaReached, "fleet", _RAISE),
-    "NetworkInterfaceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "ResourceCountExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "RulesPerSecurityGroupLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "SecurityGroupLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "SecurityGroupsPerInstanceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "SecurityGroupsPerInterfaceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "VcpuLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
-    "VolumeLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE),
+    "AddressLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "HostLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "InstanceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "MaxIOPSLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "MaxSpotInstanceCountExceeded": AwsRefusal(QuotaReached, "fleet", _RAISE_QUOTA),
+    "NetworkInterfaceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "ResourceCountExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "RulesPerSecurityGroupLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "SecurityGroupLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "SecurityGroupsPerInstanceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "SecurityGroupsPerInterfaceLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "VcpuLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
+    "VolumeLimitExceeded": AwsRefusal(QuotaReached, "action", _RAISE_QUOTA),
     # Too many calls.
-    "BandwidthLimitExceeded": AwsRefusal(Throttled, "server", _LATER),
-    "EC2ThrottledException": AwsRefusal(Throttled, "server", _LATER),
-    "RequestLimitExceeded": AwsRefusal(Throttled, "server", _LATER),
-    "Throttling": AwsRefusal(Throttled, "client", _LATER),
-    "ThrottlingException": AwsRefusal(Throttled, "ssm", _LATER),
-    "TooManyRequestsException": AwsRefusal(Throttled, "quotas", _LATER),
-    "ConcurrentTagAccess": AwsRefusal(Throttled, "action", _LATER),
-    "TooManyUpdates": AwsRefusal(Throttled, "ssm", _LATER),
+    "BandwidthLimitExceeded": AwsRefusal(Throttled, "server", _REPEATED),
+    "EC2ThrottledException": AwsRefusal(Throttled, "server", _REPEATED),
+    "RequestLimitExceeded": AwsRefusal(Throttled, "server", _REPEATED),
+    "Throttling": AwsRefusal(Throttled, "client", _REPEATED),
+    "ThrottlingException": AwsRefusal(Throttled, "ssm", _REPEATED),
+    "TooManyRequestsException": AwsRefusal(Throttled, "quotas", _REPEATED),
+    "ConcurrentTagAccess": AwsRefusal(Throttled, "action", _REPEATED),
+    "TooManyUpdates": AwsRefusal(Throttled, "ssm", _REPEATED),
     # Credentials, permissions and the account itself.
     "AuthFailure": AwsRefusal(NotPermitted, "client", "enable the region for the account, or check the keys"),
     "Blocked": AwsRefusal(NotPermitted, "client", "the account is blocked: contact AWS Support"),
@@ -97,51 +97,51 @@ TABLE: dict[str, AwsRefusal] = {
     "InvalidAMIID.NotFound": AwsRefusal(BadRequest, "action", "name an image of this region"),
     "InvalidAMIID.Unavailable": AwsRefusal(BadRequest, "action", "name another image"),
     "InvalidBlockDeviceMapping": AwsRefusal(BadRequest, "action", "make the disk as large as the image needs"),
-    "InvalidGroup.NotFound": AwsRefusal(BadRequest, "action", _SETTING),
-    "InvalidGroupId.Malformed": AwsRefusal(BadRequest, "action", _SETTING),
+    "InvalidGroup.NotFound": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
+    "InvalidGroupId.Malformed": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
     "InvalidIamInstanceProfileArn.Malformed": AwsRefusal(BadRequest, "action", "correct the job's identity"),
-    "InvalidKeyPair.NotFound": AwsRefusal(BadRequest, "action", _SETTING),
-    "InvalidParameter": AwsRefusal(BadRequest, "client", _SETTING),
-    "InvalidParameterCombination": AwsRefusal(BadRequest, "client", _SETTING),
-    "InvalidParameterValue": AwsRefusal(BadRequest, "client", _SETTING),
-    "InvalidSecurityGroupID.NotFound": AwsRefusal(BadRequest, "action", _SETTING),
+    "InvalidKeyPair.NotFound": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
+    "InvalidParameter": AwsRefusal(BadRequest, "client", _CORRECT_SETTINGS),
+    "InvalidParameterCombination": AwsRefusal(BadRequest, "client", _CORRECT_SETTINGS),
+    "InvalidParameterValue": AwsRefusal(BadRequest, "client", _CORRECT_SETTINGS),
+    "InvalidSecurityGroupID.NotFound": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
     "InvalidSnapshot.NotFound": AwsRefusal(BadRequest, "action", "name another image"),
-    "InvalidSubnet": AwsRefusal(BadRequest, "action", _SETTING),
-    "InvalidSubnetID.NotFound": AwsRefusal(BadRequest, "action", _SETTING),
-    "InvalidTagKey.Malformed": AwsRefusal(BadRequest, "action", _SETTING),
+    "InvalidSubnet": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
+    "InvalidSubnetID.NotFound": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
+    "InvalidTagKey.Malformed": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
     "InvalidUserData.Malformed": AwsRefusal(BadRequest, "action", "make the payload smaller"),
-    "InvalidVpcID.NotFound": AwsRefusal(BadRequest, "action", _SETTING),
+    "InvalidVpcID.NotFound": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
     "NoSuchEntity": AwsRefusal(BadRequest, "iam", "correct the job's identity"),
-    "KmsKeyNotAccessibleFault": AwsRefusal(BadRequest, "action", _SETTING),
+    "KmsKeyNotAccessibleFault": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
     "MissingInput": AwsRefusal(BadRequest, "action", "create a default subnet, or set subnets in [aws]"),
     "NonEBSInstance": AwsRefusal(BadRequest, "action", "name an image with an EBS disk"),
     "ParameterNotFound": AwsRefusal(BadRequest, "ssm", "name an image of this region"),
     "ParameterVersionNotFound": AwsRefusal(BadRequest, "ssm", "name an image of this region"),
     "TagLimitExceeded": AwsRefusal(BadRequest, "action", "set fewer tags in [aws]"),
-    "UnsupportedTenancy": AwsRefusal(BadRequest, "action", _SETTING),
+    "UnsupportedTenancy": AwsRefusal(BadRequest, "action", _CORRECT_SETTINGS),
     "VPCIdNotSpecified": AwsRefusal(BadRequest, "action", "create a default network, or set subnets in [aws]"),
     "VPCResourceNotSpecified": AwsRefusal(BadRequest, "action", "set subnets in [aws]"),
     # It may have been carried out, or will succeed in a moment.
     "DependencyViolation": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
-    "IncorrectInstanceState": AwsRefusal(Unanswered, "action", _LATER),
-    "IncorrectState": AwsRefusal(Unanswered, "action", _LATER),
-    "InternalError": AwsRefusal(Unanswered, "server", _LATER),
-    "InternalFailure": AwsRefusal(Unanswered, "server", _LATER),
-    "InternalServerError": AwsRefusal(Unanswered, "ssm", _LATER),
+    "IncorrectInstanceState": AwsRefusal(Unanswered, "action", _REPEATED),
+    "IncorrectState": AwsRefusal(Unanswered, "action", _REPEATED),
+    "InternalError": AwsRefusal(Unanswered, "server", _REPEATED),
+    "InternalFailure": AwsRefusal(Unanswered, "server", _REPEATED),
+    "InternalServerError": AwsRefusal(Unanswered, "ssm", _REPEATED),
     "InvalidGroup.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
     "InvalidNetworkInterface.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
     "InvalidIPAddress.InUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
-    "InvalidState": AwsRefusal(Unanswered, "action", _LATER),
-    "ServiceException": AwsRefusal(Unanswered, "quotas", _LATER),
-    "ServiceUnavailable": AwsRefusal(Unanswered, "server", _LATER),
-    "Unavailable": AwsRefusal(Unanswered, "server", _LATER),
+    "InvalidState": AwsRefusal(Unanswered, "action", _REPEATED),
+    "ServiceException": AwsRefusal(Unanswered, "quotas", _REPEATED),
+    "ServiceUnavailable": AwsRefusal(Unanswered, "server", _REPEATED),
+    "Unavailable": AwsRefusal(Unanswered, "server", _REPEATED),
     "VolumeInUse": AwsRefusal(Unanswered, "action", "resources that use it are still ending"),
     # The token.
     "IdempotentParameterMismatch": AwsRefusal(TokenTaken, "client", "a different request needs a token of its own"),
     "IdempotentInstanceTerminated": AwsRefusal(TokenTaken, "action", "a different request needs a token of its own"),
 }
-"""What each code means when a machine is requested or a resource is described. A code in `ABSENT` means that there
-is nothing left to remove. Codes that are not listed keep the cloud's own words."""
+"""The meaning of each code when a machine is requested or a resource is described. A code in `ABSENT` means that
+nothing is left to remove. Codes that are not listed keep the cloud's own words."""
 
 ABSENT = frozenset(
     """
@@ -154,7 +154,7 @@ ABSENT = frozenset(
 
 
 def refused(error: CloudError, about: str = "") -> SpotctlError:
-    """The error of the contract for an error of AWS. `about` is what was wanted, such as a market."""
+    """The error of the contract for an error of AWS. `about` names the object of the call, such as a market."""
     where = f"{about}: " if about else ""
     known = TABLE.get(error.code)
     if known is not None:
@@ -163,7 +163,7 @@ def refused(error: CloudError, about: str = "") -> SpotctlError:
 
 
 def code_of(error: BaseException) -> str:
-    """AWS's code behind an error of the contract, if it has one."""
+    """AWS's code behind an error of the contract; empty if the error has none."""
     return error.__cause__.code if isinstance(error.__cause__, CloudError) else ""
 
 

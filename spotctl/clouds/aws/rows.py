@@ -1,4 +1,4 @@
-"""What EC2 lists, as its SDK reads it."""
+"""Items of EC2's lists, as its SDK reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of a run's security group: all from each other, and ssh from where the settings say. Pure."""
+"""The rules of a run's security group: machines reach each other, and ssh comes from the settings' ranges. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from spotctl.clouds.aws.rows import Row
 
 SSH = 22
 ADMITTED = "spotctl admit"
-"""The description of a rule for an address that the user admitted during the run: it stands instead of the settings."""
-Permission = dict[str, Any]
+"""The description of a rule for an address that the user admitted during the run; such rules replace the settings'."""
+IpPermission = dict[str, Any]
 
 
-def wanted(group: str, ssh_from: Iterable[str]) -> list[Permission]:
+def wanted(group: str, ssh_from: Iterable[str]) -> list[IpPermission]:
     """The rules of a group, one source each."""
     return [_from_group(group), *(_ssh(source) for source in ssh_from)]
 
@@ -21,40 +21,40 @@ def wanted(group: str, ssh_from: Iterable[str]) -> list[Permission]:
 def admitted(present: Sequence[Row]) -> list[str]:
     """The sources of ssh that the user admitted during the run."""
     ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
-    found = ((one, source) for row in present for kind, source in ranges for one in row.get(kind, ()))
-    return [one[source] for one, source in found if one.get("Description") == ADMITTED]
+    entries = ((entry, source) for row in present for kind, source in ranges for entry in row.get(kind, ()))
+    return [entry[source] for entry, source in entries if entry.get("Description") == ADMITTED]
 
 
-def admitting(rule: Permission) -> Permission:
-    """A rule for ssh with the description that makes it stand."""
+def admitting(rule: IpPermission) -> IpPermission:
+    """A rule for ssh, with the description of an admitted address."""
     ranges = ("IpRanges", "Ipv6Ranges")
     return {
-        name: [{**one, "Description": ADMITTED} for one in value] if name in ranges else value
+        name: [{**entry, "Description": ADMITTED} for entry in value] if name in ranges else value
         for name, value in rule.items()
     }
 
 
-def missing(present: Sequence[Row], rules: Sequence[Permission]) -> list[Permission]:
+def missing(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
     """The rules that a group lacks."""
     have = _single(present)
     return [rule for rule in rules if rule not in have]
 
 
-def superfluous(present: Sequence[Row], rules: Sequence[Permission]) -> list[Permission]:
+def superfluous(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
     """Rules of the group that should not be there, such as one for yesterday's address."""
     return [rule for rule in _single(present) if rule not in rules]
 
 
-def _from_group(group: str) -> Permission:
+def _from_group(group: str) -> IpPermission:
     return {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
 
 
-def _ssh(source: str) -> Permission:
+def _ssh(source: str) -> IpPermission:
     ranges = {"Ipv6Ranges": [{"CidrIpv6": source}]} if ":" in source else {"IpRanges": [{"CidrIp": source}]}
     return {"IpProtocol": "tcp", "FromPort": SSH, "ToPort": SSH, **ranges}
 
 
-def _single(present: Sequence[Row]) -> list[Permission]:
+def _single(present: Sequence[Row]) -> list[IpPermission]:
     """The rules that EC2 lists, one source each and without descriptions."""
     singles = []
     for row in present:
@@ -66,5 +66,5 @@ def _single(present: Sequence[Row]) -> list[Permission]:
             ("Ipv6Ranges", "CidrIpv6"),
             ("PrefixListIds", "PrefixListId"),
         ):
-            singles += [{**base, kind: [{source: one[source]}]} for one in row.get(kind, ())]
+            singles += [{**base, kind: [{source: entry[source]}]} for entry in row.get(kind, ())]
     return singles

@@ -39,7 +39,7 @@ _DELETE_MACHINE: Final = (
     "Microsoft.Network/publicIPAddresses/delete",
 )
 MACHINE_PERMISSIONS: Final = _DELETE_MACHINE
-"""What the machines' managed identity needs, so that a machine can delete itself and what was made with it."""
+"""Needed by the machines' managed identity, with which a machine deletes itself and its disk, interface and address."""
 
 
 class Operation(Enum):
@@ -180,11 +180,12 @@ SIZES_PERMISSION: Final = "Microsoft.Compute/skus/read"
 
 def permissions() -> tuple[str, ...]:
     """All permissions that spotctl needs to rent machines, sorted."""
-    return tuple(sorted({SIZES_PERMISSION, *(one for operation in Operation for one in operation.permissions)}))
+    needed = {permission for operation in Operation for permission in operation.permissions}
+    return tuple(sorted({SIZES_PERMISSION, *needed}))
 
 
 class AzureCalls:
-    """Sends the calls above. Raises the errors of the door to Azure (`CloudError`)."""
+    """Sends the calls above. Raises the errors of `AzureSession` (`CloudError`)."""
 
     def __init__(self, session: AzureSession) -> None:
         self._session = session
@@ -202,7 +203,7 @@ class AzureCalls:
         )
 
     def found(self, operation: Operation, /, query: Body | None = None, **places: str) -> Body | None:
-        """What a call finds; None: it does not exist."""
+        """The body of the answer to a call; None: the resource does not exist."""
         try:
             return self.send(operation, query=query, **places).body
         except UnknownResource:
@@ -227,7 +228,7 @@ class AzureCalls:
             return []
 
     def console(self, group: str, name: str) -> str:
-        """The part of a machine's serial console output that Azure has by now."""
+        """A machine's serial console output, as far as Azure has it by now."""
         answer = self.send(Operation.CONSOLE, query={"sasUriExpirationTimeInMinutes": "5"}, group=group, name=name)
         link = answer.body.get("serialConsoleLogBlobUri")
         if not link:

@@ -1,4 +1,4 @@
-"""When and why machines ended that Azure does not list any more, from its activity log. Pure."""
+"""Reads from Azure's activity log when and why machines ended that are no longer listed. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAILED: Final = "failed"
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnd:
-    """An end; the reason is None while Azure has not said it."""
+    """An end; the reason is None until Azure has logged it."""
 
     at: int
     reason: EndReason | None
@@ -25,11 +25,13 @@ class LoggedEnd:
 def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) -> dict[str, LoggedEnd]:
     """The ends in the log, by the names of the machines in small letters.
 
-    A machine ends when its eviction or deletion begins: from then on Azure does not bill it. A deletion that a machine
-    itself asked for, with one of these identities, is the end of its lease.
+    A machine ends when its eviction or deletion begins: from then on Azure does not bill the machine. A deletion that
+    a machine itself asked for, with one of these identities, is the end of its lease.
     """
-    found: dict[str, LoggedEnd] = {}
-    for at, event in sorted(((parse_time(one["eventTimestamp"]), one) for one in events), key=lambda pair: pair[0]):
+    logged: dict[str, LoggedEnd] = {}
+    for at, event in sorted(
+        ((parse_time(event["eventTimestamp"]), event) for event in events), key=lambda pair: pair[0]
+    ):
         operation = _value(event, "operationName")
         if operation not in (_DELETION, _EVICTION) or _value(event, "status") == _FAILED:
             continue
@@ -37,10 +39,10 @@ def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) ->
         if operation == _EVICTION:
             reason = EndReason.EVICTED
         else:
-            itself = str(event.get("caller", "")).lower() in own_identities
-            reason = EndReason.LEASE_ENDED if itself else EndReason.RETURNED
-        found.setdefault(name, LoggedEnd(at, reason))
-    return found
+            by_machine = str(event.get("caller", "")).lower() in own_identities
+            reason = EndReason.LEASE_ENDED if by_machine else EndReason.RETURNED
+        logged.setdefault(name, LoggedEnd(at, reason))
+    return logged
 
 
 def _value(event: Mapping[str, Any], name: str) -> str:

@@ -1,6 +1,6 @@
-"""Names and tags of what spotctl makes in Azure. All follow from the request, so that a repeated one finds the first.
+"""Names and tags of spotctl's resources in Azure. They follow from the request, so a repeated request finds the first.
 
-A run has one resource group. The machines that are bought together are one deployment in it, named after the token:
+A run has one resource group. The machines that are bought together are one deployment in that, named after the token:
 Azure keeps deployments after their machines are gone, so they record which tokens were served, and with what.
 """
 
@@ -20,9 +20,9 @@ from spotctl.home.errors import BadRequest
 
 GROUP_TAG, GROUP_MARK = "spotctl-group", "machines"
 """The tag that marks the resource groups that spotctl made."""
-_OWN = "spotctl-order-"
+_TAG_PREFIX = "spotctl-order-"
 _MARKET, _BID, _COUNT, _TOKEN, _FINGERPRINT, _IDENTITY, _NAMES, _INDEX = (
-    f"{_OWN}{name}" for name in ("market", "bid", "count", "token", "fingerprint", "identity", "tags", "index")
+    f"{_TAG_PREFIX}{name}" for name in ("market", "bid", "count", "token", "fingerprint", "identity", "tags", "index")
 )
 _ON_DEMAND = "on demand"
 _MOST_TAGS, _LONGEST_VALUE = 50, 256
@@ -30,8 +30,8 @@ _GROUP_STEM = "spotctl-"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What the tags of a deployment, and of each of its machines, say about the request that made them."""
+class AzureOrder:
+    """A request for machines, as the tags of its deployment and of each of its machines record it."""
 
     token: str
     market: Market
@@ -46,12 +46,12 @@ class Order:
         return tuple(machine_name(self.token, index) for index in range(self.count))
 
     @classmethod
-    def of(cls, request: MachineRequest, identity: str) -> Order:
+    def of(cls, request: MachineRequest, identity: str) -> AzureOrder:
         fingerprint, tags = fingerprint_of(request), dict(request.tags)
         return cls(request.token, request.market, request.bid, request.count, fingerprint, identity, tags)
 
     @classmethod
-    def read(cls, tags: Mapping[str, str]) -> Order | None:
+    def read(cls, tags: Mapping[str, str]) -> AzureOrder | None:
         """The order that tags describe; None: spotctl did not write them."""
         try:
             names = json.loads(tags[_NAMES])
@@ -83,7 +83,7 @@ class Order:
 
 
 def checked(tags: dict[str, str]) -> dict[str, str]:
-    """The tags, if Azure takes them. BadRequest: it does not."""
+    """The tags, if Azure accepts them; otherwise BadRequest."""
     long = [name for name, value in tags.items() if len(value) > _LONGEST_VALUE]
     if long or len(tags) > _MOST_TAGS:
         problem = f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
@@ -97,7 +97,7 @@ def index_of(tags: Mapping[str, str]) -> int:
 
 
 def group_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags by which a resource group and all in it are found: those of its machines, except the intent."""
+    """The tags that mark a resource group and everything in it: the tags of its machines, except the intent."""
     return {name: value for name, value in tags.items() if name != INTENT_TAG}
 
 
@@ -119,15 +119,16 @@ def machine_name(token: str, index: int) -> str:
 
 
 def fingerprint_of(request: MachineRequest) -> str:
-    """The same for requests that differ only in what may change when a request is repeated."""
+    """A hash of the parts of a request that must not change when it is repeated."""
     payload = None if request.payload is None else request.payload.to_json()
-    asked = (request.image, request.identity, request.disk_gib, request.network)
-    return _digest([str(request.market), request.count, request.bid, sorted(request.tags.items()), payload, asked])[:16]
+    places = (request.image, request.identity, request.disk_gib, request.network)
+    fixed = [str(request.market), request.count, request.bid, sorted(request.tags.items()), payload, places]
+    return _digest(fixed)[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class MachineId:
-    """`azure:REGION:GROUP/NAME`: with it, a machine can be found and deleted without any other knowledge."""
+    """`azure:REGION:GROUP/NAME`: enough to find and delete a machine without any other knowledge."""
 
     region: str
     group: str
@@ -138,7 +139,7 @@ class MachineId:
 
     @classmethod
     def parse(cls, text: str) -> MachineId | None:
-        """None: the id is not of a machine that spotctl made in Azure."""
+        """The machine of an id; None: spotctl has not made such a machine in Azure."""
         form = rf"azure:([a-z0-9]+):({_GROUP_STEM}[\w-]+)/({_GROUP_STEM}[\w-]+)"
         matched = re.fullmatch(form, text, re.ASCII)
         return None if matched is None else cls(*matched.groups())

@@ -13,10 +13,10 @@ PRICES: Final = (
     "Microsoft.Compute/skus/read",
     "Microsoft.ResourceGraph/resources/read",
 )
-"""What fetching prices needs."""
+"""Needed to fetch prices."""
 
 ALL: Final = tuple(sorted({*permissions(), *PRICES}))
-"""What the launcher needs."""
+"""Needed by the launcher."""
 
 
 def launcher_role(subscription: str) -> dict[str, Any]:

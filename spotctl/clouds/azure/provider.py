@@ -1,8 +1,8 @@
 """`AzureProvider`: virtual machines of Azure, Spot or on demand. All state is in Azure.
 
-A token becomes the name of a deployment in the run's resource group. One request makes all machines of an order, with
-their disks, interfaces and addresses, which are deleted with them; the deployment remains, so that a repeated
-token finds what was made with it, even when the machines are gone.
+A token becomes the name of a deployment in the run's resource group. One request makes all machines of an order with
+their disks, interfaces and addresses, which are deleted with the machines. The deployment remains, so a repeated token
+finds its machines even when they are gone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.names import (
     GROUP_MARK,
     GROUP_TAG,
+    AzureOrder,
     MachineId,
-    Order,
     checked,
     deployment_name,
     group_name,
@@ -30,7 +30,7 @@ from spotctl.clouds.azure.names import (
 )
 from spotctl.clouds.azure.refusals import meaning_of, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
-from spotctl.clouds.azure.sizes import Size, image_reference, require, sizes_from
+from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
@@ -62,11 +62,11 @@ class Waits:
 SPOT_QUOTA: Final = "lowPriorityCores"
 """The quota of vCPUs that spot machines of all sizes share in a region."""
 ON_DEMAND_QUOTA: Final = "cores"
-"""The same of on-demand machines, next to one for each family of sizes."""
+"""The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
 _IMAGE_DISK_GIB: Final = 128
-"""No image of spotctl's own choice has a larger disk: Ubuntu's has 30 GiB, that with NVIDIA's drivers 128."""
+"""The largest disk of the images that spotctl chooses: Ubuntu's has 30 GiB, the one with NVIDIA's drivers 128."""
 
 
 class AzureProvider(WallClock):
@@ -84,7 +84,7 @@ class AzureProvider(WallClock):
     ) -> None:
         self._waits = waits
         self._sign_in, self._settings, self._agents, self._prices = sign_in, settings, agents, prices
-        self._sizes: dict[str, dict[str, Size]] = {}
+        self._sizes: dict[str, dict[str, AzureSize]] = {}
         self._remote: dict[MachineId, RemoteMachine] = {}
         self._networks: set[tuple[str, str]] = set()
 
@@ -108,7 +108,7 @@ class AzureProvider(WallClock):
         """See `StatesQuotas`."""
         with translated(f"quotas in {region}"):
             usages = self._calls.listed(Operation.LIST_USAGES, region=region)
-        limits = {one["name"]["value"]: int(one["limit"]) for one in usages}
+        limits = {usage["name"]["value"]: int(usage["limit"]) for usage in usages}
         return tuple(
             Quota(self.name, region, None, limits[name], QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
             for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
@@ -118,21 +118,21 @@ class AzureProvider(WallClock):
     # -- buying -------------------------------------------------------------------------------------------------------
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. It waits until Azure has allocated the machines, or `patience_seconds`."""
+        """See `CloudProvider`. Waits until Azure has allocated the machines, for up to `patience_seconds`."""
         group = group_name(request.tags)
         with translated(str(request.market)):
             identity = self._identity(request)
-            order = Order.of(request, identity)
-            found = self._calls.found(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
-            if found is None:
+            order = AzureOrder.of(request, identity)
+            served = self._calls.found(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
+            if served is None:
                 size = require(self._sizes_of(request.market), request.market, spot=request.bid is not None)
                 image = image_reference(size, request.image or self._settings.image)
                 self._refuse_tokens_of_other_runs(order, group)
                 self._ensure_group(request, group)
                 self._deploy(request, order, group, image)
             else:
-                _require_same(found, order)
-            return self._granted(order, group)
+                _require_same(served, order)
+            return self._collect(order, group)
 
     def _identity(self, request: MachineRequest) -> str:
         identity = request.identity or self._settings.identity
@@ -151,37 +151,37 @@ class AzureProvider(WallClock):
             )
         return identity
 
-    def _sizes_of(self, market: Market) -> dict[str, Size]:
+    def _sizes_of(self, market: Market) -> dict[str, AzureSize]:
         if market.cloud != self.name:
             raise NotFound(f"{market}: not a market on Azure")
         if market.region not in self._sizes:
             self._sizes[market.region] = sizes_from(self._calls.sizes(market.region))
         return self._sizes[market.region]
 
-    def _refuse_tokens_of_other_runs(self, order: Order, group: str) -> None:
-        """A token names a deployment of its run's group; the same one in another group was used for another run."""
+    def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
+        """TokenTaken: another group has a deployment of this token, so the token was used for another run."""
         installation = order.tags.get(INSTALLATION_TAG)
         for other in self._groups({}):
             name = str(other["name"])
             if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
                 continue
-            found = self._calls.found(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
-            if found is not None:
-                _require_same(found, order)
+            served = self._calls.found(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
+            if served is not None:
+                _require_same(served, order)
 
     def _ensure_group(self, request: MachineRequest, group: str) -> None:
         wanted = checked({**self._settings.tags, **group_tags(request.tags), GROUP_TAG: GROUP_MARK})
-        found = self._calls.found(Operation.GET_GROUP, group=group)
-        if found is None:
+        existing = self._calls.found(Operation.GET_GROUP, group=group)
+        if existing is None:
             body = {"location": request.market.region, "tags": wanted}
             self._calls.send(Operation.PUT_GROUP, body, group=group)
             return
-        if found["properties"]["provisioningState"] == _DELETING:
+        if existing["properties"]["provisioningState"] == _DELETING:
             raise Throttled(f"resource group {group} is being deleted; try again once it is gone")
-        if not _is_ours(found, group_tags(request.tags)):
+        if not _is_ours(existing, group_tags(request.tags)):
             raise BadRequest(f"resource group {group} exists and was not made for this run; delete or rename it")
 
-    def _deploy(self, request: MachineRequest, order: Order, group: str, image: Mapping[str, str]) -> None:
+    def _deploy(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> None:
         region = request.market.region
         plan = DeploymentPlan(
             group_id=f"/subscriptions/{self._calls.subscription}/resourceGroups/{group}",
@@ -202,8 +202,9 @@ class AzureProvider(WallClock):
             self._networks.add((group, region))
         return True
 
-    def _granted(self, order: Order, group: str) -> tuple[Machine, ...]:
-        outcome = self._awaited(order, group)
+    def _collect(self, order: AzureOrder, group: str) -> tuple[Machine, ...]:
+        """Waits for the machines of an order. Raises Azure's refusal if none was granted."""
+        outcome = self._wait_for_outcome(order, group)
         if outcome.ended:
             self._clear_refused(order, outcome, group)
             if not outcome.granted:
@@ -211,25 +212,25 @@ class AzureProvider(WallClock):
                     f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}"
                 )
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
-        machines = tuple(one for one in self._inventory.machines(group) if one.id in own)
+        machines = tuple(machine for machine in self._inventory.machines(group) if machine.id in own)
         if not machines:
             raise Unanswered(f"{order.market}: Azure has accepted the order, but allocated no machine yet; try again")
         return machines
 
-    def _awaited(self, order: Order, group: str) -> OrderOutcome:
-        """An order's outcome once it has ended or all machines are allocated; after the limit, what is known."""
+    def _wait_for_outcome(self, order: AzureOrder, group: str) -> OrderOutcome:
+        """An order's outcome once the order has ended or all machines are allocated; after the limit, as it is."""
         give_up = time.monotonic() + self._waits.patience_seconds
         name = deployment_name(order.token)
         while True:
-            found = self._calls.send(Operation.GET_DEPLOYMENT, group=group, name=name).body
-            outcome = self._inventory.outcome(group, found)
+            served = self._calls.send(Operation.GET_DEPLOYMENT, group=group, name=name).body
+            outcome = self._inventory.outcome(group, served)
             if outcome.ended or time.monotonic() >= give_up:
                 return outcome
             if all(self._inventory.is_allocated(group, machine) for machine in order.machine_names):
                 return outcome
             time.sleep(self._waits.poll_seconds)
 
-    def _clear_refused(self, order: Order, outcome: OrderOutcome, group: str) -> None:
+    def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
             if name not in outcome.granted and self._calls.found(Operation.GET_MACHINE, group=group, name=name):
@@ -240,8 +241,8 @@ class AzureProvider(WallClock):
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         with translated():
             machines = [machine for group in self._groups(tags) for machine in self._inventory.machines(group["name"])]
-        self._agents.forget([one.id for one in machines if one.state is MachineState.GONE])
-        return tuple(one for one in machines if tags.items() <= one.tags.items())
+        self._agents.forget([machine.id for machine in machines if machine.state is MachineState.GONE])
+        return tuple(machine for machine in machines if tags.items() <= machine.tags.items())
 
     def _groups(self, tags: Mapping[str, str]) -> Iterator[Body]:
         """The resource groups made by spotctl whose machines may have these tags."""
@@ -251,14 +252,14 @@ class AzureProvider(WallClock):
                 yield group
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`; a group that is being deleted exists until it is gone."""
-        found = []
+        """See `CloudProvider`; a group that is being deleted is listed until it is gone."""
+        resources: list[Resource] = []
         with translated():
             for group in self._groups(tags):
                 shared = dict(group.get("tags") or {})
                 items = self._calls.listed(Operation.LIST_RESOURCES, group=group["name"])
-                found += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
-        return tuple(one for one in found if tags.items() <= one.tags.items())
+                resources += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
+        return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         """See `AdmitsSsh`."""
@@ -267,16 +268,16 @@ class AzureProvider(WallClock):
 
     def _admit_in(self, group: str, ssh_from: Sequence[str]) -> Iterator[str]:
         items = self._calls.listed(Operation.LIST_RESOURCES, group=group)
-        for name in (one["name"] for one in items if one["type"].lower() == RULES.lower()):
-            found = self._calls.send(Operation.GET_RULES, group=group, name=name).body
-            kept = {key: found[key] for key in ("location", "tags") if key in found}
+        for name in (item["name"] for item in items if item["type"].lower() == RULES.lower()):
+            rules = self._calls.send(Operation.GET_RULES, group=group, name=name).body
+            kept = {key: rules[key] for key in ("location", "tags") if key in rules}
             self._calls.send(Operation.PUT_RULES, {**kept, "properties": ssh_rules(ssh_from)}, group=group, name=name)
             yield f"security group {group}/{name}"
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        """See `CloudProvider`. Tries all machines, even if one fails; then raises the first failure."""
         each(partial(self._delete, machine) for machine in map(MachineId.parse, ids) if machine is not None)
 
     def _delete(self, machine: MachineId) -> None:
@@ -285,15 +286,15 @@ class AzureProvider(WallClock):
                 answer = self._calls.send(Operation.DELETE_MACHINE, group=machine.group, name=machine.name)
         except NotFound:
             return
-        if answer.status != 204:  # which says that there was nothing to delete
+        if answer.status != 204:  # 204: there was nothing to delete
             self._inventory.note_returned(machine)
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`. A group is deleted with everything in it, if its tags are unchanged since it was listed.
+        """See `CloudProvider`. A group is deleted with everything in it, unless its tags have changed since the list.
 
         A call without an answer is repeated. ProviderError: something still exists after `patience_seconds`.
         """
-        machines = [one.id for one in resources if MachineId.parse(one.id)]
+        machines = [resource.id for resource in resources if MachineId.parse(resource.id)]
         removal, give_up = Removal(self._calls, resources), time.monotonic() + self._waits.patience_seconds
         while True:
             try:
@@ -314,14 +315,14 @@ class AzureProvider(WallClock):
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
         """See `Prepares`."""
-        self._agents.prepare(self._reached(machine.id), supplies)
+        self._agents.prepare(self._remote_of(machine.id), supplies)
 
     def link(self, machine: str) -> MachineLink:
-        return self._agents.link(self._reached(machine))
+        return self._agents.link(self._remote_of(machine))
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """See `TakesCommands`."""
-        return self._agents.invocation(self._reached(machine), command)
+        return self._agents.invocation(self._remote_of(machine), command)
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `BillsHoldings`."""
@@ -332,16 +333,16 @@ class AzureProvider(WallClock):
         """See `Closes`."""
         self._agents.close()
 
-    def _reached(self, machine: str) -> RemoteMachine:
-        """How a machine is reached. NotFound: it is gone. Unanswered: it has no address yet."""
+    def _remote_of(self, machine: str) -> RemoteMachine:
+        """How to reach a machine. NotFound: the machine is gone. Unanswered: it has no address yet."""
         id_ = MachineId.parse(machine)
         if id_ is None or self._inventory.known_gone(id_):
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if id_ not in self._remote:
-            self._remote[id_] = self._remote_machine(id_)
+            self._remote[id_] = self._look_up(id_)
         return self._remote[id_]
 
-    def _remote_machine(self, id_: MachineId) -> RemoteMachine:
+    def _look_up(self, id_: MachineId) -> RemoteMachine:
         with translated():
             vm = self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
             address = None if vm is None else self._inventory.address(id_.group, vm)
@@ -373,8 +374,9 @@ class AzureProvider(WallClock):
         return vm is None or vm["properties"]["provisioningState"] == _DELETING
 
 
-def _require_same(found: Body, order: Order) -> None:
-    known = Order.read(found.get("tags") or {})
+def _require_same(served: Body, order: AzureOrder) -> None:
+    """TokenTaken: this deployment served another request."""
+    known = AzureOrder.read(served.get("tags") or {})
     if known is None or known.fingerprint != order.fingerprint:
         what = "something else" if known is None else f"{known.count} machines of {known.market}"
         raise TokenTaken(f"token {order.token} was used for {what}; a different request needs a token of its own")

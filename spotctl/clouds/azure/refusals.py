@@ -1,4 +1,4 @@
-"""What each of Azure's error codes means to the caller: one table, with the source of each code."""
+"""Converts Azure's error codes to errors of the provider contract: one table, with the source of each code."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ REFUSALS: Final = (
 
 
 def meaning_of(code: str, text: str) -> type[SpotctlError]:
-    """The error to raise for one of Azure's errors. ProviderError: it is not in the table."""
+    """The error to raise for one of Azure's errors. ProviderError: the error is not in the table."""
     for refusal in REFUSALS:
         if refusal.code.lower() == code.lower() and re.search(refusal.text, text, re.IGNORECASE):
             return refusal.meaning
@@ -105,7 +105,7 @@ def meaning_of(code: str, text: str) -> type[SpotctlError]:
 
 @contextmanager
 def translated(subject: str = "") -> Iterator[None]:
-    """Turns errors of the door to Azure into those of the provider contract, with Azure's own words."""
+    """Turns errors of Azure's calls into those of the provider contract, with Azure's own words."""
     try:
         yield
     except CloudError as error:

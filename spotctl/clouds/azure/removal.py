@@ -7,7 +7,7 @@ from typing import Final
 
 from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
-from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, MachineId, Order
+from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, AzureOrder, MachineId
 from spotctl.clouds.base import Resource
 
 GROUP_KIND: Final = "resource group"
@@ -37,7 +37,7 @@ def resource_in(group: str, item: Body, shared: Mapping[str, str]) -> Resource:
     """Something in a group, which has the tags of its group even where Azure made it without tags."""
     kind = _KINDS.get(str(item["type"]).lower(), (str(item["type"]), None))[0]
     own = item.get("tags") or {}
-    order = Order.read(own)
+    order = AzureOrder.read(own)
     id_ = f"{_CLOUD}{item['id']}"
     if kind == MACHINE_KIND and order is not None:
         id_ = str(MachineId(order.market.region, group, item["name"]))
@@ -49,28 +49,31 @@ class Removal:
 
     def __init__(self, calls: AzureCalls, resources: Sequence[Resource]) -> None:
         self._calls = calls
-        groups = {_group_of(one.id): one for one in resources if one.kind == GROUP_KIND}
-        others = [one for one in resources if one.kind != GROUP_KIND and _group_of(one.id) not in groups]
+        groups = {_group_of(resource.id): resource for resource in resources if resource.kind == GROUP_KIND}
+        others = [
+            resource for resource in resources if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups
+        ]
         ranks = [kind for kind, _ in _KINDS.values()]
-        others.sort(key=lambda one: ranks.index(one.kind) if one.kind in ranks else len(ranks))
+        others.sort(key=lambda resource: ranks.index(resource.kind) if resource.kind in ranks else len(ranks))
         self._left = [*others, *groups.values()]
 
     def advance(self) -> list[str]:
-        """Asks for the deletion of what is left, and returns it. A failure is raised once all have been asked for."""
+        """Asks for the deletion of all remaining resources, and returns their ids. A failure is raised at the end."""
         left, failures = list[Resource](), list[CloudError]()
-        for one in self._left:
+        for resource in self._left:
             try:
-                gone = self._is_gone(one)
+                gone = self._try_to_delete(resource)
             except CloudError as error:
                 gone, failures = False, [*failures, error]
             if not gone:
-                left.append(one)
+                left.append(resource)
         self._left = left
         if failures:
             raise failures[0]
-        return [one.id for one in left]
+        return [resource.id for resource in left]
 
-    def _is_gone(self, resource: Resource) -> bool:
+    def _try_to_delete(self, resource: Resource) -> bool:
+        """Returns whether the resource is gone."""
         if resource.kind == GROUP_KIND:
             return self._delete_group(resource)
         operation = next((operation for kind, operation in _KINDS.values() if kind == resource.kind), None)
@@ -88,13 +91,13 @@ class Removal:
 
     def _delete_group(self, resource: Resource) -> bool:
         group = _group_of(resource.id)
-        found = self._calls.found(Operation.GET_GROUP, group=group)
-        if found is None:
+        body = self._calls.found(Operation.GET_GROUP, group=group)
+        if body is None:
             return True
-        tags: Mapping[str, str] = found.get("tags") or {}
+        tags: Mapping[str, str] = body.get("tags") or {}
         if tags.get(GROUP_TAG) != GROUP_MARK or not resource.tags.items() <= tags.items():
             return True  # another group has taken its name since
-        if found["properties"]["provisioningState"] != "Deleting":
+        if body["properties"]["provisioningState"] != "Deleting":
             self._calls.send(Operation.DELETE_GROUP, group=group)
         return False
 

@@ -1,4 +1,4 @@
-"""Machine sizes of Azure: whether one can be rented in a region, and the image that runs on it."""
+"""Machine sizes of Azure: whether a size can be rented in a region, and the image for its machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class AzureSize:
     """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all)."""
 
     name: str
@@ -30,30 +30,30 @@ class Size:
     barred: frozenset[str] = frozenset()
 
 
-def sizes_from(skus: Iterable[Any]) -> dict[str, Size]:
+def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
     """The sizes of a region by their names in small letters: Azure does not distinguish them by case."""
     machines = (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name)
     return {sku.name.lower(): _size(sku) for sku in machines}
 
 
-def _size(sku: Any) -> Size:  # noqa: ANN401  # a model of the SDK, which only the door imports
-    said = {one.name: one.value for one in sku.capabilities or ()}
+def _size(sku: Any) -> AzureSize:  # noqa: ANN401  # a model of the SDK, which only `pricing_data` imports
+    capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
     barred: set[str] = set()
     for restriction in sku.restrictions or ():
         if restriction.reason_code == _NOT_FOR_ACCOUNT:
             zones = (restriction.restriction_info.zones if restriction.restriction_info else None) or ()
             barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
-    return Size(
+    return AzureSize(
         sku.name,
-        said.get("CpuArchitectureType") == "Arm64",
-        int(said.get("GPUs") or 0),
-        said.get("LowPriorityCapable", "True") == "True",
+        capabilities.get("CpuArchitectureType") == "Arm64",
+        int(capabilities.get("GPUs") or 0),
+        capabilities.get("LowPriorityCapable", "True") == "True",
         frozenset(barred),
     )
 
 
-def require(sizes: dict[str, Size], market: Market, *, spot: bool) -> Size:
-    """The size of a market. NotFound: it does not exist there. QuotaReached: the account may not use it."""
+def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> AzureSize:
+    """The size of a market. NotFound: the region does not have it. QuotaReached: the account may not use it."""
     size = sizes.get(market.instance_type.lower())
     if size is None:
         raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
@@ -64,7 +64,7 @@ def require(sizes: dict[str, Size], market: Market, *, spot: bool) -> Size:
     return size
 
 
-def image_reference(size: Size, image: str | None) -> dict[str, str]:
+def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
     """The image for a size: the requested one, or else Ubuntu."""
     chosen = image or (_GPU if size.gpus else _ARM64 if size.arm64 else _X64)
     if size.gpus and size.arm64 and image is None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pricing_data.market import NO_ZONE
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
-from spotctl.clouds.azure.names import Order, checked, group_tags, machine_name
+from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name
 from spotctl.clouds.base import MachineRequest
 from spotctl.home.cloud_settings import AzureMachineSettings
 from spotctl.home.errors import BadRequest
@@ -18,9 +18,9 @@ from spotctl.home.errors import BadRequest
 Json = dict[str, Any]
 
 ADMIN: Final = "azureuser"
-"""The account that Azure insists on. The private half of its key is thrown away: no one can log in with it."""
+"""The account that Azure insists on. The private half of its key is thrown away, so nobody can log in to it."""
 _NANOS_OF_PRICE: Final = 10_000
-"""Azure takes maximum prices with five decimals; bids are rounded down, so that they are never exceeded."""
+"""Azure takes maximum prices with five decimals; bids are rounded down, so that no bid is exceeded."""
 _INTERFACES_VERSION: Final = "2022-11-01"
 _SCHEMA: Final = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _ADDRESSES: Final = "10.47.0.0/16"
@@ -37,7 +37,7 @@ class DeploymentPlan:
     """The inputs of a deployment. `own_network`: it also makes the run's network."""
 
     group_id: str
-    order: Order
+    order: AzureOrder
     image: Mapping[str, str]
     identity: str
     start_up: bytes
@@ -48,7 +48,7 @@ class DeploymentPlan:
 def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> Json:
     """The body of the deployment."""
     network = _network(request, plan, settings) if plan.own_network else []
-    needs = [f"{plan.group_id}/providers/{one['type']}/{one['name']}" for one in network]
+    needs = [f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in network]
     machines = [_machine(request, plan, settings, index, needs) for index in range(request.count)]
     template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*network, *machines]}
     return {
@@ -58,7 +58,7 @@ def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMac
 
 
 def network_name(region: str) -> str:
-    """The network of a run in a region, and its rules: those of another region are of no use there."""
+    """The name of a run's network in a region, and of the network's rules; every region has its own."""
     return f"spotctl-{region}"
 
 

@@ -32,7 +32,7 @@ _ATTACHED = re.compile(r"(?P<type>[a-z0-9-]+)\+(?P<count>\d+)-(?P<card>[a-z0-9-]
 
 @dataclass(frozen=True, slots=True)
 class GcpHardware:
-    """A machine type as Google describes it, and the GPUs that are attached to it."""
+    """A machine type as Google describes it, and the GPUs that are attached to its machines."""
 
     type: str
     is_arm: bool = False
@@ -131,7 +131,7 @@ def _disk(
 
 
 def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> HeldDisk:
-    """The disk of a machine of a market. It is counted as large as an image with drivers needs it."""
+    """The disk of a machine of a market, counted with the size that an image with drivers needs."""
     name, _ = split_type(market.instance_type)
     gib = max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
     return HeldDisk(_disk_type(name), gib, _disk_type(name))
@@ -168,7 +168,7 @@ def network_path(network: str) -> str:
 
 
 SSH_RULE = "-ssh"
-"""How the name of a run's rule for ssh ends."""
+"""The end of the name of a run's rule for ssh."""
 
 
 def firewalls(

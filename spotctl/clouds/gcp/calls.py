@@ -17,11 +17,11 @@ from spotctl.clouds.gcp.history import failure_of, is_pending
 from spotctl.clouds.gcp.methods import Method
 
 WAIT_SECONDS = 60.0
-"""How long to wait for an operation to end. The run's loop must renew leases in between, and will ask again."""
+"""The longest wait for an operation. The run's loop must renew leases in between, and will ask again."""
 
 
 class GcpCalls:
-    """Answers are the SDK's messages. A resource that does not exist is NotFound, or None where the method says so."""
+    """Answers are the SDK's messages. A missing resource raises NotFound, or is None where the method says so."""
 
     def __init__(self, session: GcpSession) -> None:
         self._session = session
@@ -32,9 +32,9 @@ class GcpCalls:
             return self._session.project
 
     def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401  # the SDK's messages
-        asked = {"project": self.project, **request}
+        message = {"project": self.project, **request}
         with _refused():
-            return self._session.answer(_described(method, what), method.service, method.name, asked)
+            return self._session.answer(_described(method, what), method.service, method.name, message)
 
     def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401  # the SDK's messages
         """The answer of the method; None if the resource does not exist."""
@@ -47,25 +47,25 @@ class GcpCalls:
         """All items that match a filter: all pages, or an error."""
         with _refused():
             pages = self._session.pages(_described(method, what), method.service, self._chosen(chosen))
-            return [one for page in pages for one in page]
+            return [item for page in pages for item in page]
 
     def listed_everywhere(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter, in all zones and regions. PartlyListed: some of these did not answer."""
-        found: list[Any] = []
+        items: list[Any] = []
         with _refused():
             try:
-                for one in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
-                    found.append(one)  # noqa: PERF402 - what was found before an error is kept
+                for item in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
+                    items.append(item)  # noqa: PERF402 - items listed before an error are kept
             except UnreachedScopes as error:
                 parts = [names.machine_id(scope, "") for scope in error.scopes]
-                raise PartlyListed(Unanswered(str(error)), found, parts) from error
-        return found
+                raise PartlyListed(Unanswered(str(error)), items, parts) from error
+        return items
 
     def _chosen(self, chosen: str) -> dict[str, object]:
         return {"project": self.project, "filter": chosen}
 
-    def awaited(self, operation: str, what: str, zone: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
-        """An operation once it has ended, whether or not it failed. Unanswered: it takes too long."""
+    def wait_for(self, operation: str, what: str, zone: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
+        """Returns an operation once it has ended, even if it failed. Unanswered: it takes too long."""
         method, place = (methods.WAIT_IN_ZONE, {"zone": zone}) if zone else (methods.WAIT_GLOBALLY, {})
         give_up = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < give_up:
@@ -74,16 +74,16 @@ class GcpCalls:
                 return answer
         raise Unanswered(f"gcp: {what}: operation {operation} has not ended; try again later")
 
-    def done(self, operation: str, what: str, zone: str | None = None) -> None:
-        """Waits for an operation; raises its error if it failed."""
-        ended = self.awaited(operation, what, zone)
+    def finish(self, operation: str, what: str, zone: str | None = None) -> None:
+        """Waits for an operation; raises the operation's error if it failed."""
+        ended = self.wait_for(operation, what, zone)
         if (failure := failure_of(ended)) is not None:
             raise refusals.of_operation(what, failure.code, failure.message)
 
     def remove(self, begin: Callable[[], Any], what: str, zone: str | None = None) -> None:
         """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
         with suppress(NotFound):
-            self.done(begin().name, what, zone)
+            self.finish(begin().name, what, zone)
 
 
 def _described(method: Method, what: str) -> ApiCall:

@@ -1,8 +1,8 @@
 """`Creation`: carries out one request for machines, however often it is repeated.
 
 The operations of the project record what earlier attempts did. Machines that exist, or existed, are returned as they
-are. Once a token has a machine, no other is created for it, because nothing distinguishes a machine that was refused
-from one that an earlier attempt never requested.
+are. Once a token has a machine, no other machine is created for this token, because nothing distinguishes a machine
+that was refused from one that an earlier attempt never requested.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REFUSED = (NoCapacity, QuotaReached, NotPermitted, BadRequest)
 
 
 class Creation:
-    """One request. `start_up` makes the script with which its machines boot."""
+    """Creates the machines of one request. `start_up` makes the script with which the machines boot."""
 
     def __init__(
         self,
@@ -55,39 +55,39 @@ class Creation:
         self._start_up, self._now = start_up, now
         self._order = names.OrderName.of(request)
 
-    def carried_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
+    def carry_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
         """The machines, and Google's descriptions of those that exist. See `CloudProvider.create`."""
-        tried = self._tried()
+        tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
         machines = [self._machine(past) for past in sorted(created, key=lambda past: names.index_of(past.name))]
-        return tuple(one for one, _ in machines), [instance for _, instance in machines if instance is not None]
+        return tuple(machine for machine, _ in machines), [instance for _, instance in machines if instance is not None]
 
-    def _tried(self) -> dict[tuple[str, str], Past]:
-        """What earlier attempts did with this token, by zone and name."""
+    def _find_attempts(self) -> dict[tuple[str, str], Past]:
+        """The creations of earlier attempts with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        found, failure = as_far_as_listed(
+        operations, failure = as_far_as_listed(
             lambda: self._calls.listed_everywhere(methods.LIST_OPERATIONS, "list of operations", chosen)
         )
         region = f"{names.CLOUD}:{self._request.market.region}"
         if failure is not None and any(part.startswith(region) for part in failure.parts):
             # An attempt in a zone that does not answer may have succeeded.
             raise Unanswered(str(failure)) from failure
-        tried = pasts(found)
+        tried = pasts(operations)
         for _, name in tried:
             known = names.parsed(name)
             if known is not None and known[0] != self._order:
                 raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {name}")
-        return {place: self._settled(past) for place, past in tried.items()}
+        return {place: self._settle(past) for place, past in tried.items()}
 
-    def _settled(self, past: Past) -> Past:
-        """A creation once it has succeeded or failed."""
+    def _settle(self, past: Past) -> Past:
+        """Waits until a creation has succeeded or failed."""
         if not past.pending:
             return past
-        operation = self._calls.awaited(past.operation, f"creation of machine {past.name}", past.zone)
+        operation = self._calls.wait_for(past.operation, f"creation of machine {past.name}", past.zone)
         return replace(past, pending=False, failure=failure_of(operation))
 
     def _create(self, tried: dict[tuple[str, str], Past]) -> list[Past]:
-        """Creates machines in the first zone that has one. Raises the refusal if none has."""
+        """Creates machines in the first zone that has some. Raises the refusal if no zone has any."""
         refused: SpotctlError | None = None
         for zone, hardware in self._zones():
             if refused is None:
@@ -104,7 +104,7 @@ class Creation:
         )
 
     def _zones(self) -> Iterator[tuple[str, GcpHardware]]:
-        """The zones of the market that have its machine type; all requests of a run start with the same zone."""
+        """The market's zones that have its machine type; all requests of a run start with the same zone."""
         market = self._request.market
         zones = [market.zone] if market.zone != NO_ZONE else self._zones_of(market.region)
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
@@ -117,21 +117,21 @@ class Creation:
             region = self._calls.call(methods.GET_REGION, f"region {name}", region=name)
         except (NotFound, BadRequest):
             return []
-        return sorted(last_part(one) for one in region.zones)
+        return sorted(last_part(zone) for zone in region.zones)
 
     def _hardware(self, zone: str) -> GcpHardware | None:
         name, attached = bodies.split_type(self._request.market.instance_type)
         what = f"machine type {name} in {zone}"
         try:
-            found = self._calls.call(methods.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
+            type_ = self._calls.call(methods.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
         except (NotFound, BadRequest):
             return None
-        return GcpHardware(name, found.architecture == "ARM64", bool(found.accelerators), attached)
+        return GcpHardware(name, type_.architecture == "ARM64", bool(type_.accelerators), attached)
 
     def _create_in(
         self, zone: str, hardware: GcpHardware, failures: dict[str, OperationFailure]
     ) -> tuple[list[Past], SpotctlError | None]:
-        """The machines created in a zone, and why not all were."""
+        """The machines created in a zone, and the refusal of the others, if any."""
         problem: SpotctlError | None = None
         begun: list[Past] = []
         for index in range(self._request.count):
@@ -144,7 +144,7 @@ class Creation:
             except _REFUSED as error:
                 problem = error
                 break
-        settled = [self._settled(past) for past in begun]
+        settled = [self._settle(past) for past in begun]
         failed = [past.failure for past in settled if past.failure is not None]
         created = [past for past in settled if past.failure is None]
         return created, self._refusal(zone, failed[0]) if failed else problem
@@ -153,7 +153,7 @@ class Creation:
         return refusals.of_operation(f"{self._request.market} in {zone}", failure.code, failure.message)
 
     def _begin(self, zone: str, name: str, hardware: GcpHardware) -> Past:
-        """Asks for a machine."""
+        """Requests a machine."""
         body = bodies.instance(self._request, self._settings, hardware, (zone, name), self._script, self._now())
         request_id = names.create_id(name, zone, body)
         what = f"creation of a machine of {self._request.market} in {zone}"
@@ -162,7 +162,7 @@ class Creation:
                 methods.INSERT_INSTANCE, what, zone=zone, instance_resource=body, request_id=request_id
             )
         except NameTaken:
-            # An earlier attempt created it, and its operation was not listed yet.
+            # An earlier attempt created the machine, and its operation was not listed yet.
             return Past(zone, name, self._now(), "", pending=False)
         except NotFound as error:
             raise BadRequest(str(error)) from error
@@ -173,7 +173,7 @@ class Creation:
         return self._start_up()
 
     def _admit(self, zone: str) -> None:
-        """Makes the firewall rules of the run, unless the settings rely on those of the network."""
+        """Makes the firewall rules of the run, unless the settings rely on the network's rules."""
         if self._settings.network_tags:
             return
         if not self._settings.ssh_from and (self._settings.network != "default" or self._settings.subnetwork):
@@ -184,7 +184,8 @@ class Creation:
         tags = {key: value for key, value in self._request.tags.items() if key != INTENT_TAG}
         rules = bodies.firewalls(self._order.scope, self._network(zone), self._settings.ssh_from, tags)
         chosen = f'name eq "{names.network_tag(self._order.scope)}-.*"'
-        existing = {one.name for one in self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen)}
+        listed = self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen)
+        existing = {firewall.name for firewall in listed}
         for rule in rules:
             if rule["name"] in existing:
                 continue
@@ -194,19 +195,19 @@ class Creation:
                 operation = self._calls.call(
                     methods.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id
                 )
-                self._calls.done(operation.name, what)
+                self._calls.finish(operation.name, what)
 
     def _network(self, zone: str) -> str:
-        """The network of the machines, where rules belong."""
+        """The network of the machines, to which the rules belong."""
         path = bodies.subnetwork_of(self._request, self._settings, zone)
         if path is None:
             return self._request.network or self._settings.network
         region, name = path.split("/")[-3], path.split("/")[-1]
         what = f"subnetwork {name}"
-        found = self._calls.unless_missing(methods.GET_SUBNETWORK, what, region=region, subnetwork=name)
-        if found is None:
+        subnetwork = self._calls.unless_missing(methods.GET_SUBNETWORK, what, region=region, subnetwork=name)
+        if subnetwork is None:
             raise BadRequest(f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings")
-        return str(found.network)
+        return str(subnetwork.network)
 
     def _machine(self, past: Past) -> tuple[Machine, Any | None]:
         what = f"machine {past.name}"

@@ -1,4 +1,4 @@
-"""What the operations of a project reveal about machines: which were created, and when and why they ended. Pure.
+"""Reads from a project's operations which machines were created, and when and why they ended. Pure.
 
 Compute Engine keeps operations for at least 14 days, and deletes a machine's other traces with the machine.
 """
@@ -24,10 +24,10 @@ _ENDINGS = {
     "stop": EndReason.FAILED,
 }
 _DELETE = "delete"
-_OF_MACHINES = ".gserviceaccount.com"
-_SYSTEM = frozenset({"system", "system@google.com"})
-_TOLD_LATE = 10 * MINUTE
-"""How long after its creation a machine may be missing in lists although it exists."""
+_SERVICE_ACCOUNTS = ".gserviceaccount.com"
+_GOOGLE_USERS = frozenset({"system", "system@google.com"})
+_LISTED_AFTER = 10 * MINUTE
+"""A list may lack an existing machine that is younger than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class MachineEnd:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known of a machine from its operations. `operation` created it, or is still doing so (`pending`)."""
+    """A machine's life as its operations record it. `operation` created it, or is still doing so (`pending`)."""
 
     zone: str
     name: str
@@ -59,10 +59,10 @@ class Past:
     end: MachineEnd | None = None
 
     def end_if_missing(self, now: int) -> MachineEnd | None:
-        """The end of this machine, which does not exist; None: its creation or its end is too recent to say."""
+        """The end of this machine if it does not exist; None: its creation or its end is too recent to say."""
         if self.end is not None:
             return self.end
-        return MachineEnd(None, EndReason.FAILED) if now - self.started > _TOLD_LATE else None
+        return MachineEnd(None, EndReason.FAILED) if now - self.started > _LISTED_AFTER else None
 
 
 def pasts(operations: Iterable[Any]) -> dict[tuple[str, str], Past]:
@@ -72,20 +72,20 @@ def pasts(operations: Iterable[Any]) -> dict[tuple[str, str], Past]:
         zone, kind, name = operation.target_link.split("/")[-3:]
         if kind == "instances":
             by_machine.setdefault((zone, name), []).append(operation)
-    found = {}
-    for (zone, name), told in by_machine.items():
-        told.sort(key=lambda one: parse_time(one.insert_time))
-        if creation := next((one for one in told if one.operation_type in _INSERTS), None):
-            found[zone, name] = Past(
+    known = {}
+    for (zone, name), own in by_machine.items():
+        own.sort(key=lambda operation: parse_time(operation.insert_time))
+        if creation := next((operation for operation in own if operation.operation_type in _INSERTS), None):
+            known[zone, name] = Past(
                 zone,
                 name,
                 parse_time(creation.insert_time),
                 creation.name,
                 is_pending(creation),
                 failure_of(creation),
-                _end_of(name, told),
+                _end_of(name, own),
             )
-    return found
+    return known
 
 
 def is_pending(operation: Any) -> bool:  # noqa: ANN401  # the SDK's messages are not annotated
@@ -93,7 +93,7 @@ def is_pending(operation: Any) -> bool:  # noqa: ANN401  # the SDK's messages ar
 
 
 def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """Why an operation failed; None if it has not."""
+    """Why an operation failed; None if it has not failed."""
     errors = operation.error.errors
     if errors:
         return OperationFailure(errors[0].code, errors[0].message)
@@ -103,13 +103,14 @@ def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401  # th
 
 
 def _end_of(name: str, operations: Iterable[Any]) -> MachineEnd | None:
-    """The first thing that ended a machine; operations that failed ended nothing."""
-    for one in operations:
-        reason = _ENDINGS.get(one.operation_type) or (
-            _reason_of_deletion(name, one) if one.operation_type == _DELETE else None
+    """The end by the first operation that ended a machine; operations that failed ended nothing."""
+    for operation in operations:
+        reason = _ENDINGS.get(operation.operation_type) or (
+            _reason_of_deletion(name, operation) if operation.operation_type == _DELETE else None
         )
-        if reason is not None and failure_of(one) is None:
-            return MachineEnd(None if is_pending(one) else parse_time(one.end_time or one.insert_time), reason)
+        if reason is not None and failure_of(operation) is None:
+            at = None if is_pending(operation) else parse_time(operation.end_time or operation.insert_time)
+            return MachineEnd(at, reason)
     return None
 
 
@@ -119,5 +120,5 @@ def _reason_of_deletion(name: str, operation: Any) -> EndReason:  # noqa: ANN401
         if operation.client_operation_id in end_ids(name, reason):
             return reason
     # Google itself deletes machines at the end of `maxRunDuration`, which is later than the end of the lease.
-    by_itself = operation.user in _SYSTEM or operation.user.endswith(_OF_MACHINES)
+    by_itself = operation.user in _GOOGLE_USERS or operation.user.endswith(_SERVICE_ACCOUNTS)
     return EndReason.LEASE_ENDED if by_itself else EndReason.FAILED

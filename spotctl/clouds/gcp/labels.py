@@ -1,7 +1,7 @@
 """Tags as labels and back. Pure.
 
-A label's value may have 63 lowercase letters, digits, _ and -. Everything else in a tag's value is written as _ and the
-hexadecimal digits of its bytes, so that no two tags become the same label.
+A label's value may have 63 lowercase letters, digits, _ and -. Any other character of a tag's value is written as _ and
+the hexadecimal digits of its bytes, so that no two tags become the same label.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def tags_of(labels: Mapping[str, str], mandatory: Mapping[str, str]) -> dict[str
 
 
 def label_value(key: str, value: str) -> str:
-    text = "".join(one if _PLAIN.fullmatch(one) else _escaped(one) for one in value)
+    text = "".join(character if _PLAIN.fullmatch(character) else _escaped(character) for character in value)
     if len(text) > _LONGEST:
         raise BadRequest(f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)")
     return text
@@ -40,7 +40,7 @@ def label_value(key: str, value: str) -> str:
 def selection(tags: Mapping[str, str]) -> str:
     """A filter for resources with these tags that spotctl created."""
     conditions = [f'labels.{_checked_key(key)} = "{label_value(key, value)}"' for key, value in sorted(tags.items())]
-    return " ".join(f"({one})" for one in [f"labels.{REQUEST_LABEL}:*", *conditions])
+    return " ".join(f"({condition})" for condition in [f"labels.{REQUEST_LABEL}:*", *conditions])
 
 
 def _checked_key(key: str) -> str:

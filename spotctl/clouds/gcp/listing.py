@@ -37,12 +37,13 @@ def last_part(link: str) -> str:
 
 
 def machine_of(instance: Any, past: Past | None, mandatory: Mapping[str, str]) -> Machine | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """A machine that exists; None if its name is not one of ours."""
+    """A machine that exists; None if its name is not one of spotctl's."""
     known, zone = parsed(instance.name), last_part(instance.zone)
     if known is None:
         return None
     order, _ = known
-    attached = [f"+{one.accelerator_count}-{last_part(one.accelerator_type)}" for one in instance.guest_accelerators]
+    accelerators = instance.guest_accelerators
+    attached = [f"+{card.accelerator_count}-{last_part(card.accelerator_type)}" for card in accelerators]
     bid = instance.labels.get(BID_LABEL)
     state = _STATES.get(instance.status, MachineState.STARTING)
     end = past.end if past is not None and state is MachineState.GONE else None
@@ -92,7 +93,7 @@ def rule_of(firewall: Any) -> Resource | None:  # noqa: ANN401  # the SDK's mess
         tags = json.loads(firewall.description)
     except ValueError:
         return None
-    if not isinstance(tags, dict) or not all(isinstance(one, str) for one in tags.values()):
+    if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
         return None
     return Resource("firewall rule", f"{CLOUD}:global:{firewall.name}", tags, last_part(firewall.network))
 

@@ -56,8 +56,8 @@ DELETE_DISK = Method("Disks", "delete_unary", ("compute.disks.delete",))
 LIST_ADDRESSES = Method("Addresses", "aggregated_list", ("compute.addresses.list",))
 DELETE_ADDRESS = Method("Addresses", "delete_unary", ("compute.addresses.delete",))
 
-METHODS = tuple(one for one in globals().values() if isinstance(one, Method))
+METHODS = tuple(value for value in globals().values() if isinstance(value, Method))
 
 PERMISSIONS = tuple(sorted({permission for method in METHODS for permission in method.permissions}))
-"""What the launcher needs. A machine's service account needs compute.instances.delete, with which the machine deletes
+"""Needed by the launcher. A machine's service account needs compute.instances.delete, with which the machine deletes
 itself when its lease ends."""

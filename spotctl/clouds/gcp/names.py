@@ -1,7 +1,7 @@
-"""Names, ids and request ids. All are derived from the request, so that a repeated request finds what it made. Pure.
+"""Names, ids and request ids, all derived from the request, so that a repeated request finds its machines. Pure.
 
-Compute Engine forgets a deleted machine at once and keeps only its operations, for two weeks, with its name. So the
-name says which market, run, intent and request a machine belonged to.
+Compute Engine forgets a deleted machine at once and keeps only the operations, for two weeks, with the machine's name.
+So the name says which market, run, intent and request a machine belonged to.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ID = re.compile(rf"{CLOUD}:(?P<zone>[a-z0-9-]+):(?P<name>[a-z0-9-]+)")
 
 @dataclass(frozen=True, slots=True)
 class OrderName:
-    """What the names of a request's machines say. `scope` stands for the run, and `print` for the whole request;
-    the type is cut if it is longer than a name has room for."""
+    """The parts of the names of a request's machines. `scope` stands for the run, and `print` for the whole request;
+    a type that is too long for a name is cut."""
 
     is_spot: bool
     is_zonal: bool
@@ -73,7 +73,7 @@ class OrderName:
 
 
 def parsed(name: str) -> tuple[OrderName, int] | None:
-    """What a machine's name says, and its index; None if it is not one of ours."""
+    """The parts of a machine's name, and its index; None if the name is not one of spotctl's."""
     if (match := _NAME.fullmatch(name)) is None:
         return None
     order = OrderName(
@@ -127,9 +127,9 @@ def create_id(name: str, zone: str, body: object) -> str:
 
 
 def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
-    """The request ids of a deletion, which Google keeps with the operation: they record why a machine was deleted.
+    """The request ids of a deletion, which record why a machine was deleted: Google keeps them with the operation.
 
-    Google answers a known id with the operation that it began, so a deletion that failed is repeated with the next one.
+    Google answers a known id with the operation of the first call, so a deletion that failed takes the next id.
     """
     again = (f" {attempt}" if attempt else "" for attempt in range(_MOST_DELETIONS))
     return tuple(_uuid(f"{reason.value} {name}{number}") for number in again)

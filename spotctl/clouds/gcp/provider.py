@@ -1,14 +1,14 @@
 """`GcpProvider`: spot machines of Compute Engine.
 
-Google knows no bids: a request with a bid gets spot machines at Google's price, and its bid is only recorded. Each
+Google knows no bids: a request with a bid gets spot machines at Google's price, and the bid is only recorded. Each
 machine is created by a call of its own, under a name derived from the request: Google refuses a second machine with
-that name while the first exists, and its operations show for two weeks that there was one.
+that name while the first exists, and for two weeks the operations show that there was a first.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -60,14 +60,14 @@ class GcpProvider(WallClock):
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
         """See `StatesQuotas`."""
-        found = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
-        return (*spot_quotas(found), *on_demand_quotas(found))
+        answer = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
+        return (*spot_quotas(answer), *on_demand_quotas(answer))
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         if request.market.cloud != names.CLOUD or request.market.os != LINUX:
             raise NotFound(f"{request.market}: not a market of Linux machines on Google Cloud")
         creation = Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now)
-        machines, instances = creation.carried_out()
+        machines, instances = creation.carry_out()
         for instance in instances:
             self._see(instance)
         return machines
@@ -75,31 +75,32 @@ class GcpProvider(WallClock):
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. The bids of machines that Google has deleted are no longer known.
 
-        Machines in a zone that does not answer are not looked for: their operations do not say whether they have ended.
+        Machines in a zone that does not answer are left out: their operations do not say whether they have ended.
         """
         living, failure = self._listed(methods.LIST_INSTANCES, "list of machines", selection(tags))
-        told = f".*/instances/{names.names_of_machines(tags)}"
-        operations, unknown = self._listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{told}"')
-        past, failure = pasts(operations), failure or unknown
-        listed = {(last_part(one.zone), one.name): self._machine(one, past) for one in living}
+        target = f".*/instances/{names.names_of_machines(tags)}"
+        operations, unknown = self._listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{target}"')
+        by_place, failure = pasts(operations), failure or unknown
+        listed = {(last_part(instance.zone), instance.name): self._machine(instance, by_place) for instance in living}
         parts = () if failure is None else failure.parts
         missing = [
-            one
-            for place, one in past.items()
-            if place not in listed and one.failure is None and not names.machine_id(*place).startswith(parts)
+            past
+            for place, past in by_place.items()
+            if place not in listed and past.failure is None and not names.machine_id(*place).startswith(parts)
         ]
-        found = [one for one in listed.values() if one is not None]
-        machines = sorted([*found, *self._missing(missing, tags, found)], key=lambda one: (one.started, one.id))
+        machines = [machine for machine in listed.values() if machine is not None]
+        machines += self._missing(missing, tags, machines)
+        machines.sort(key=lambda machine: (machine.started, machine.id))
         if failure is not None:
             raise PartlyListed(failure, machines, parts)
         return tuple(machines)
 
     def _listed(self, method: methods.Method, what: str, chosen: str) -> tuple[tuple[Any, ...], PartlyListed | None]:
-        """What is listed in all zones and regions, and why it is not all; None if it is."""
+        """The items in all zones and regions, and the error of those that did not answer; None if all did."""
         return as_far_as_listed(lambda: self._calls.listed_everywhere(method, what, chosen))
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
         places = {machine: place for machine in ids if (place := names.place_of(machine)) is not None}
         each(partial(self._terminate, machine, *place) for machine, place in places.items())
 
@@ -128,42 +129,42 @@ class GcpProvider(WallClock):
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         """See `AdmitsSsh`."""
         own = [rule for rule in self._rules() if has_tags(rule.tags, tags)]
-        found = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(bodies.SSH_RULE)]
-        for name in found:
+        changing = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(bodies.SSH_RULE)]
+        for name in changing:
             what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
             # The same change may be wanted again after another one, so each call has an id of its own.
             operation = self._calls.call(
                 methods.PATCH_FIREWALL, what, firewall=name, firewall_resource=changed, request_id=str(uuid.uuid4())
             )
-            self._calls.done(operation.name, what)
-        return tuple(f"firewall rule {name}" for name in found)
+            self._calls.finish(operation.name, what)
+        return tuple(f"firewall rule {name}" for name in changing)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels
         machines, no_machines = self._listed(methods.LIST_INSTANCES, "list of machines", chosen)
         disks, no_disks = self._listed(methods.LIST_DISKS, "list of disks", chosen)
         addresses, no_addresses = self._listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
-        found = (
-            *(resource_of("machine", one, mandatory, one.status.lower()) for one in machines),
-            # The disk of a machine goes with it.
-            *(resource_of("disk", one, mandatory, f"{one.size_gb} GiB") for one in disks if not one.users),
-            *(resource_of("address", one, mandatory, one.address) for one in addresses),
+        resources = (
+            *(resource_of("machine", machine, mandatory, machine.status.lower()) for machine in machines),
+            # A disk in use goes with its machine.
+            *(resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB") for disk in disks if not disk.users),
+            *(resource_of("address", address, mandatory, address.address) for address in addresses),
             *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
         )
         if (failure := no_machines or no_disks or no_addresses) is not None:
-            raise PartlyListed(failure, found, failure.parts)
-        return found
+            raise PartlyListed(failure, resources, failure.parts)
+        return resources
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
-        each(partial(self._remove, one) for one in resources)
+        """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
+        each(partial(self._remove, resource) for resource in resources)
 
-    def _remove(self, one: Resource) -> None:
-        _, place, name = one.id.split(":")
-        what, request_id = f"removal of {one.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
-        match one.kind:
+    def _remove(self, resource: Resource) -> None:
+        _, place, name = resource.id.split(":")
+        what, request_id = f"removal of {resource.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
+        match resource.kind:
             case "machine":
-                self.terminate([one.id])
+                self.terminate([resource.id])
             case "disk":
                 delete = partial(self._calls.call, methods.DELETE_DISK, what, zone=place, disk=name)
                 self._calls.remove(delete, what, place)
@@ -187,24 +188,23 @@ class GcpProvider(WallClock):
     def _start_up(self, request: MachineRequest) -> str:
         return self._agents.start_up(request, names.CLOUD)
 
-    def _machine(self, instance: Any, past: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
+    def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
         self._see(instance)
         place = last_part(instance.zone), instance.name
-        return machine_of(instance, past.get(place), self._settings.labels)
+        return machine_of(instance, by_place.get(place), self._settings.labels)
 
-    def _missing(self, missing: Sequence[Past], tags: Mapping[str, str], found: Sequence[Machine]) -> Iterator[Machine]:
+    def _missing(
+        self, missing: Sequence[Past], tags: Mapping[str, str], listed: Sequence[Machine]
+    ) -> Sequence[Machine]:
         """Machines that are not listed: most are gone, and some were created a moment ago."""
-        scopes = {names.scope_of(tags): tags, **{names.scope_of(one.tags): one.tags for one in found}}
-        unknown = {one.name for one in missing if _scope(one) not in scopes}
-        if unknown:
+        scopes = {names.scope_of(tags): tags, **{names.scope_of(machine.tags): machine.tags for machine in listed}}
+        if any(_scope(past) not in scopes for past in missing):
             scopes |= {names.scope_of(rule.tags): rule.tags for rule in self._rules()}
-        for one in missing:
-            held = scopes.get(_scope(one))
-            machine = None if held is None else self._missing_one(one, held)
-            if machine is not None and has_tags(machine.tags, tags):
-                yield machine
+        own = ((past, scopes[_scope(past)]) for past in missing if _scope(past) in scopes)
+        machines = (self._unlisted(past, held) for past, held in own)
+        return [machine for machine in machines if machine is not None and has_tags(machine.tags, tags)]
 
-    def _missing_one(self, past: Past, tags: Mapping[str, str]) -> Machine | None:
+    def _unlisted(self, past: Past, tags: Mapping[str, str]) -> Machine | None:
         if (end := past.end_if_missing(self.now())) is not None:
             self._lose(names.machine_id(past.zone, past.name))
             return gone_machine(past, end, tags)
@@ -213,14 +213,14 @@ class GcpProvider(WallClock):
 
     def _rules(self) -> tuple[Resource, ...]:
         chosen = f'name eq "{names.PREFIX}.*"'
-        rules = (rule_of(one) for one in self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen))
-        return tuple(rule for rule in rules if rule is not None)
+        firewalls = self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen)
+        return tuple(rule for rule in map(rule_of, firewalls) if rule is not None)
 
     def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
         return self._calls.unless_missing(methods.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
 
     def _see(self, instance: Any) -> None:  # noqa: ANN401  # the SDK's messages
-        """Remembers how a machine is reached, or that it has ended."""
+        """Remembers how to reach a machine, or that the machine has ended."""
         zone, name = last_part(instance.zone), instance.name
         known, machine = names.parsed(name), names.machine_id(zone, name)
         seen = machine_of(instance, None, {})
@@ -228,7 +228,7 @@ class GcpProvider(WallClock):
             self._lose(machine)
             return
         (interface,) = instance.network_interfaces
-        outside = [one.nat_i_p for one in interface.access_configs if one.nat_i_p]
+        outside = [config.nat_i_p for config in interface.access_configs if config.nat_i_p]
         self._seen[machine] = RemoteMachine(
             machine,
             known[1],

@@ -1,7 +1,7 @@
-"""Google's quotas of machines in a region, from the SDK's description of it. Pure.
+"""Google's quotas of machines in a region, from the SDK's description of the region. Pure.
 
 Metrics are those of "Allocation quotas" in the Compute Engine documentation. Where spot machines have no quota of their
-own, they count against that of all machines.
+own, they count against the quota of all machines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GPUS = {
     "a3-highgpu": "NVIDIA_H100_GPUS",
     "g2-standard": "NVIDIA_L4_GPUS",
 }
-"""By family, for those whose GPUs belong to the machine type."""
+"""The metric of each family whose GPUs belong to the machine type."""
 
 
 def spot_vcpus(region: Any) -> int:  # noqa: ANN401  # the SDK's messages are not annotated
@@ -27,26 +27,31 @@ def spot_vcpus(region: Any) -> int:  # noqa: ANN401  # the SDK's messages are no
 
 
 def on_demand_vcpus(region: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """How many vCPUs machines on demand may have in a region; None if that is not stated."""
-    return next((int(one.limit) for one in region.quotas if one.metric == _VCPUS), None)
+    """How many vCPUs machines on demand may have in a region; None if Google does not say."""
+    return _limits(region).get(_VCPUS)
 
 
 def spot_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
-    """All that are stated for a region."""
+    """All quotas that Google states for a region."""
     vcpus = Quota(CLOUD, region.name, None, spot_vcpus(region), QuotaUnit.VCPUS)
     limits = {family: _limit(region, metric) for family, metric in _GPUS.items()}
-    gpus = (Quota(CLOUD, region.name, one, limit, QuotaUnit.GPUS) for one, limit in limits.items() if limit is not None)
+    stated = ((family, limit) for family, limit in limits.items() if limit is not None)
+    gpus = (Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS) for family, limit in stated)
     return (vcpus, *gpus) if region.quotas else ()
 
 
 def on_demand_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
-    """Those of GPUs. `CPUS` is left out: on demand, most families have a quota of vCPUs of their own."""
-    limits = {one.metric: int(one.limit) for one in region.quotas}
+    """The quotas of GPUs. `CPUS` is left out: on demand, most families have a quota of vCPUs of their own."""
+    limits = _limits(region)
     stated = ((family, limits[metric]) for family, metric in _GPUS.items() if metric in limits)
-    return tuple(Quota(CLOUD, region.name, one, limit, QuotaUnit.GPUS, spot=False) for one, limit in stated)
+    return tuple(Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS, spot=False) for family, limit in stated)
 
 
 def _limit(region: Any, metric: str) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    limits = {one.metric: int(one.limit) for one in region.quotas}
-    found = [limits[name] for name in (f"PREEMPTIBLE_{metric}", metric) if name in limits]
-    return max(found, default=None)
+    """The higher limit of spot machines and all machines; None if Google states neither."""
+    limits = _limits(region)
+    return max((limits[name] for name in (f"PREEMPTIBLE_{metric}", metric) if name in limits), default=None)
+
+
+def _limits(region: Any) -> dict[str, int]:  # noqa: ANN401  # the SDK's messages are not annotated
+    return {quota.metric: int(quota.limit) for quota in region.quotas}

@@ -1,4 +1,4 @@
-"""What Google's refusals mean. Pure.
+"""Converts Google's refusals to errors of the provider contract. Pure.
 
 Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation that the call began,
 with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as ProviderError with Google's own words.
@@ -37,7 +37,7 @@ class NameTaken(ProviderError):
 
 
 class GcpRefusal(NamedTuple):
-    """One of Google's codes, the error that it means, the cure, and where the code is documented."""
+    """One of Google's codes, its error of the contract, the cure, and where the code is documented."""
 
     code: str
     kind: type[SpotctlError]
@@ -87,7 +87,7 @@ REFUSALS = (
     GcpRefusal("INTERNAL_ERROR", ProviderError, "", _CREATION),
 )
 
-_BY_CODE = {one.code: one for one in REFUSALS}
+_BY_CODE = {refusal.code: refusal for refusal in REFUSALS}
 
 
 def of_call(error: CloudError) -> SpotctlError:

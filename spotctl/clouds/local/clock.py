@@ -1,8 +1,8 @@
 """The market's clock: a file from which every process on this computer reads the same time.
 
-Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. That
-clock cannot be set, and it stops while the computer sleeps, so a suspended night does not evict every machine. After a
-reboot the market continues from the last moment that was noted.
+Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. Nobody
+can set the monotonic clock, and it stops while the computer sleeps, so a suspended night does not evict every machine.
+After a reboot the market continues from the last moment that was noted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.lease import boot_id
 
 _NANOS_PER_MICRO = 1000
-_NOTED_SECONDS = 1.0
+_NOTE_EVERY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class MarketClock:
         replace_json(self.path, asdict(Anchor(market, self._monotonic_ns(), speed, self._boot(), market)), lasting=True)
 
     def note(self) -> None:
-        """Saves the time in case the computer reboots; after a reboot, lets it run on from there."""
+        """Saves the market's time in case the computer reboots; after a reboot, the clock goes on from there."""
         anchor, now = self._known(), self.now()
         if self._boot() != anchor.boot or self._monotonic_ns() < anchor.monotonic_ns:
             self.start(now, anchor.speed)
-        elif now - anchor.seen >= _NOTED_SECONDS * anchor.speed * 1e6:
+        elif now - anchor.seen >= _NOTE_EVERY_SECONDS * anchor.speed * 1e6:
             replace_json(self.path, asdict(anchor) | {"seen": now}, lasting=True)
 
     def _known(self) -> Anchor:

@@ -1,4 +1,4 @@
-"""The files of the local provider: all that is known of a machine is in its folder, where any process can read it.
+"""The files of the local provider: everything about a machine is in its folder, which any process can read.
 
     clock.json                  the market's time
     begun.json                  the number of the first allocation since the market was started
@@ -10,8 +10,8 @@
         0/ 1/ ...               one folder for each machine, see `spotctl.clouds.local.hypervisor`
 
 An allocation is built in a temporary folder and renamed: it exists with all its machines, or not at all. Its file and
-the ends of machines are flushed to disk. A power failure may lose the rest, as it ends the processes; a file that it
-leaves unreadable counts as never written.
+the ends of machines are flushed to disk. A power failure ends the processes and may lose the rest; a file that can no
+longer be read then counts as never written.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from spotctl.agent.files import exclusive, replace_json, sync_folder
 from spotctl.clouds.base import MachineRequest, Payload
 from spotctl.clouds.link import link_secret
 from spotctl.clouds.local.machine_file import MachineFile
-from spotctl.clouds.planned_ending import Ending, PlannedEnding, ending
+from spotctl.clouds.planned_ending import PlannedEnding, ReplayedEnding, ending
 
-_NEW, _OLD = ".new-", ".over-"
+_UNFINISHED, _FORGOTTEN = ".new-", ".over-"
 
 
 @dataclass(frozen=True)
 class LocalAllocation:
-    """What one request got; `number` counts allocations in the order in which they were granted."""
+    """The machines that one request got; `number` counts allocations in the order of their grants."""
 
     folder: Path
     request: MachineRequest
@@ -63,53 +63,53 @@ class MachineFolder:
 
     @property
     def plan(self) -> PlannedEnding:
-        """When the market takes it, which only the market may know."""
+        """When the market takes the machine, which only the market may know."""
         return self.allocation.plans[int(self.folder.name)]
 
     @property
     def is_up(self) -> bool:
-        """Whether its agent has come up, at any time."""
+        """Whether the machine's agent has ever come up."""
         return (self.folder / "state.json").exists()
 
     @property
     def port(self) -> int | None:
-        """The port of its agent, once that has come up."""
+        """The port of the machine's agent, once the agent has come up."""
         return _number(read_json(self.folder / "state.json"), "port")
 
     @property
     def agent(self) -> int | None:
-        """The process id of its agent, once that has come up."""
+        """The process id of the machine's agent, once the agent has come up."""
         return _number(read_json(self.folder / "state.json"), "agent")
 
     @property
     def hypervisor(self) -> int | None:
-        """The process id of its hypervisor, once its agent has come up."""
+        """The process id of the machine's hypervisor, once the agent has come up."""
         return _number(read_json(self.folder / "state.json"), "pid")
 
     @property
     def terminated_at(self) -> int | None:
-        """When it was terminated by its launcher."""
+        """When the launcher terminated the machine."""
         return _number(read_json(self.folder / "terminate.json"), "at")
 
     @property
-    def ended(self) -> Ending | None:
-        """When and why it ended; nothing of it runs then."""
+    def ended(self) -> ReplayedEnding | None:
+        """When and why the machine ended; nothing of it runs then."""
         end = read_json(self.folder / "end.json")
-        return None if end is None else Ending(**end)
+        return None if end is None else ReplayedEnding(**end)
 
-    def end_by(self, now: int) -> Ending | None:
-        """The end that has come by now, whether or not it was carried out and recorded yet."""
+    def end_by(self, now: int) -> ReplayedEnding | None:
+        """The end that has come by now, even if the hypervisor has not carried it out or recorded it yet."""
         return self.ended or ending(self.plan, self._lease_until, self.terminated_at, now)
 
     def secret(self, key: bytes) -> bytes:
-        """The secret of the link to its agent."""
+        """The secret of the link to the machine's agent."""
         return link_secret(key, self.id)
 
     def terminate(self, at: int) -> None:
-        """Tells its hypervisor to end it."""
+        """Tells the hypervisor to end the machine."""
         replace_json(self.folder / "terminate.json", {"at": at})
 
-    def record_end(self, end: Ending) -> None:
+    def record_end(self, end: ReplayedEnding) -> None:
         """Records the end of a machine whose hypervisor cannot do so any more."""
         replace_json(self.folder / "end.json", asdict(end), lasting=True)
 
@@ -136,13 +136,14 @@ class AllocationFolders:
         return self._allocation(self._folder_of(token))
 
     def all(self) -> Iterator[LocalAllocation]:
-        """All allocations that are not forgotten, in the order in which they were granted."""
+        """All allocations that are not forgotten, in the order of their grants."""
         if self.machines.is_dir():
             allocations = (self._allocation(path) for path in self.machines.iterdir() if not path.name.startswith("."))
-            yield from sorted((one for one in allocations if one is not None), key=lambda one: one.number)
+            known = (allocation for allocation in allocations if allocation is not None)
+            yield from sorted(known, key=lambda allocation: allocation.number)
 
     def next_number(self) -> int:
-        return 1 + max((one.number for one in self.all()), default=self.first_number - 1)
+        return 1 + max((allocation.number for allocation in self.all()), default=self.first_number - 1)
 
     @property
     def first_number(self) -> int:
@@ -161,7 +162,7 @@ class AllocationFolders:
         for allocation in self.all():
             ends = [machine.folder / "end.json" for machine in allocation.machines]
             if all(end.exists() and end.stat().st_mtime < before for end in ends):
-                allocation.folder.rename(allocation.folder.with_name(f"{_OLD}{allocation.folder.name}"))
+                allocation.folder.rename(allocation.folder.with_name(f"{_FORGOTTEN}{allocation.folder.name}"))
         for leftover in self.machines.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -175,9 +176,9 @@ class AllocationFolders:
     def create(
         self, request: MachineRequest, plans: Sequence[PlannedEnding], number: int, closes_at: int
     ) -> LocalAllocation:
-        """Grants a request: the rename grants it, whatever becomes of the caller. The caller holds the lock."""
+        """Grants a request by a rename, so a caller that dies leaves all or nothing. The caller holds the lock."""
         folder = self._folder_of(request.token)
-        new = folder.with_name(f"{_NEW}{folder.name}")
+        new = folder.with_name(f"{_UNFINISHED}{folder.name}")
         shutil.rmtree(new, ignore_errors=True)
         allocation = LocalAllocation(new, request, number, closes_at, tuple(plans))
         try:
@@ -210,7 +211,7 @@ def _machine(allocation: LocalAllocation | None, index: str) -> MachineFolder | 
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A file that is replaced as a whole; None if it does not exist or did not reach the disk."""
+    """The values in a file that is always replaced as a whole; None if it is missing or did not reach the disk."""
     try:
         values: dict[str, Any] = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):

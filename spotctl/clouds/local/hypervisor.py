@@ -1,7 +1,7 @@
 """The local market's side of a machine: `python -m spotctl.clouds.local.hypervisor CLOCK LOCK:FOLDER ...`.
 
-It does for a process of this computer what a cloud does for a virtual machine. The started process reads the link's
-secrets from its standard input, forks one hypervisor for each machine, and exits once all of them are up. A hypervisor
+A hypervisor does for a process of this computer what a cloud does for a virtual machine. The started process reads the
+links' secrets from its standard input, forks one hypervisor for each machine, and exits once all are up. A hypervisor
 forks the machine's agent (`spotctl.agent.machine`), which serves the link, runs the payload and keeps the lease. The
 hypervisor warns the agent over the link as the market planned, evicts it by SIGKILL, terminates it by SIGTERM, and
 records in `end.json` when and why the machine ended, on the market's clock. None of this needs a launcher.
@@ -40,7 +40,7 @@ from spotctl.agent.processes import kill, kill_marked
 from spotctl.agent.waking import WakeUps
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
-from spotctl.clouds.planned_ending import EVICTED, FAILED, LEASE_ENDED, Ending, ending, warning
+from spotctl.clouds.planned_ending import EVICTED, FAILED, LEASE_ENDED, ReplayedEnding, ending, warning
 
 SOURCE = "local"
 
@@ -53,7 +53,7 @@ _LINK_SECONDS = 5.0
 
 
 class Hypervisor:
-    """Plays the market for one machine, from start to end; it closes the descriptor `up` when the agent serves."""
+    """Plays the market for one machine, from start to end; closes the descriptor `up` once the agent serves."""
 
     def __init__(self, folder: Path, clock: MarketClock, secret: bytes, up: int) -> None:
         self._folder, self._clock, self._secret, self._up = folder, clock, secret, up
@@ -68,22 +68,22 @@ class Hypervisor:
         self._wake_ups = WakeUps()
 
     def run(self) -> None:
-        """From the machine's start to its end."""
+        """Runs the machine from its start to its end."""
         self._wake_ups.listen(self._on_signal)
         signal.signal(RETURN_SIGNAL, self._on_return)
         try:
             end = self._until_end()
         except BaseException:
             self._stop_agent(by_force=True)
-            self._record(Ending(self._clock.now(), FAILED))
+            self._record(ReplayedEnding(self._clock.now(), FAILED))
             raise
         self._stop_agent(by_force=end.reason == EVICTED)
         self._record(end)
 
-    def _until_end(self) -> Ending:
+    def _until_end(self) -> ReplayedEnding:
         machine = self._machine.value()
         if machine is None:
-            return Ending(self._clock.now(), FAILED)
+            return ReplayedEnding(self._clock.now(), FAILED)
         if (end := self._due(machine)) is not None:
             return end
         self._start_agent(machine)
@@ -95,10 +95,10 @@ class Hypervisor:
             self._sleep(machine)
         return end
 
-    def _due(self, machine: MachineFile) -> Ending | None:
+    def _due(self, machine: MachineFile) -> ReplayedEnding | None:
         now, lease = self._clock.now(), self._lease(machine)
         if self._killed or not (self._folder / "machine.json").exists():
-            return Ending(now, FAILED)
+            return ReplayedEnding(now, FAILED)
         terminated_at = now if self._returned else self._terminated.value()
         if (end := ending(machine.plan, lease, terminated_at, now)) is not None:
             return end
@@ -107,17 +107,17 @@ class Hypervisor:
             return None
         # The agent's own clock may be a moment ahead of the market's.
         ended_lease = os.waitstatus_to_exitcode(self._agent_status) == AGENT_LEASE_ENDED
-        return Ending(lease, LEASE_ENDED) if ended_lease else Ending(now, FAILED)
+        return ReplayedEnding(lease, LEASE_ENDED) if ended_lease else ReplayedEnding(now, FAILED)
 
     def _lease(self, machine: MachineFile) -> int:
-        """The end of the lease. What a machine costs after the market's history is unknown, so it never runs then."""
+        """The end of the lease, at the end of the market's history at the latest: later prices are unknown."""
         renewed = self._renewed.value()
         return min(machine.lease_until if renewed is None else renewed, machine.closes_at)
 
     # -- the agent ----------------------------------------------------------------------------------------------------
 
     def _start_agent(self, machine: MachineFile) -> None:
-        """Forks the agent and waits until it serves, or has died."""
+        """Forks the agent and waits until the agent serves, or has died."""
         listener = socket.create_server((HOST, 0))
         self._port = listener.getsockname()[1]
         seconds = self._clock.seconds_until(self._lease(machine))
@@ -135,7 +135,7 @@ class Hypervisor:
                 self._agent_status = status
 
     def _warn(self, machine: MachineFile) -> None:
-        """Tells the agent over its link that the machine will be evicted; an agent that does not answer misses it."""
+        """Tells the agent over its link that the machine will be evicted; an agent that does not answer is not told."""
         until = warning(machine.plan, self._clock.now())
         if until is None or until == self._warned_until:
             return
@@ -162,21 +162,21 @@ class Hypervisor:
                 self._wake_ups.pause(_SHUTDOWN_POLL)
         kill_marked(self._folder)
 
-    def _record(self, end: Ending) -> None:
+    def _record(self, end: ReplayedEnding) -> None:
         if self._folder.is_dir():
             replace_json(self._folder / "end.json", asdict(end), lasting=True)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _sleep(self, machine: MachineFile) -> None:
-        """Until something is due or happens, and no longer than a file may go unread."""
+        """Sleeps until something is due or happens, and no longer than a file may go unread."""
         plan = machine.plan
         moments = [self._lease(machine), plan.taken_at, None if self._warned_until else plan.warned_at]
         waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
         self._wake_ups.pause(min([_POLL_SECONDS, *waits]))
 
     def _on_signal(self, *_: object) -> None:
-        # Being asked to end, as when the computer shuts down, is a failure of the machine.
+        # SIGTERM, as at the computer's shutdown, counts as a failure of the machine.
         self._killed = True
 
     def _on_return(self, *_: object) -> None:
@@ -186,7 +186,7 @@ class Hypervisor:
 def main(arguments: Sequence[str]) -> None:
     """Forks the hypervisors, and returns when each machine is up or has ended."""
     clock = MarketClock(Path(arguments[0]))
-    machines = [(int(lock), Path(folder)) for lock, folder in (one.split(":", 1) for one in arguments[1:])]
+    machines = [(int(lock), Path(folder)) for lock, folder in (word.split(":", 1) for word in arguments[1:])]
     secrets = [bytes.fromhex(line.decode()) for line in sys.stdin.buffer.read().split()]
     locks = {lock for lock, _ in machines}
     ups: list[int] = []
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _run_hypervisor(hypervisor: Hypervisor) -> NoReturn:
-    """A fork's whole life."""
+    """Runs a hypervisor in its fork, and exits."""
     status = 1
     try:
         os.setsid()

@@ -1,4 +1,4 @@
-"""`machine.json`: what the provider tells a machine's hypervisor."""
+"""`machine.json`: the provider's instructions to a machine's hypervisor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from spotctl.agent.payload import Payload
 from spotctl.clouds.planned_ending import PlannedEnding
 
 HOST = "127.0.0.1"
-"""Where agents of local machines listen."""
+"""The address at which agents of local machines listen."""
 
 RETURN_SIGNAL = signal.SIGUSR1
-"""Tells a hypervisor that its machine was returned, when no file can say so."""
+"""Tells a hypervisor that its machine was returned, when no file can be written."""
 
 
 @dataclass(frozen=True, slots=True)

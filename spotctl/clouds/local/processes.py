@@ -20,11 +20,11 @@ from pathlib import Path
 from spotctl.agent.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.clouds.local.folders import MachineFolder
 from spotctl.clouds.local.machine_file import RETURN_SIGNAL
-from spotctl.clouds.planned_ending import FAILED, Ending
+from spotctl.clouds.planned_ending import FAILED, ReplayedEnding
 from spotctl.home.paths import PACKAGE
 
 TAGS_VARIABLE = "SPOTCTL_TAGS"
-"""Carries a request's tags to all processes of its machines, by which they are found when their folder is gone."""
+"""Carries a request's tags to all processes of its machines, so that they can be found when their folder is gone."""
 
 _CODE = PACKAGE.parent
 _HYPERVISOR = "spotctl.clouds.local.hypervisor"
@@ -32,7 +32,7 @@ _OBSERVER_SECONDS = 0.5
 
 
 def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, str], key: bytes) -> None:
-    """Starts those that never ran, and waits until they are up or have failed. `key`: see `MachineFolder.secret`."""
+    """Starts machines that never ran, and waits until all are up or have failed. `key`: see `MachineFolder.secret`."""
     with ExitStack() as locks:
         waiting = [
             (lock, machine)
@@ -47,8 +47,8 @@ def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, 
         allocation = waiting[0][1].allocation
         tags = json.dumps(dict(allocation.request.tags))
         with (allocation.folder / "agent.log").open("ab") as log:
-            # Without site packages, and from the folder of our code: the standard library and our own modules are all
-            # that is needed, and nothing in the user's environment can get in the way.
+            # Without site packages, and from the folder of our code: a hypervisor needs only the standard library and
+            # our own modules, and nothing in the user's environment can get in the way.
             subprocess.run(
                 [
                     *(sys.executable, "-E", "-S", "-m", _HYPERVISOR, str(clock)),
@@ -71,7 +71,7 @@ def is_alive(machine: MachineFolder) -> bool:
 
 
 def signal_return(machine: MachineFolder) -> bool:
-    """Tells the hypervisor of a machine to end it, without a file; False if it cannot be reached."""
+    """Tells a machine's hypervisor by a signal to end the machine; False if the hypervisor cannot be reached."""
     if not is_alive(machine):
         return True
     pid = machine.hypervisor
@@ -80,8 +80,8 @@ def signal_return(machine: MachineFolder) -> bool:
     return pid is not None
 
 
-def clean_up(machine: MachineFolder, now: int) -> Ending | None:
-    """Ends what a dead machine left running, records its end and returns it; None if it was never started."""
+def clean_up(machine: MachineFolder, now: int) -> ReplayedEnding | None:
+    """Kills the processes that a dead machine left, and records and returns its end; None if it was never started."""
     with _locked(machine) as lock:
         if lock is None or machine.ended is not None:
             return machine.ended
@@ -89,19 +89,19 @@ def clean_up(machine: MachineFolder, now: int) -> Ending | None:
         if end is None and not machine.is_up:
             return None
         kill_marked(machine.folder)
-        end = end or Ending(max(now, machine.plan.started), FAILED)
-        # On a full disk the next caller records it: that the machine is gone must be seen now.
+        end = end or ReplayedEnding(max(now, machine.plan.started), FAILED)
+        # On a full disk the next caller records the end: callers must see now that the machine is gone.
         with suppress(OSError):
             machine.record_end(end)
         return end
 
 
 def fail(machine: MachineFolder, now: int) -> None:
-    """Records that a machine could not be started, unless it runs."""
+    """Records that a machine could not be started, unless the machine runs."""
     with _locked(machine) as lock:
         if lock is not None and machine.ended is None:
             kill_marked(machine.folder)
-            machine.record_end(Ending(max(now, machine.plan.started), FAILED))
+            machine.record_end(ReplayedEnding(max(now, machine.plan.started), FAILED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _locked(machine: MachineFolder) -> Iterator[int | None]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Locks exclusively. A process that only checks whether the lock is held blocks it for a moment, not longer."""
+    """Locks exclusively, and waits for a moment in case another process is only checking whether the lock is held."""
     give_up = time.monotonic() + _OBSERVER_SECONDS
     while True:
         try:
@@ -155,7 +155,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether a machine holds the lock. Locked shared, so that two callers do not mistake each other for a machine."""
+    """Whether a machine holds the lock. The check locks shared, so two callers never take each other for a machine."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):

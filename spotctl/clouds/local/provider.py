@@ -1,7 +1,7 @@
-"""`LocalProvider`: machines that are processes of this computer, on a replayed market; it survives SIGKILL anywhere.
+"""`LocalProvider`: machines as processes of this computer, on a replayed market; SIGKILL does no harm at any point.
 
-A grant is one rename (`folders`), a running machine is known by a lock (`processes`), and when a machine ends is
-planned when it is granted and carried out by its own hypervisor (`hypervisor`), so no launcher has to be there for it.
+A grant is one rename (`folders`), and a running machine is known by a lock (`processes`). A machine's end is planned
+when the machine is granted and carried out by its own hypervisor (`hypervisor`), so no launcher has to be there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.files import read_from
 from spotctl.agent.output_times import times_file
-from spotctl.agent.processes import kill, surroundings
+from spotctl.agent.processes import kill, surroundings_of
 from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Invocation
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
@@ -34,8 +34,8 @@ from spotctl.home.errors import BadSettings
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
-# Longer than any caller repeats a request, so that no token is served again because it was forgotten.
-_REMEMBERED_SECONDS = 7 * 24 * 3600
+# Longer than any caller repeats a request, so that no forgotten token is served again.
+_KEPT_SECONDS = 7 * 24 * 3600
 
 
 class MarketBusy(ProviderError):
@@ -46,7 +46,7 @@ class MarketBusy(ProviderError):
 class LocalSettings:
     """Settings of a local market.
 
-    `warning_seconds` are seconds of this computer, because a program needs them to save its state. A share of the
+    `warning_seconds` are seconds of this computer, in which a program can save its state. A share of the
     evictions comes `unwarned`; `seed` decides which. `most_machines` protects this computer.
     """
 
@@ -105,11 +105,11 @@ class LocalProvider:
         return self._market.prices(market, start, end, self.now())
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. When it returns, machines are up or have failed."""
+        """See `CloudProvider`. Returns once all machines are up or have failed."""
         self._require_begun()
         check_settings(request, self.name)
         with self._changing():
-            self._folders.forget(time.time() - _REMEMBERED_SECONDS)
+            self._folders.forget(time.time() - _KEPT_SECONDS)
             allocation = self._folders.of_token(request.token)
             if allocation is None:
                 allocation = self._grant(request)
@@ -123,7 +123,8 @@ class LocalProvider:
         return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        tagged = (one for one in self._folders.all() if tags.items() <= one.request.tags.items())
+        allocations = self._folders.all()
+        tagged = (allocation for allocation in allocations if tags.items() <= allocation.request.tags.items())
         return tuple(self._seen(machine) for allocation in tagged for machine in allocation.machines)
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -140,9 +141,9 @@ class LocalProvider:
                 raise
 
     def _running(self, ids: Sequence[str]) -> tuple[MachineFolder, ...]:
-        """Those of these machines that have not ended and were not terminated."""
-        found = (machine for machine in self._folders.by_id(ids).values() if machine is not None)
-        return tuple(machine for machine in found if machine.ended is None and machine.terminated_at is None)
+        """The machines with these ids that have not ended and were not terminated."""
+        known = (machine for machine in self._folders.by_id(ids).values() if machine is not None)
+        return tuple(machine for machine in known if machine.ended is None and machine.terminated_at is None)
 
     def link(self, machine: str) -> AgentLink:
         """See `CloudProvider`. Agents listen on this computer's loopback interface."""
@@ -163,8 +164,8 @@ class LocalProvider:
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`; machines, and processes that belong to no running machine any more."""
-        alive = (one for one in self.list(tags) if one.state is not MachineState.GONE)
-        machines = [Resource("machine", one.id, one.tags, str(one.market)) for one in alive]
+        alive = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
+        machines = [Resource("machine", machine.id, machine.tags, str(machine.market)) for machine in alive]
         strays = [
             Resource("process", str(stray.pid), stray.tags, str(stray.mark))
             for stray in stray_processes(self._folders.machines)
@@ -173,8 +174,8 @@ class LocalProvider:
         return (*machines, *strays)
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        self.terminate([one.id for one in resources if one.kind == "machine"])
-        processes = {one.id for one in resources if one.kind == "process"}
+        self.terminate([resource.id for resource in resources if resource.kind == "machine"])
+        processes = {resource.id for resource in resources if resource.kind == "process"}
         for stray in stray_processes(self._folders.machines):
             if str(stray.pid) in processes:
                 kill(stray.pid)
@@ -192,7 +193,7 @@ class LocalProvider:
         return read_from(path(folder.folder), after)
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`. The command carries the machine's mark, by which its hypervisor ends it."""
+        """See `TakesCommands`. The command carries the machine's mark, so the hypervisor ends it with the machine."""
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
@@ -200,8 +201,8 @@ class LocalProvider:
         if agent is None:
             raise Unanswered(f"{machine}: its agent has not started yet; try again")
         payload = folder.allocation.request.payload
-        around = surroundings(folder.folder, agent, "" if payload is None else payload.folder)
-        return Invocation(tuple(around.around(command)), around.environment, around.folder)
+        surroundings = surroundings_of(folder.folder, agent, "" if payload is None else payload.folder)
+        return Invocation(tuple(surroundings.wrap(command)), surroundings.environment, surroundings.folder)
 
     @cached_property
     def _market(self) -> Replayed:
@@ -213,7 +214,7 @@ class LocalProvider:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """One process at a time; if the disk refuses a write, that is the provider's error, and nothing was granted."""
+        """Lets one process at a time change something. ProviderError: the disk refused a write; nothing was granted."""
         try:
             with self._folders.locked():
                 if self._clock.started:

@@ -1,4 +1,4 @@
-"""`RemoteAgents`: what a cloud's provider needs to prepare a booted machine and to talk to its agent.
+"""`RemoteAgents`: prepares booted machines for the providers of clouds, and links to the machines' agents.
 
 A machine boots with a start-up script, the only thing that the cloud receives. Once the machine's console has shown its
 host key, the launcher connects over ssh and copies what the machine lacks: our code, the packages that payloads import,
@@ -53,7 +53,7 @@ class RemoteAgents:
     def start_up(self, request: MachineRequest, cloud: str) -> str:
         """The user-data of a request's machines: a shell script of less than 12 KiB that holds no secret.
 
-        It differs between repetitions of a request, because `lease_until` does. `cloud` is aws, gcp or azure.
+        The script differs between repetitions of a request, because `lease_until` does. `cloud` is aws, gcp or azure.
         ProviderError: this computer has no ssh client. BadRequest: the payload is too large.
         """
         ssh_client()
@@ -62,8 +62,8 @@ class RemoteAgents:
     def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
         """Brings a machine to the point where its agent answers; see `Prepares`. Returns at once.
 
-        What is already there is left alone; the tunnels of `supplies` are opened in any case. BadRequest: the job's
-        folder cannot be copied. Other failures appear as errors of the machine's link.
+        Completed steps are skipped; the tunnels of `supplies` are opened in any case. BadRequest: the job's folder
+        cannot be copied. Other failures appear as errors of the machine's link.
         """
         if supplies.folder is not None and supplies.folder not in self._checked:
             check_folder(supplies.folder)
@@ -81,7 +81,7 @@ class RemoteAgents:
     def link(self, machine: RemoteMachine) -> MachineLink:
         """The link to a machine's agent. Its calls raise Unanswered, with the reason, until the machine is prepared.
 
-        It connects by itself where the machine was prepared before, perhaps by another process.
+        The link connects by itself if the machine was prepared before, perhaps by another process.
         """
         with self._lock:
             connection = self._connection(machine)
@@ -96,9 +96,9 @@ class RemoteAgents:
         connection = self._connection(machine)
         if connection.gone():
             raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
-        host, said = connection.host(), connection.said()
-        words = tuple(invocation(host, command, said))
-        return Invocation(words, client_environment(), str(self._folder), lambda code: lost(host, code, said))
+        host, messages = connection.host(), connection.messages_file()
+        words = tuple(invocation(host, command, messages))
+        return Invocation(words, client_environment(), str(self._folder), lambda code: lost(host, code, messages))
 
     def forget(self, ids: Sequence[str]) -> None:
         """Ends the connections to machines that are gone."""
@@ -123,14 +123,14 @@ class RemoteAgents:
             if self._home is None:
                 self._home = home.RemoteHome(self._folder)
             if machine.id not in self._connections:
-                places = self._home.places
-                self._connections[machine.id] = MachineConnection(machine, next(self._numbers), places, self._turn)
+                files = self._home.files
+                self._connections[machine.id] = MachineConnection(machine, next(self._numbers), files, self._turn)
             connection = self._connections[machine.id]
             connection.machine = machine
             return connection
 
     def _archives(self, supplies: MachineSupplies) -> Archives:
-        """The archives for these supplies, packed once per process, so that all machines get the same ones."""
+        """The archives for these supplies, packed once per process, so that all machines get the same archives."""
         folder = self._folder / "archives"
         with self._packing:
             if supplies.folder is not None and supplies.folder not in self._jobs:

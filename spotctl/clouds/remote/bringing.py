@@ -1,4 +1,4 @@
-"""Copies to a booted machine what it lacks, over an open connection, and starts its agent."""
+"""Copies missing archives to a booted machine over an open connection, and starts the machine's agent."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from spotctl.clouds.remote.ssh import SshConnection
 LEAST_PYTHON = (3, 11)
 TRANSFER_SECONDS = 1800.0
 
-_HERE = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_OUR_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _VERSION = 'import sys, platform; print(*sys.version_info[:2], platform.machine(), sep=" ")'
 
 _PROBE = f"""
 cd {layout.ROOT} 2>/dev/null || exit 0
 for state in ready agent/started agent/ended; do [ ! -e $state ] || echo "$state"; done
 for name in bundles/* jobs/*; do echo "$name"; done
-for name in {_HERE} python3; do
+for name in {_OUR_PYTHON} python3; do
   path=$(command -v $name) && echo "python $path $($path -I -S -c {shlex.quote(_VERSION)})" && break
 done
 """
@@ -45,7 +45,7 @@ mv -T "$part/unpacked" {target} 2>/dev/null || [ -d {target} ]
 
 @dataclass(frozen=True, slots=True)
 class Archives:
-    """What a machine needs: our code, perhaps packages, perhaps the job's folder."""
+    """The archives for a machine: our code, perhaps packages, perhaps the job's folder."""
 
     code: Archive
     packages: Archive | None
@@ -53,8 +53,8 @@ class Archives:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is on a machine already. `python` is the path of its Python, `tag` that Python's version and processor."""
+class MachineContents:
+    """The files on a machine. `python` is the path of its Python, `tag` that Python's version and processor."""
 
     names: frozenset[str]
     python: str = ""
@@ -69,27 +69,27 @@ class Bringing:
         self._machine, self._ssh, self._progress = machine, ssh, progress
 
     def bring(self, archives: Callable[[], Archives], start: Callable[[Archives], AgentStart]) -> None:
-        """Copies what is missing, and starts the agent unless it was started. Unanswered: not possible (yet)."""
-        found = self._found()
-        if self._state(found):
+        """Copies missing archives, and starts the agent unless it was started. Unanswered: not possible (yet)."""
+        contents = self._probe()
+        if self._is_started(contents):
             return
-        self._check_python(found)
+        self._check_python(contents)
         self._progress("packing what it needs")
         needed = archives()
-        if needed.packages is not None and found.tag != platform_tag():
+        if needed.packages is not None and contents.tag != platform_tag():
             raise Unanswered(
-                f"{self._machine}: it has Python {found.tag} and this computer {platform_tag()}, so this computer's"
+                f"{self._machine}: it has Python {contents.tag} and this computer {platform_tag()}, so this computer's"
                 " packages do not run there; use an image with this Python, or launch from a computer like the image"
             )
         for archive, what in ((needed.code, "spotctl's code"), (needed.packages, "packages")):
             if archive is not None:
-                self._send(archive, what, f"bundles/{archive.digest}", found)
+                self._send(archive, what, f"bundles/{archive.digest}", contents)
         if needed.job is not None:
-            self._send(needed.job, "the job's folder", f"jobs/{needed.job.digest}", found)
+            self._send(needed.job, "the job's folder", f"jobs/{needed.job.digest}", contents)
         self._progress("starting its agent")
-        self._start(found, start(needed))
+        self._start(contents, start(needed))
 
-    def _found(self) -> Found:
+    def _probe(self) -> MachineContents:
         names, python = set(), ("", "0", "0", "")
         for line in self._ssh.run(_PROBE).splitlines():
             words = line.split()
@@ -98,45 +98,46 @@ class Bringing:
             else:
                 names.add(line)
         path, major, minor, processor = python
-        return Found(frozenset(names), path, (int(major), int(minor)), f"{major}.{minor} {processor}")
+        return MachineContents(frozenset(names), path, (int(major), int(minor)), f"{major}.{minor} {processor}")
 
-    def _state(self, found: Found) -> bool:
-        if "agent/ended" in found.names:
+    def _is_started(self, contents: MachineContents) -> bool:
+        """Whether the agent was started. Unanswered: the machine has not booted yet, or its agent has ended."""
+        if "agent/ended" in contents.names:
             raise Unanswered(f"{self._machine}: its agent has ended, so the machine is ending")
-        if "ready" not in found.names:
+        if "ready" not in contents.names:
             raise Unanswered(f"{self._machine}: its start-up script has not finished; try again")
-        return "agent/started" in found.names
+        return "agent/started" in contents.names
 
-    def _check_python(self, found: Found) -> None:
-        if found.version < LEAST_PYTHON:
+    def _check_python(self, contents: MachineContents) -> None:
+        if contents.version < LEAST_PYTHON:
             least = ".".join(map(str, LEAST_PYTHON))
-            there = f"Python {found.version[0]}.{found.version[1]}" if found.python else "no Python"
+            there = f"Python {contents.version[0]}.{contents.version[1]}" if contents.python else "no Python"
             raise Unanswered(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
 
-    def _send(self, archive: Archive, what: str, target: str, found: Found) -> None:
-        if target in found.names:
+    def _send(self, archive: Archive, what: str, target: str, contents: MachineContents) -> None:
+        if target in contents.names:
             return
         self._progress(f"sending {what} ({archive.path.stat().st_size / (1 << 20):.1f} MiB)")
         unpack = (
             'tar -xzf "$part/archive" -C "$part/unpacked"'
             if archive.path.name.endswith(".tar.gz")
-            else f'{shlex.quote(found.python)} -I -S -m zipfile -e "$part/archive" "$part/unpacked"'
+            else f'{shlex.quote(contents.python)} -I -S -m zipfile -e "$part/archive" "$part/unpacked"'
         )
         command = _RECEIVE.format(root=layout.ROOT, digest=archive.digest, unpack=unpack, target=target)
         self._ssh.run(command, archive.path, TRANSFER_SECONDS)
 
-    def _start(self, found: Found, start: AgentStart) -> None:
+    def _start(self, contents: MachineContents, start: AgentStart) -> None:
         code = f"{layout.BUNDLES}/{start.bundles[0]}"
-        service = f"{shlex.quote(found.python)} -E -s -S -m spotctl.agent.rented"
-        said = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(start.to_json()).encode())
-        if said.strip() != "running":
-            raise Unanswered(f"{self._machine}: its agent did not start: {said.strip()[:300]}")
+        service = f"{shlex.quote(contents.python)} -E -s -S -m spotctl.agent.rented"
+        answer = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(start.to_json()).encode())
+        if answer.strip() != "running":
+            raise Unanswered(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
 
 def start_of(
     machine: str, index: int, link_secret: bytes, secrets: Mapping[str, str], archives: Archives
 ) -> AgentStart:
-    """The options with which the agent's service is started."""
-    bundles = tuple(one.digest for one in (archives.code, archives.packages) if one is not None)
+    """The options for the start of the agent's service."""
+    bundles = tuple(archive.digest for archive in (archives.code, archives.packages) if archive is not None)
     job = "" if archives.job is None else archives.job.digest
     return AgentStart(machine, index, link_secret.hex(), secrets, bundles, job)

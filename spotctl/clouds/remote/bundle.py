@@ -1,8 +1,8 @@
 """The archives that a launcher copies to a machine so that it can run our code, named by their SHA-256.
 
 - A wheel with `spotctl.agent` and `agileml`, made from the modules that run here, however they were installed.
-- The packages that a payload imports, with all that they need, as they are installed here. They contain machine code,
-  so the machine must have the same Python version and processor.
+- The packages that a payload imports, with their requirements, as they are installed here. Packages contain machine
+  code, so the machine must have the same Python version and processor.
 
 Both are zip files with fixed dates and order, so that the same content gives the same archive.
 """
@@ -30,10 +30,10 @@ from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.home.paths import PACKAGE
 
-_FASTEST = 1
-"""The level of compression that takes a third of the time of the usual one, and a few percent more space."""
+_COMPRESSION_LEVEL = 1
+"""The fastest level: a third of the usual time, for archives that are a few percent larger."""
 
-_COMPRESSED = (".gz", ".parquet")
+_STORED_SUFFIXES = (".gz", ".parquet")
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(?:;(.*))?$")
@@ -76,31 +76,31 @@ def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     record = [f"{name},sha256={_record_digest(content)},{len(content)}" for name, content in sorted(files.items())]
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
-    return _kept(folder, _zipped(files))
+    return _store(folder, _zip(files))
 
 
 def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
-    """Installed packages, and all that they need, in a zip file below `folder`. ProviderError: one is not installed.
+    """Installed packages and their requirements in a zip file below `folder`. ProviderError: one is not installed.
 
     Packing takes seconds, so an archive is kept for as long as the same versions are installed.
     """
-    found = with_requirements(names)
-    versions = ",".join(f"{name}=={one.version}" for name, one in sorted(found.items()))
+    distributions = with_requirements(names)
+    versions = ",".join(f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items()))
     key = hashlib.sha256(f"{platform_tag()} {versions} {sys.prefix} {RULES}".encode()).hexdigest()[:16]
     known = folder / f"packages-{key}"
     try:
         digest = known.read_text().strip()
         return Archive(digest, _existing(folder / f"{digest}.zip"))
     except FileNotFoundError:
-        files = {name: path.read_bytes() for name, path in files_of(found.values())}
-        archive = _kept(folder, _zipped(files))
+        files = {name: path.read_bytes() for name, path in files_of(distributions.values())}
+        archive = _store(folder, _zip(files))
         with atomic_write(known) as new:
             new.write_text(archive.digest)
         return archive
 
 
 def platform_tag() -> str:
-    """The Python version and the processor; packages run on machines of the same."""
+    """This computer's Python version and processor; its packages run on machines with the same tag."""
     return f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}"
 
 
@@ -114,19 +114,20 @@ def _tree(folder: Path, name: str) -> dict[str, bytes]:
 
 
 def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
-    """Installed packages, and all that they need, by name. ProviderError: one is not installed."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    """Installed packages and their requirements, by name. ProviderError: one is not installed."""
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     waiting = list(names)
     while waiting:
         name = _normal(waiting.pop())
-        if name in found:
+        if name in distributions:
             continue
         try:
-            found[name] = importlib.metadata.distribution(name)
+            distributions[name] = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             raise ProviderError(f"{name} is not installed here, and machines need it: pip install {name}") from None
-        waiting += [needed for text in found[name].requires or () if (needed := _needed(text)) is not None]
-    return found
+        requirements = distributions[name].requires or ()
+        waiting += [needed for text in requirements if (needed := _needed(text)) is not None]
+    return distributions
 
 
 def _needed(requirement: str) -> str | None:
@@ -144,30 +145,30 @@ def _needed(requirement: str) -> str | None:
 
 
 def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
-    """The files of distributions below their site folder that machines load."""
-    for one in distributions:
-        if not one.files:
-            name = one.metadata["Name"]
+    """The files of distributions, below their site folder, that machines load."""
+    for distribution in distributions:
+        if not distribution.files:
+            name = distribution.metadata["Name"]
             raise ProviderError(f"{name} is installed without a list of its files: install it again with pip")
-        names = {file.as_posix() for file in one.files if not file.parts[0].startswith("..")}
+        names = {file.as_posix() for file in distribution.files if not file.parts[0].startswith("..")}
         for name in names:
-            path = Path(str(one.locate_file(name)))
+            path = Path(str(distribution.locate_file(name)))
             if not is_left_out(name, names) and path.is_file():
                 yield name, path
 
 
-def _zipped(files: Mapping[str, bytes]) -> bytes:
+def _zip(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_FASTEST) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _DATE)
-            kind = zipfile.ZIP_STORED if name.endswith(_COMPRESSED) else zipfile.ZIP_DEFLATED
+            kind = zipfile.ZIP_STORED if name.endswith(_STORED_SUFFIXES) else zipfile.ZIP_DEFLATED
             entry.compress_type, entry.external_attr, entry.create_system = kind, 0o644 << 16, 3
             archive.writestr(entry, files[name])
     return buffer.getvalue()
 
 
-def _kept(folder: Path, content: bytes) -> Archive:
+def _store(folder: Path, content: bytes) -> Archive:
     digest = hashlib.sha256(content).hexdigest()
     path = folder / f"{digest}.zip"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The connection to one machine: opened and prepared in the background, and opened again after it is lost."""
+"""The connection to one machine: opened and prepared in the background, and opened again after a loss."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, ho
 from spotctl.home.errors import SpotctlError
 
 WAIT_SECONDS = 2.0
-"""How long a call on a link waits for a connection. It is short, because the caller serves all machines in turn."""
+"""How long a call on a link waits for a connection: not long, because the caller serves all machines in turn."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 8.0
-"""Between attempts; each pause is twice as long as the last."""
+"""Pauses between attempts, each twice as long as the last."""
 
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 5.0, 60.0
 """Pauses before asking the cloud again whether a machine that does not answer is gone, each twice as long as the last.
-A run asks in every turn of its loop, and clouds limit calls. Their lists of machines also show it."""
+A run asks in every turn of its loop, and clouds limit calls. The clouds' lists of machines also show gone machines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SshFiles:
     """Files of this home and of this process: the ssh key, the machines' host keys, and sockets."""
 
     key: Path
@@ -45,10 +45,10 @@ class Places:
 class MachineConnection:
     """All of this process's dealings with one machine over ssh. At most one thread of its own works at a time."""
 
-    def __init__(self, machine: RemoteMachine, number: int, places: Places, turn: threading.Semaphore) -> None:
+    def __init__(self, machine: RemoteMachine, number: int, files: SshFiles, turn: threading.Semaphore) -> None:
         self.machine = machine
-        self._places, self._turn, self._number, self._clients = places, turn, number, count()
-        self._control, self._socket = places.sockets / f"{number}.c", places.sockets / f"{number}.a"
+        self._files, self._turn, self._number, self._clients = files, turn, number, count()
+        self._control, self._socket = files.sockets / f"{number}.c", files.sockets / f"{number}.a"
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
@@ -62,7 +62,7 @@ class MachineConnection:
         self._gone, self._look_at, self._look_pause = False, 0.0, FIRST_LOOK_SECONDS
 
     def gone(self) -> bool:
-        """Whether the cloud has ended the machine, as of up to a minute ago. False where the cloud does not answer."""
+        """Whether the cloud has ended the machine, as of up to a minute ago. False if the cloud does not answer."""
         if not self._gone and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look_pause
             self._look_pause = min(2 * self._look_pause, LONGEST_LOOK_SECONDS)
@@ -73,10 +73,10 @@ class MachineConnection:
         return self._gone
 
     def prepare(self, supplies: MachineSupplies, bring: Callable[[Bringing], None]) -> None:
-        """Connects and brings what the machine lacks, in the background; nothing if that is done or under way."""
+        """Connects and prepares the machine in the background; does nothing if that is done or under way."""
 
         def work() -> None:
-            ssh = self._connected()
+            ssh = self._open_ssh()
             if self._prepared is not ssh:
                 bring(Bringing(self.machine.id, ssh, self._note))
                 self._prepared = ssh
@@ -143,17 +143,17 @@ class MachineConnection:
                 self._ssh.close()
 
     def _connect(self) -> None:
-        ssh = self._connected()
+        ssh = self._open_ssh()
         if self._prepared is not None:
             self._prepared = ssh
         self._open_tunnels(ssh)
 
     def _open_tunnels(self, ssh: SshConnection) -> None:
-        """The tunnels that were last requested; they end with their connection."""
+        """Opens the tunnels that were last requested; tunnels end with their connection."""
         self._note("opening tunnels")
         ssh.reach(self._tunnels)
 
-    def _connected(self) -> SshConnection:
+    def _open_ssh(self) -> SshConnection:
         if self._ssh is not None and self._ssh.is_open:
             return self._ssh
         if self._ssh is not None:
@@ -167,24 +167,24 @@ class MachineConnection:
             # The next attempt looks at the console again.
             known.unlink(missing_ok=True)
             raise
-        # Should it be lost, the cloud is asked at once.
+        # If the connection is lost, the cloud is asked at once.
         self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
         return self._ssh
 
     def host(self) -> SshHost:
-        """How the machine is reached. Unanswered: its console does not show its host key yet."""
+        """How to reach the machine. Unanswered: its console does not show its host key yet."""
         return self._host(self._known_host())
 
-    def said(self) -> Path:
-        """A file for what the client of one more connection has to say."""
-        return self._places.sockets / f"{self._number}.{next(self._clients)}.e"
+    def messages_file(self) -> Path:
+        """A file for the messages of the client of one more connection."""
+        return self._files.sockets / f"{self._number}.{next(self._clients)}.e"
 
     def _host(self, known: Path) -> SshHost:
         machine = self.machine
-        return SshHost(machine.id, machine.host, machine.port, machine.user, self._places.key, known)
+        return SshHost(machine.id, machine.host, machine.port, machine.user, self._files.key, known)
 
     def _known_host(self) -> Path:
-        path = self._places.host_key_file(self.machine.id)
+        path = self._files.host_key_file(self.machine.id)
         if path.exists():
             return path
         self._note("waiting for its console to show its ssh host key")

@@ -1,4 +1,4 @@
-"""What a home keeps for machines that are reached over ssh: a key, the host keys of machines, archives, and sockets."""
+"""A home's files for machines that are reached over ssh: a key, the machines' host keys, archives, and sockets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.owner_only import made_once
-from spotctl.clouds.remote.connections import Places
+from spotctl.clouds.remote.connections import SshFiles
 
 KEPT_SECONDS = 30 * 24 * 3600
-"""How long host keys and archives are kept that are not used."""
+"""How long unused host keys and archives are kept."""
 
 _SOCKET_FOLDER = re.compile(r"[A-Za-z0-9/._-]{1,60}")
-"""Unix socket paths must be short, ssh lengthens the path that it is given, and treats some characters specially."""
+"""Unix socket paths must be short; ssh makes a given path longer, and treats some characters specially."""
 
 
 def private_key(folder: Path) -> Path:
@@ -35,7 +35,7 @@ def private_key(folder: Path) -> Path:
 
 
 def public_key(folder: Path) -> str:
-    """The public half, as it is written in files of authorized keys. ProviderError: the private one is damaged."""
+    """The public key, in the form of files of authorized keys. ProviderError: the private key is damaged."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
     path = private_key(folder)
@@ -63,7 +63,7 @@ class RemoteHome:
         self._own = Path(tempfile.mkdtemp(prefix="", dir=sockets))
         self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.places = Places(private_key(folder), known_hosts, self._own)
+        self.files = SshFiles(private_key(folder), known_hosts, self._own)
 
     def close(self) -> None:
         shutil.rmtree(self._own, ignore_errors=True)
@@ -86,15 +86,15 @@ def _socket_folder(folder: Path) -> Path:
 
 def _remove_left(sockets: Path) -> None:
     """Removes the folders of processes that were killed: their locks are free."""
-    for one in sockets.iterdir():
+    for folder in sockets.iterdir():
         try:
-            lock = os.open(one / "lock", os.O_RDWR | os.O_CLOEXEC)
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            # Another process is making it.
+            # Another process is making this folder.
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(one, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         except BlockingIOError:
             continue
         finally:

@@ -1,7 +1,7 @@
-"""The job's folder on its way to a machine: a tar file without what `.spotctlignore` names.
+"""Packs the job's folder for machines: a tar file without the paths that `.spotctlignore` names.
 
 Each line of `.spotctlignore` is a pattern of paths or names, as in `.gitignore`: `*` and `?` match within a name, a
-pattern with a slash other than at its end is relative to the folder, one that ends with a slash matches folders only,
+pattern with a slash before its end is relative to the folder, a pattern that ends with a slash matches folders only,
 and `#` begins a comment. `.git` and `__pycache__` are never copied.
 """
 
@@ -23,12 +23,12 @@ from spotctl.home.errors import BadRequest
 IGNORE_FILE = ".spotctlignore"
 MOST_BYTES = 256 << 20
 
-_NEVER = (".git", "__pycache__")
+_NEVER_COPIED = (".git", "__pycache__")
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """One line of the file."""
+    """One line of `.spotctlignore`."""
 
     text: str
     folders_only: bool
@@ -78,7 +78,7 @@ def job_archive(folder: Path, into: Path) -> Archive:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without this computer's users, and with times of whole seconds."""
+    """An entry without this computer's users, and with a time of whole seconds."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mtime = int(entry.mtime)
@@ -86,7 +86,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """What is copied, folders before what is in them, in order; each with whether it is a folder."""
+    """The paths to copy, in order, folders before their contents; each with whether it is a folder."""
     patterns = _patterns(folder / IGNORE_FILE)
     for root, folders, files in os.walk(folder):
         here = Path(root)
@@ -102,7 +102,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 def _ignored(path: Path, root: Path, patterns: Sequence[_Pattern], *, is_folder: bool) -> bool:
     relative = path.relative_to(root).as_posix()
-    return path.name in _NEVER or any(one.matches(relative, folder=is_folder) for one in patterns)
+    return path.name in _NEVER_COPIED or any(pattern.matches(relative, folder=is_folder) for pattern in patterns)
 
 
 def _patterns(path: Path) -> tuple[_Pattern, ...]:

@@ -1,4 +1,4 @@
-"""Files of installed packages that machines do not load, which would be packed and sent in vain. Pure."""
+"""Files of installed packages that machines do not load, so that they need not be packed and sent. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PATTERNS = (
 )
 
 _SERVICES = ("ec2", "iam", "pricing", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
-"""AWS's SDK describes each service in a folder of its own; these are used here, or by its sign-in."""
+"""The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each service."""
 
 RULES = " ".join((*_PATTERNS, *_SERVICES))
-"""Other rules make other archives."""
+"""The rules as part of an archive's key: other rules make other archives."""
 
 _SERVICE = re.compile(r"botocore/data/([^/]+)/.+")
 _LIBRARY = re.compile(r"(?P<name>.+\.so)(\.\d+){0,3}")
@@ -32,9 +32,9 @@ def is_left_out(name: str, names: Collection[str]) -> bool:
 
 
 def _has_loaded_twin(name: str, names: Collection[str]) -> bool:
-    """Whether this is one more copy of a library, under a name by which it is not loaded: that is lib.so.MAJOR."""
+    """Whether a file is one more copy of a library, and not the copy that is loaded (lib.so.MAJOR)."""
     library = _LIBRARY.fullmatch(name)
     if library is None:
         return False
     loaded = re.compile(re.escape(library["name"]) + r"\.\d+")
-    return loaded.fullmatch(name) is None and any(loaded.fullmatch(one) for one in names)
+    return loaded.fullmatch(name) is None and any(loaded.fullmatch(other) for other in names)

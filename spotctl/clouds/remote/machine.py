@@ -1,4 +1,4 @@
-"""`RemoteMachine`: what a provider knows of a machine that is reached over ssh."""
+"""`RemoteMachine`: a provider's description of a machine that is reached over ssh."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ USER = "spotctl"
 class RemoteMachine:
     """A machine that boots with our start-up script. `index` is its number within its request, from 0.
 
-    `console` returns the console output that the cloud shows by now, which proves the machine's ssh host key; it may
-    raise the errors of a provider. `gone` says whether the cloud has ended the machine. Both are called
-    from threads of `RemoteAgents`.
+    `console` returns the console output that the cloud shows by now, which proves the machine's ssh host key, or raises
+    an error of a provider. `gone` says whether the cloud has ended the machine. Both are called from threads of
+    `RemoteAgents`.
     """
 
     id: str

@@ -23,5 +23,5 @@ class PriceLookup(Protocol):
         ...
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """What a market cost on [start, end]. NotFound: its prices are not known there."""
+        """A market's prices on [start, end]. NotFound: they are not known for all of this time."""
         ...

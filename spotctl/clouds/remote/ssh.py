@@ -1,8 +1,8 @@
 """One machine over the system's `ssh`: a connection that stays open, commands on it, and forwarded sockets.
 
 The connection is a process of its own that ends when its standard input does, so it also ends when this process does,
-however that happens. It ignores the user's configuration, offers only our key, forwards no agent, and connects only
-to a computer that proves to have the host key on the machine's console. Its arguments contain no secret.
+however that happens. The ssh client ignores the user's configuration, offers only our key, forwards no agent, and
+connects only to a computer that proves to have the host key on the machine's console. Its arguments contain no secret.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ CLIENT_FAILED = 255
 """The client's own exit code. A command may end with the same."""
 
 _COMMAND_ENDED, _AUTHENTICATED = " rtype exit-", "\nAuthenticated to "
-"""In what the client says when the machine sends the status of the command, or its signal; and once it is connected."""
+"""Parts of the client's messages when the machine sends the status or signal of the command, and once connected."""
 
-_UP = b"connected\n"
-_HOLD = "echo connected; exec cat >/dev/null"
+_CONNECTED_LINE = b"connected\n"
+_HOLD_COMMAND = "echo connected; exec cat >/dev/null"
 _CONSOLE_KEY = re.compile(r"spotctl: host key (ssh-ed25519 [A-Za-z0-9+/]+={0,2})\s")
 
 
 class HostKeyDiffers(NotPermitted):
-    """What answers at the machine's address does not have the host key that the machine's console shows."""
+    """The computer at the machine's address does not have the host key that the machine's console shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """Where a machine is reached, and the files for it: our private key and the machine's host key."""
+    """Where to reach a machine, and the files with our private key and with the machine's host key."""
 
     machine: str
     host: str
@@ -63,26 +63,26 @@ def ssh_client() -> str:
 def host_key_of(console: str) -> str | None:
     """The host key that a machine's start-up script wrote to its console; None until then.
 
-    The first one counts: it was written before anything of a job could run.
+    The first key counts: it was written before anything of a job could run.
     """
-    found = _CONSOLE_KEY.search(console)
-    return None if found is None else found[1]
+    match = _CONSOLE_KEY.search(console)
+    return None if match is None else match[1]
 
 
 class SshConnection:
     """An open connection, from construction on. Raises Unanswered, with the reason, or HostKeyDiffers.
 
-    It forwards the Unix socket `agent` to the agent's; `control` is where its process takes commands.
+    The connection forwards the Unix socket `agent` to the agent's; its process takes commands at the socket `control`.
     """
 
     def __init__(self, host: SshHost, control: Path, agent: Path) -> None:
         self._host, self._client, self._control = host, ssh_client(), control
         self._reach: set[ReverseTunnel] = set()
-        words = [*self._words("-M"), "-L", f"{agent}:{layout.SOCKET}", "--", host.host, _HOLD]
+        words = [*self._words("-M"), "-L", f"{agent}:{layout.SOCKET}", "--", host.host, _HOLD_COMMAND]
         # To a file: a pipe without a reader would fill up, because each refused connection leaves a line.
-        self._said = control.with_suffix(".e")
-        with self._said.open("wb") as said:
-            self._process = self._started(words, subprocess.PIPE, said)
+        self._messages = control.with_suffix(".e")
+        with self._messages.open("wb") as messages:
+            self._process = self._start(words, subprocess.PIPE, messages)
         try:
             self._wait_until_up()
         except BaseException:
@@ -98,7 +98,7 @@ class SshConnection:
         return self._process.poll() is None
 
     def run(self, command: str, stdin: Path | bytes = b"", seconds: float = 60.0) -> str:
-        """What a command prints. `stdin` may be secret. Unanswered: it failed, with what it said, or took too long."""
+        """Runs a command and returns its output. `stdin` may be secret. Unanswered: it failed, or took too long."""
         words = [*self._words(), "--", self._host.host, command]
         if isinstance(stdin, Path):
             with stdin.open("rb") as file:
@@ -107,12 +107,12 @@ class SshConnection:
 
     def reach(self, tunnels: Sequence[ReverseTunnel]) -> None:
         """Makes ports of this computer reachable from the machine, at ports of its own loopback interface."""
-        for one in tunnels:
-            if one not in self._reach:
-                forward = f"127.0.0.1:{one.port}:{one.host}:{one.host_port}"
+        for tunnel in tunnels:
+            if tunnel not in self._reach:
+                forward = f"127.0.0.1:{tunnel.port}:{tunnel.host}:{tunnel.host_port}"
                 words = [*self._words("-O", "forward"), "-R", forward, "--", self._host.host]
                 self._run(words, subprocess.PIPE, b"", CONNECT_SECONDS)
-                self._reach.add(one)
+                self._reach.add(tunnel)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -122,19 +122,19 @@ class SshConnection:
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(BrokenPipeError):
                 stream.close()
-        for path in (self._control, self._said):
+        for path in (self._control, self._messages):
             path.unlink(missing_ok=True)
 
     def _wait_until_up(self) -> None:
         assert self._process.stdout is not None
         # The client gives up by itself: see its options.
-        if self._process.stdout.readline() == _UP:
+        if self._process.stdout.readline() == _CONNECTED_LINE:
             return
         self._process.wait()
-        raise failure_of(self._host, self._said.read_text(errors="replace"))
+        raise failure_of(self._host, self._messages.read_text(errors="replace"))
 
     def _run(self, words: Sequence[str], stdin: int | BinaryIO, sent: bytes | None, seconds: float) -> str:
-        process = self._started(words, stdin, subprocess.PIPE)
+        process = self._start(words, stdin, subprocess.PIPE)
         try:
             out, err = process.communicate(sent, seconds)
         except subprocess.TimeoutExpired:
@@ -143,12 +143,12 @@ class SshConnection:
             raise Unanswered(f"{self._host.machine}: no answer over ssh for {seconds:.0f} s") from None
         if process.returncode == 0:
             return out.decode(errors="replace")
-        said = err.decode(errors="replace")
+        text = err.decode(errors="replace")
         if process.returncode == CLIENT_FAILED and not self.is_open:
-            raise failure_of(self._host, said)
-        raise Unanswered(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(said)}")
+            raise failure_of(self._host, text)
+        raise Unanswered(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(text)}")
 
-    def _started(self, words: Sequence[str], stdin: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
+    def _start(self, words: Sequence[str], stdin: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [self._client, *words],
             env=client_environment(),
@@ -162,20 +162,20 @@ class SshConnection:
         return ["-T", *options(self._host, self._control), *more]
 
 
-def invocation(host: SshHost, command: Sequence[str], said: Path) -> list[str]:
+def invocation(host: SshHost, command: Sequence[str], messages: Path) -> list[str]:
     """The words that run a command on a machine with a terminal, over a connection of its own.
 
     The command runs in the folder and the environment of the payload, once the agent has started. The client writes its
-    own messages to the file `said`.
+    own messages to the file `messages`.
     """
     enter = f"cd {layout.CODE} && exec {layout.PYTHON} -E -s -S -m spotctl.agent.enter {shlex.join(command)}"
-    return [ssh_client(), "-t", "-E", str(said), *options(host, "none", "DEBUG1"), "--", host.host, enter]
+    return [ssh_client(), "-t", "-E", str(messages), *options(host, "none", "DEBUG1"), "--", host.host, enter]
 
 
-def lost(host: SshHost, code: int, said: Path) -> ProviderError | None:
+def lost(host: SshHost, code: int, messages: Path) -> ProviderError | None:
     """Why an invocation that ended with this code has not reached the machine; None if the code is the command's."""
-    text = said.read_text(errors="replace") if said.exists() else ""
-    said.unlink(missing_ok=True)
+    text = messages.read_text(errors="replace") if messages.exists() else ""
+    messages.unlink(missing_ok=True)
     if code != CLIENT_FAILED or _COMMAND_ENDED in text:
         return None
     if _AUTHENTICATED in text:
@@ -185,8 +185,8 @@ def lost(host: SshHost, code: int, said: Path) -> ProviderError | None:
     return failure_of(host, "\n".join(line for line in text.splitlines() if not line.startswith("debug")))
 
 
-def options(host: SshHost, control: Path | str, messages: str = "ERROR") -> list[str]:
-    """What every call of the client is given; `control` is the socket of an open connection."""
+def options(host: SshHost, control: Path | str, log_level: str = "ERROR") -> list[str]:
+    """The arguments of every call of the client; `control` is the socket of an open connection."""
     settings = {
         "IdentityFile": host.key,
         "IdentitiesOnly": "yes",
@@ -208,7 +208,7 @@ def options(host: SshHost, control: Path | str, messages: str = "ERROR") -> list
         "StreamLocalBindMask": "0177",
         "StreamLocalBindUnlink": "yes",
         "ControlPath": control,
-        "LogLevel": messages,
+        "LogLevel": log_level,
         "Port": host.port,
     }
     # The client expands % in paths.
@@ -218,33 +218,34 @@ def options(host: SshHost, control: Path | str, messages: str = "ERROR") -> list
 
 
 def client_environment() -> dict[str, str]:
-    """The environment of the client: the launcher's own may hold secrets that the client does not need."""
+    """The client's environment, without the launcher's other variables, which may hold secrets."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "TERM") if name in os.environ}
     return {**kept, "LC_ALL": "C"}
 
 
-def failure_of(host: SshHost, said: str) -> ProviderError:
-    """What the client's message means for the caller."""
+def failure_of(host: SshHost, text: str) -> ProviderError:
+    """The error for a message of the client."""
     where = f"{host.machine} at {host.host} port {host.port}"
-    if "Host key verification failed" in said or "IDENTIFICATION HAS CHANGED" in said:
+    if "Host key verification failed" in text or "IDENTIFICATION HAS CHANGED" in text:
         return HostKeyDiffers(
             f"{where}: its ssh host key differs from the one on its console, so something else may answer at its"
             " address; nothing was sent to it"
         )
-    if "Permission denied" in said:
+    if "Permission denied" in text:
         return Unanswered(
             f"{where}: it does not accept this home's ssh key: it is still booting, or another home rented it"
         )
-    if any(text in said for text in ("Connection refused", "Connection reset", "Connection closed")):
+    if any(words in text for words in ("Connection refused", "Connection reset", "Connection closed")):
         return Unanswered(f"{where}: ssh does not answer yet")
-    if any(text in said for text in ("timed out", "No route to host", "unreachable", "not responding")):
+    if any(words in text for words in ("timed out", "No route to host", "unreachable", "not responding")):
         return Unanswered(
             f"{where}: no answer on the ssh port: it is still booting or cut off from the network, or its firewall does"
             " not admit this computer; if the public address of this computer has changed: spotctl admit JOB ADDRESS/32"
         )
-    return Unanswered(f"{where}: ssh failed: {_last(said)}")
+    return Unanswered(f"{where}: ssh failed: {_last(text)}")
 
 
-def _last(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _last(text: str) -> str:
+    """The last line of a message of the client."""
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip()[:300] if lines else "it gave no reason"

@@ -15,13 +15,13 @@ from spotctl.clouds.remote.machine import USER
 from spotctl.home.errors import BadRequest
 
 MOST_BYTES = 12 * 1024
-"""EC2 takes 16 KiB, before its own encoding."""
+"""The longest script; EC2 takes 16 KiB before its own encoding."""
 
 
 def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: int) -> str:
     """The script. `now` is the moment of the request on the provider's clock. BadRequest: the payload is too large."""
     payload = None if request.payload is None else request.payload.to_json()
-    told = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
+    machine = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
     values = {
         "@USER@": USER,
         "@CONTAINERS@": "yes" if request.containers else "",
@@ -30,7 +30,7 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
         "@LEASE_SECONDS@": str(max(request.lease_until - now, 0) // 1_000_000),
         "@PUBLIC_KEY@": f"restrict,port-forwarding,pty {public_key}",
         "@SELF_DELETION@": _packed(Path(self_deletion.__file__).read_bytes()),
-        "@MACHINE@": _packed(json.dumps(told, separators=(",", ":")).encode()),
+        "@MACHINE@": _packed(json.dumps(machine, separators=(",", ":")).encode()),
     }
     script = Path(__file__).with_name("start_up.sh").read_text()
     for name, value in values.items():

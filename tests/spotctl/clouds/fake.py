@@ -35,7 +35,7 @@ from spotctl.clouds.base import (
     Resource,
 )
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.planned_ending import FAILED, Ending, PlannedEnding, ending, warning
+from spotctl.clouds.planned_ending import FAILED, PlannedEnding, ReplayedEnding, ending, warning
 from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
 from spotctl.clouds.requests import check_settings, same_request
 from spotctl.home.errors import SpotctlError
@@ -89,7 +89,7 @@ class Call:
 
 @dataclass(slots=True)
 class _FakeMachine:
-    """What the fake knows of a machine."""
+    """A machine of the fake, with its payload and its end."""
 
     id: str
     request: MachineRequest
@@ -98,13 +98,13 @@ class _FakeMachine:
     hidden: int
     payload: Payload | None
     terminated_at: int | None = None
-    ended: Ending | None = None
+    ended: ReplayedEnding | None = None
     exit_code: int | None = None
     printed: bytes = b""
     printed_at: bytes = b""
     heard: tuple[MachineNotice, ...] = ()
 
-    def end(self, now: int) -> Ending | None:
+    def end(self, now: int) -> ReplayedEnding | None:
         """The end that has come; once it has, nothing changes it."""
         if self.ended is None:
             self.ended = ending(self.plan, self.lease_until, self.terminated_at, now)
@@ -126,7 +126,7 @@ class _FakeMachine:
         )
 
     def notices(self, now: int) -> tuple[MachineNotice, ...]:
-        """What its agent has heard: from the market, and over the link."""
+        """The notices that the machine's agent has received, from the market and over the link."""
         until = warning(self.plan, now)
         return self.heard if until is None else (MachineNotice("evict", until, "fake"), *self.heard)
 
@@ -224,14 +224,14 @@ class FakeProvider:
 
     def evict(self, machine: str, warning_seconds: float | None = None) -> None:
         """Has the market take a machine: at once, or this long after a warning that is given now."""
-        one, now = self._known(machine), self.time
+        known, now = self._known(machine), self.time
         taken_at = now if warning_seconds is None else now + round(warning_seconds * SECOND)
-        one.plan = PlannedEnding(one.plan.started, taken_at, None if warning_seconds is None else now)
+        known.plan = PlannedEnding(known.plan.started, taken_at, None if warning_seconds is None else now)
 
     def crash(self, machine: str) -> None:
         """Has a machine fail."""
-        one = self._known(machine)
-        one.ended = one.end(self.time) or Ending(self.time, FAILED)
+        known = self._known(machine)
+        known.ended = known.end(self.time) or ReplayedEnding(self.time, FAILED)
 
     def finish(self, machine: str, exit_code: int) -> None:
         """Ends a machine's payload with this exit code."""
@@ -245,14 +245,14 @@ class FakeProvider:
 
     @property
     def everything(self) -> tuple[Machine, ...]:
-        """Every machine that was ever created, with what its agent knows. Looking here is no call, and sees all."""
-        return tuple(self._complete(one) for one in self._machines.values())
+        """Every machine that was ever created, with its agent's report. This is no call, and shows hidden machines."""
+        return tuple(self._complete(machine) for machine in self._machines.values())
 
     def lease_until(self, machine: str) -> int:
         return self._known(machine).lease_until
 
     def payload(self, machine: str) -> Payload | None:
-        """What a machine was last given to run."""
+        """The payload that a machine was last given."""
         return self._known(machine).payload
 
     def offers(self) -> tuple[Market, ...]:
@@ -273,8 +273,8 @@ class FakeProvider:
         elif not same_request(known, request):
             raise TokenTaken(f"token {request.token} was used for {known.count} machines of {known.market}")
         self.answer(fault)
-        created = (one for one in self._machines.values() if one.request.token == request.token)
-        return tuple(one.listed(self.time) for one in created)
+        created = (machine for machine in self._machines.values() if machine.request.token == request.token)
+        return tuple(machine.listed(self.time) for machine in created)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         fault = self.meet("list", dict(tags))
@@ -284,8 +284,8 @@ class FakeProvider:
 
     def terminate(self, ids: Sequence[str]) -> None:
         fault = self.meet("terminate", tuple(ids))
-        for one in self._alive(ids):
-            one.terminated_at = self.time
+        for machine in self._alive(ids):
+            machine.terminated_at = self.time
         self.answer(fault)
 
     def link(self, machine: str) -> FakeLink:
@@ -295,17 +295,17 @@ class FakeProvider:
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         fault = self.meet("resources", dict(tags))
         orphaned = tuple(
-            Resource("machine", one.id, one.tags, str(one.market))
-            for one in self._look(tags)
-            if one.state is not MachineState.GONE
+            Resource("machine", machine.id, machine.tags, str(machine.market))
+            for machine in self._look(tags)
+            if machine.state is not MachineState.GONE
         )
         self.answer(fault)
         return orphaned
 
     def remove(self, resources: Sequence[Resource]) -> None:
         fault = self.meet("remove", tuple(resources))
-        for one in self._alive([resource.id for resource in resources]):
-            one.terminated_at = self.time
+        for machine in self._alive([resource.id for resource in resources]):
+            machine.terminated_at = self.time
         self.answer(fault)
 
     def meet(self, name: str, asked: object) -> Fault | None:
@@ -326,15 +326,15 @@ class FakeProvider:
             raise Unanswered("no answer; repeat the call with the same token, or list what exists")
 
     def running(self, machine: str) -> _FakeMachine:
-        """A machine that has not ended. NotFound: it has, or never was."""
+        """A machine that has not ended. NotFound: the machine has ended, or never was."""
         alive = self._alive([machine])
         if not alive:
             raise NotFound(f"{machine}: gone", (machine,))
         return alive[0]
 
-    def _complete(self, one: _FakeMachine) -> Machine:
-        status, listed = one.status(self.time), one.listed(self.time)
-        until = min((notice.until for notice in one.notices(self.time) if notice.kind == "evict"), default=None)
+    def _complete(self, machine: _FakeMachine) -> Machine:
+        status, listed = machine.status(self.time), machine.listed(self.time)
+        until = min((notice.until for notice in machine.notices(self.time) if notice.kind == "evict"), default=None)
         leaving = until is not None and listed.state is MachineState.RUNNING
         state = MachineState.LEAVING if leaving else listed.state
         return replace(listed, state=state, warned_until=until, work=status.work, exit_code=status.exit_code)
@@ -346,9 +346,9 @@ class FakeProvider:
             raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or end some")
         most = min(request.count, room, fault.machines if isinstance(fault, PartialGrant) else request.count)
         granted = [
-            HeldSpot(one.plan.started, one.plan.taken_at)
-            for one in alive
-            if one.request.market == request.market and one.request.bid is not None
+            HeldSpot(machine.plan.started, machine.plan.taken_at)
+            for machine in alive
+            if machine.request.market == request.market and machine.request.bid is not None
         ]
         number = len(self._requests)
         plans = self.market.planned_endings(replace(request, count=most), granted, self.time, number, self.warnings)
@@ -356,21 +356,21 @@ class FakeProvider:
         lease = min(request.lease_until, self.market.closes_at(request.market))
         hidden = fault.looks if isinstance(fault, SlowDescribe) else 0
         for plan in plans:
-            machine = f"fake-{len(self._machines)}"
-            self._machines[machine] = _FakeMachine(machine, request, plan, lease, hidden, request.payload)
+            id_ = f"fake-{len(self._machines)}"
+            self._machines[id_] = _FakeMachine(id_, request, plan, lease, hidden, request.payload)
 
     def _look(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         shown = []
-        for one in self._machines.values():
-            if one.hidden:
-                one.hidden -= 1
-            elif tags.items() <= one.request.tags.items():
-                shown.append(one.listed(self.time))
+        for machine in self._machines.values():
+            if machine.hidden:
+                machine.hidden -= 1
+            elif tags.items() <= machine.request.tags.items():
+                shown.append(machine.listed(self.time))
         return tuple(shown)
 
     def _alive(self, ids: Sequence[str]) -> tuple[_FakeMachine, ...]:
-        known = (self._machines[machine] for machine in ids if machine in self._machines)
-        return tuple(one for one in known if one.end(self.time) is None)
+        known = (self._machines[id_] for id_ in ids if id_ in self._machines)
+        return tuple(machine for machine in known if machine.end(self.time) is None)
 
     def _known(self, machine: str) -> _FakeMachine:
         try:

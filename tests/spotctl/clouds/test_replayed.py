@@ -19,7 +19,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import EndReason
 from spotctl.clouds.errors import NoCapacity
-from spotctl.clouds.planned_ending import EVICTED, LEASE_ENDED, RETURNED, Ending, PlannedEnding, ending
+from spotctl.clouds.planned_ending import EVICTED, LEASE_ENDED, RETURNED, PlannedEnding, ReplayedEnding, ending
 from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
 from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
@@ -148,4 +148,4 @@ def test_the_first_end_counts_whenever_it_is_asked(
 
 
 def test_no_machine_ends_before_it_starts() -> None:
-    assert ending(PlannedEnding(50), 20, None, 60) == Ending(50, LEASE_ENDED)
+    assert ending(PlannedEnding(50), 20, None, 60) == ReplayedEnding(50, LEASE_ENDED)

@@ -16,7 +16,7 @@ import pytest
 from agileml.errors import BadInput
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.transport import TcpAddress
-from spotctl.agent.data_transfer import signature
+from spotctl.agent.data_transfer import listing
 from spotctl.integrations import gang
 from spotctl.integrations.gang_settings import GangSettings
 from spotctl.integrations.peer_store import Peers, PeerServer
@@ -96,7 +96,7 @@ def test_the_checkpoint_counts_where_no_peer_has_more(three: Three, tmp_path: Pa
         saves.store(SaveName(step, "aa"), written(tmp_path / f"r{step}", "part", ["part"]))
         saves.checkpoint(SaveName(step, "aa"))
     assert [path.name for path in checkpoints.iterdir()] == ["gang-0000000040-aa"]
-    copied = [name for name, *_ in signature(checkpoints)]
+    copied = [name for name, *_ in listing(checkpoints)]
     assert copied == ["gang-0000000040-aa/metadata", "gang-0000000040-aa/part"], "hidden files would not be copied"
     saves.drop_before(SaveName(50, "aa"))
     assert not [*(tmp_path / "0" / "store" / "saves").iterdir()], "old saves leave no empty folders"

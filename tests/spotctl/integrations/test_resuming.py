@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from spotctl.agent.checkpoints import TrainingPosition
-from spotctl.agent.data_transfer import signature
+from spotctl.agent.data_transfer import listing
 from spotctl.agent.job_lease import JobLease
 from spotctl.agent.lease import LeaseAct, LeaseGrantor, LeaseHolder
 from spotctl.integrations.published import PublishedCheckpoints, link_tree
@@ -24,7 +24,7 @@ def test_a_checkpoint_is_copied_only_once_it_is_whole(tmp_path: Path) -> None:
         hidden = published.hidden(f"checkpoint-{step}")
         hidden.mkdir()
         torch.save({"step": step}, hidden / "model.pt")
-        assert all(f"-{step}/" not in name for name, *_ in signature(tmp_path / "kept"))
+        assert all(f"-{step}/" not in name for name, *_ in listing(tmp_path / "kept"))
         published.publish(f"checkpoint-{step}", keep=("checkpoint-9",))
     assert [path.name for path in published.all()] == ["checkpoint-9", "checkpoint-10"]
     published.hidden("checkpoint-11").mkdir()
@@ -85,7 +85,7 @@ def test_sigterm_makes_the_next_decision_end_until_the_loop_is_over(tmp_path: Pa
         signal.raise_signal(signal.SIGTERM)
         decision = lease.decision()
         assert (decision.act, decision.reason) == (LeaseAct.END, "SIGTERM: the machine is about to end")
-        lease.ended(decision, TrainingPosition(0, 0, 3))
+        lease.report_end(decision, TrainingPosition(0, 0, 3))
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -100,7 +100,7 @@ def test_a_return_that_azure_accepted_and_that_failed_is_seen_and_repeated(
     world.server.failing_deletions = 1
     provider.terminate([machine.id])
     assert [one.state for one in provider.list({})] == [MachineState.LEAVING], "lists may be late"
-    monkeypatch.setattr("spotctl.clouds.azure.inventory._DELETION_SHOWN", 0)
+    monkeypatch.setattr("spotctl.clouds.azure.inventory._DELETION_LISTED_AFTER", 0)
     assert [one.state for one in provider.list({})] == [MachineState.RUNNING]
     provider.terminate([machine.id])
     eventually(lambda: [one.state for one in provider.list({})] == [MachineState.GONE])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.clouds.errors import Throttled
-from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, Places
+from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, SshFiles
 from spotctl.clouds.remote.machine import RemoteMachine
 
 
@@ -22,8 +22,8 @@ class Clock:
 
 def connection(folder: Path, gone: Callable[[], bool]) -> MachineConnection:
     machine = RemoteMachine("aws:here:i-1", 0, "127.0.0.1", 22, lambda: "", gone)
-    places = Places(folder / "key", folder / "known", folder / "sockets")
-    return MachineConnection(machine, 0, places, threading.Semaphore())
+    files = SshFiles(folder / "key", folder / "known", folder / "sockets")
+    return MachineConnection(machine, 0, files, threading.Semaphore())
 
 
 def test_the_cloud_is_seldom_asked_whether_a_machine_is_gone_that_is_being_prepared(
