@@ -13,10 +13,10 @@ from spotctl.files.job.programs import Checkpoint
 from spotctl.planning.expected import crossing_of
 from spotctl.planning.market_history import CHECKPOINT, MarketHistory
 
-LONGEST = HOUR
+LONGEST_INTERVAL = HOUR
 """Longest automatic interval: machines also fail for reasons that no eviction model covers."""
 
-_SURE = 1 - 1e-9
+_BELOW_ONE = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def mean_life(market_history: MarketHistory, rent: Rent, price: int) -> float:
         return inf
     history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
     share = crossing_of(history, rent.bid - price).share
-    crossing = max(-log1p(-min(share, _SURE)) / HOUR, 1 / max(history.last - history.first, HOUR))
+    crossing = max(-log1p(-min(share, _BELOW_ONE)) / HOUR, 1 / max(history.last - history.first, HOUR))
     if hazard is None:
         return 1 / crossing
     return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
@@ -60,4 +60,6 @@ def checkpoints_of(
     life = min((mean_life(market_history, rent, price) for rent, price in rents), default=inf)
     if requested is not None and requested.every is not None:
         return CheckpointInterval(requested.every, CHECKPOINT.write, life, is_fixed=True)
-    return CheckpointInterval(best_interval(CHECKPOINT.write, life, LONGEST), CHECKPOINT.write, life, is_fixed=False)
+    return CheckpointInterval(
+        best_interval(CHECKPOINT.write, life, LONGEST_INTERVAL), CHECKPOINT.write, life, is_fixed=False
+    )

@@ -27,25 +27,26 @@ from spotctl.files.job.programs import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work
+from spotctl.planning.expected import Conditions, PricedRent, Todo, beta_of, estimate, on_demand, usd_per_work
 from spotctl.planning.fleet import FleetPlan, plan_fleet
 from spotctl.planning.forecasting import RATE_HOURS, forecast_of
+from spotctl.planning.machine_options import MachineOption
 from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
-from spotctl.planning.mixing import MachineOption
 from spotctl.planning.on_demand_limits import check_on_demand
-from spotctl.planning.regimes import within_the_hour
+from spotctl.planning.overheads import within_the_hour
 from spotctl.planning.rejected import rejections
 from spotctl.planning.roaming import roaming_of
-from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlannedMixture, PlanningInputs
+from spotctl.planning.values import AllocatedJob, Choice, JobPlan, KindColumns, OnDemand, PlannedMixture, PlanningInputs
 
-EVEN = 0.5
-"""A plan that keeps its deadline with less than this probability is refused."""
+LEAST_IN_TIME = 0.5
+"""A plan that keeps its deadline with a lower probability is refused."""
 
-LONGEST = 366 * DAY
-"""Of an expected run: a longer one is a mistake in the job file, and forecasting it would take minutes."""
+LONGEST_RUN = 366 * DAY
+"""Limit for the expected length of a run: a longer one is a mistake in the job file, and its forecast would take
+minutes."""
 
 
-def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: Columns) -> JobPlan:
+def plan_on(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: KindColumns) -> JobPlan:
     """The plan for a job on some machines.
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
@@ -56,7 +57,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     check_on_demand(allocated.job.spec, fallback, fleet, allocated.on_demand_quotas, inputs.snapshot.catalog)
     roams = allocated.demand.roams and fallback.machines > 0
     if roams and fallback.machines < fleet.baseline.machines:
-        return chosen(_staying(allocated, fallback, fleet.baseline), option, inputs, columns)
+        return plan_on(_staying(allocated, fallback, fleet.baseline), option, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud, roams=roams)
     made_from = strategy_inputs(
         fleet_plan.market_history, fleet_plan.fleet, _hours(allocated, fleet_plan), allocated.job.value_of_time_usd
@@ -78,27 +79,28 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         if decider.deadline is not None:
             decision = _decision(allocated, decider, situation)
             rents = _together(action for action in decision.actions if isinstance(action, Rent))
-    under, todo = _conditions(fleet_plan, kept), _todo(allocated)
-    betas = [beta_of(fleet_plan.market_history, rent, fleet_plan.prices[rent.offer.market]) for rent in rents]
-    parts = [Part.of(rent, fleet_plan.prices[rent.offer.market], beta) for rent, beta in zip(rents, betas, strict=True)]
-    found = estimate(parts, under, todo)
-    if not isfinite(found.hours):
+    conditions, todo = _conditions(fleet_plan, kept), _todo(allocated)
+    prices = [fleet_plan.prices[rent.offer.market] for rent in rents]
+    betas = [beta_of(fleet_plan.market_history, rent, price) for rent, price in zip(rents, prices, strict=True)]
+    parts = list(map(PricedRent.of, rents, prices, betas))
+    job_estimate = estimate(parts, conditions, todo)
+    if not isfinite(job_estimate.hours):
         raise NotInTime(
             f"{allocated.demand.name}: {named.name} would rent {rents[0].offer.market}, where machines are"
             " evicted too often to make progress; choose another strategy or other types"
         )
-    if found.hours * HOUR > LONGEST and not allocated.demand.work.assumed:
+    if job_estimate.hours * HOUR > LONGEST_RUN and not allocated.demand.work.assumed:
         raise NotInTime(
-            f"{allocated.demand.name}: would take {found.hours / 24:,.0f} days, but plans cover at most"
-            f" {LONGEST // DAY}; check the job's length and throughputs, or allow more or faster machines"
+            f"{allocated.demand.name}: would take {job_estimate.hours / 24:,.0f} days, but plans cover at most"
+            f" {LONGEST_RUN // DAY}; check the job's length and throughputs, or allow more or faster machines"
         )
     choice = tuple(
         _choice(fleet_plan.market_history, part, beta, usd_per_work(share))
-        for part, beta, share in zip(parts, betas, found.first.shares, strict=False)
+        for part, beta, share in zip(parts, betas, job_estimate.first.shares, strict=False)
     )
     instead = fallback if fallback.machines else fleet.baseline
-    usd, hours = on_demand(instead, under, todo)
-    rejected = rejections(allocated, fleet_plan, under, choice, (inputs.snapshot, columns))
+    usd, hours = on_demand(instead, conditions, todo)
+    rejected = rejections(allocated, fleet_plan, conditions, choice, (inputs.snapshot, columns))
     return JobPlan(
         job=allocated.job,
         at=inputs.snapshot.at,
@@ -110,7 +112,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         work=allocated.demand.work,
         work_left=_work_left(allocated, decider),
         rates={offer.market.instance_type: allocated.rates[offer.market.instance_type] for offer in decider.offers},
-        estimate=found,
+        estimate=job_estimate,
         on_demand=OnDemand(instead, usd, hours),
         rejected=rejected,
         unnamed=max(allocated.fitting - len({rent.offer.market for rent in rents}) - len(rejected), 0),
@@ -125,7 +127,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
 
 
 def _staying(allocated: AllocatedJob, held: Rent, needed: Rent) -> AllocatedJob:
-    """The job as one that stays in a region: while it moves, its deadline is kept by all of its nodes on demand."""
+    """The job without moves between regions: a job moves only if all of its nodes on demand can keep its deadline."""
     name, kind = allocated.demand.name, needed.offer.market.instance_type
     if allocated.job.spec.strategy == REGIONS:
         raise NotInTime(
@@ -136,9 +138,9 @@ def _staying(allocated: AllocatedJob, held: Rent, needed: Rent) -> AllocatedJob:
 
 
 def _mixed(
-    allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPlan, columns: Columns, strategy: Strategy
+    allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPlan, columns: KindColumns, strategy: Strategy
 ) -> Strategy:
-    """The strategy as it is, or as it follows the job's mixture."""
+    """The strategy, made to follow the job's mixture if the job has one."""
     if option.schedule is None:
         return strategy
     demand, fleet, history = allocated.demand, fleet_plan.fleet, fleet_plan.market_history
@@ -166,14 +168,14 @@ def _listed(fleet: RentableFleet, market: Market) -> int:
 
 
 def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
-    """The mixture that the strategy begins with; None if it chooses among kinds itself."""
+    """The mixture that the strategy begins with; None if the strategy itself chooses among kinds."""
     if not isinstance(strategy, Mixed):
         return None
     types, schedule = strategy.schedule(situation)
     return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
 
 
-def _choice(history: MarketHistory, part: Part, beta: Estimate, usd: float) -> Choice:
+def _choice(history: MarketHistory, part: PricedRent, beta: Estimate, usd: float) -> Choice:
     rent = part.rent
     hazard = None if rent.bid is None else history.hazards[rent.offer.market]
     return Choice(rent, part.price, beta, usd, "price" if hazard is None else hazard.kind)
@@ -197,9 +199,9 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
         )
     if deadline is None or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
         return None
-    if forecast.deadline_met((deadline - plan.at) / HOUR) >= EVEN:
+    if forecast.deadline_met((deadline - plan.at) / HOUR) >= LEAST_IN_TIME:
         return None
-    hours = forecast.hours.quantile(EVEN)
+    hours = forecast.hours.quantile(LEAST_IN_TIME)
     cure = f"a budget of {usd_text(plan.on_demand.usd)} for on-demand machines"
     if fallback.machines < plan.decider.baseline.machines:
         cure = f"raise the quota of {fallback.offer.market.instance_type} on demand ('spotctl doctor' says how)"
@@ -239,8 +241,8 @@ def _roaming(fleet_plan: FleetPlan, lists: ListPrices) -> Roaming:
 
 
 def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy | None:
-    """What slack is worth, if there are on-demand machines: from the length on demand, the cost of changing machines,
-    and how cheap spot is now."""
+    """The worth of slack, from the length on demand, the cost of changing machines, and how cheap spot is now; None
+    without on-demand machines."""
     fleet, fallback = fleet_plan.fleet, fleet_plan.limits.rentable(fleet_plan.fleet.baseline)
     if not fallback.machines:
         return None
@@ -252,7 +254,7 @@ def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy |
 
 
 def _hours(allocated: AllocatedJob, fleet_plan: FleetPlan) -> float:
-    """How long the job would take on demand; the time that it is forecast for if its length is unknown."""
+    """How long the job would take on demand; if its length is unknown, the time that its forecast covers."""
     baseline = fleet_plan.fleet.baseline
     if allocated.demand.work.assumed:
         return float(RATE_HOURS)
@@ -290,7 +292,7 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
     unbound = decider.decide(replace(situation, usd_left=inf))
     each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
     if not each and decider.deadline is not None and decider.fallback.machines:
-        # What it waits for is not certain; this is.
+        # Spot, for which the job waits, is not certain; on-demand machines are.
         return replace(decision, actions=(decider.fallback,), reason=f"{decision.reason}; at the latest on demand")
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
@@ -303,7 +305,7 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
 
 
 def _together(rents: Iterable[Rent]) -> list[Rent]:
-    """Purchases in one market at one bid as one."""
+    """The purchases, with those in the same market at the same bid combined."""
     machines: dict[tuple[Offer, int | None], int] = {}
     for rent in rents:
         machines[rent.offer, rent.bid] = machines.get((rent.offer, rent.bid), 0) + rent.machines
@@ -311,7 +313,7 @@ def _together(rents: Iterable[Rent]) -> list[Rent]:
 
 
 def _work_left(allocated: AllocatedJob, decider: Decider) -> float:
-    """In microseconds times nu; infinite if the job's length is unknown."""
+    """The work in microseconds times nu; infinite if the job's length is unknown."""
     return inf if allocated.demand.work.assumed else _work(allocated, decider.most_nu)
 
 

@@ -1,4 +1,4 @@
-"""Gavel's columns: the kinds of machines worth looking at, their prices, and what evictions leave of them. Pure."""
+"""Gavel's columns: the kinds of machines worth examining, their prices, and the share of time evictions leave. Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from spotctl.planning.fleet import reliable_machines
 from spotctl.planning.market_history import remembered_of
 from spotctl.planning.offers import Bools, MarketSnapshot
 from spotctl.planning.quota_groups import quota_groups
-from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
+from spotctl.planning.values import AllocatedJob, KindColumns, PlanningInputs
 
 _MARKETS_OF_KIND = 4
 
 
-def columns_of(wanted: Sequence[int], inputs: PlanningInputs, usable: Bools) -> Columns:
+def columns_of(wanted: Sequence[int], inputs: PlanningInputs, usable: Bools) -> KindColumns:
     """The columns of some kinds of the snapshot."""
     snapshot = inputs.snapshot
     rows = _cheapest_markets(inputs, wanted, usable)
     price, useful = np.array([_effective_price(inputs, kind, rows[kind]) for kind in wanted]).T
     kinds = tuple(snapshot.kinds[kind] for kind in wanted)
     groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], inputs.quotas))
-    return Columns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups)
+    return KindColumns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups)
 
 
 def useful_share(history: PriceSeries, hazard: Hazard | None, on_demand: int, overheads: Overheads) -> float:
@@ -51,14 +51,14 @@ def lowest_prices(snapshot: MarketSnapshot, usable: Bools) -> Ints:
 
 
 def _cheapest_markets(inputs: PlanningInputs, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
-    """By kind, the rows of its cheapest markets."""
+    """The rows of each kind's cheapest markets."""
     snapshot = inputs.snapshot
     rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
-    found: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
+    cheapest: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
     for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
         kind = int(snapshot.kind[row])
-        found[kind] = (*found[kind], row)[:_MARKETS_OF_KIND]
-    return found
+        cheapest[kind] = (*cheapest[kind], row)[:_MARKETS_OF_KIND]
+    return cheapest
 
 
 def _effective_price(inputs: PlanningInputs, kind: int, rows: Sequence[int]) -> tuple[float, float]:
@@ -77,8 +77,8 @@ def _effective_spot(inputs: PlanningInputs, row: int, listed: int) -> tuple[floa
     return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
 
 
-def reliable_usd(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> FloatArray:
-    """What the reliable machines cost per hour in the region of each kind."""
+def reliable_usd(allocated: AllocatedJob, inputs: PlanningInputs, columns: KindColumns) -> FloatArray:
+    """The cost of the reliable machines per hour in the region of each kind."""
     prices = {}
     for j, kind in enumerate(columns.kinds):
         place = (kind.cloud, kind.region)

@@ -1,4 +1,4 @@
-"""Expected cost and length of a footprint: beta with its interval, cost per unit of work, and the whole job.
+"""Expected cost and length of a footprint: beta with an interval, cost per unit of work, and the whole job.
 
 The first hour follows Eq. 4.1-4.4 (`bidbrain.cost`): machines start up, and the footprint changes. In every later hour
 evicted machines have been replaced, and only the replacements start up.
@@ -69,7 +69,7 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PricedRent:
     """An allocation with a fixed price and beta."""
 
     rent: Rent
@@ -78,26 +78,28 @@ class Part:
     seconds_to_eviction: float | None
 
     @classmethod
-    def of(cls, rent: Rent, price: int, beta: Estimate) -> Part:
+    def of(cls, rent: Rent, price: int, beta: Estimate) -> PricedRent:
         """The allocation at its expected price and beta."""
         paid = rent.offer.on_demand if rent.bid is None else price
         return cls(rent, paid, beta.probability, beta.median_seconds_to_eviction)
 
 
-def first_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
+def first_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
     """Cost and work of the first hour."""
     return evaluate(
-        [*(_new(part, under) for part in parts), *_reliable(under)], under.application, Dependence.BY_MARKET
+        [*(_new(part, conditions) for part in parts), *_reliable(conditions)],
+        conditions.application,
+        Dependence.BY_MARKET,
     )
 
 
-def later_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
+def later_hour(parts: Sequence[PricedRent], conditions: Conditions) -> CostPerWork:
     """Cost and work of any later hour, with evicted machines replaced."""
-    held = [_replaced(part, under) for part in parts]
-    return evaluate([*held, *_reliable(under)], under.application, Dependence.BY_MARKET)
+    held = [_replaced(part, conditions) for part in parts]
+    return evaluate([*held, *_reliable(conditions)], conditions.application, Dependence.BY_MARKET)
 
 
-def _new(part: Part, under: Conditions) -> FootprintAllocation:
+def _new(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
     return FootprintAllocation(
         market=part.rent.offer.market,
         machines=part.rent.machines,
@@ -105,48 +107,48 @@ def _new(part: Part, under: Conditions) -> FootprintAllocation:
         nu=part.rent.offer.nu,
         beta=part.beta,
         eviction_after=_after(part),
-        paid_seconds=_paid(part, under, 0),
-        startup=under.startup,
+        paid_seconds=_paid(part, conditions, 0),
+        startup=conditions.startup,
         planned=True,
     )
 
 
-def _replaced(part: Part, under: Conditions) -> FootprintAllocation:
+def _replaced(part: PricedRent, conditions: Conditions) -> FootprintAllocation:
     """An allocation whose evicted machines are replaced: a replacement is billed like a new machine, and starts up.
 
     If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as in
     `effective_price`.
     """
     rest = 1 - (_after(part) or HOUR) / HOUR
-    paid = _paid(part, under, HOUR) + part.beta * rest * _paid(part, under, 0)
-    starting = -np.expm1(-_per_hour(part) * under.startup / HOUR)
+    paid = _paid(part, conditions, HOUR) + part.beta * rest * _paid(part, conditions, 0)
+    starting = -np.expm1(-_per_hour(part) * conditions.startup / HOUR)
     after = HOUR if part.beta else None
     return replace(
-        _new(part, under), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
+        _new(part, conditions), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
     )
 
 
-def _per_hour(part: Part) -> float:
+def _per_hour(part: PricedRent) -> float:
     """The eviction rate per hour, taken as constant within the hour."""
     return float(cumulative_hazard(np.float64(part.beta)))
 
 
-def _after(part: Part) -> float | None:
+def _after(part: PricedRent) -> float | None:
     if not part.beta:
         return None
     return HOUR / 2 if part.seconds_to_eviction is None else part.seconds_to_eviction * SECOND
 
 
-def _paid(part: Part, under: Conditions, age: int) -> float:
+def _paid(part: PricedRent, conditions: Conditions, age: int) -> float:
     """Billed seconds per hour."""
     if part.rent.bid is None or not part.beta:
         return 3600.0
     per_hour = _per_hour(part)
-    return float(expected_seconds(under.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
+    return float(expected_seconds(conditions.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
 
 
-def _reliable(under: Conditions) -> list[FootprintAllocation]:
-    rent = under.reliable
+def _reliable(conditions: Conditions) -> list[FootprintAllocation]:
+    rent = conditions.reliable
     return [] if rent is None else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
 
 
@@ -187,15 +189,15 @@ class JobEstimate:
         return sum(term.usd for term in self.terms)
 
 
-def estimate(parts: Sequence[Part], under: Conditions, todo: Todo) -> JobEstimate:
+def estimate(parts: Sequence[PricedRent], conditions: Conditions, todo: Todo) -> JobEstimate:
     """The estimate if the footprint is kept to the end."""
-    first, then = first_hour(parts, under), later_hour(parts, under)
-    hours = _hours(first.work, then.work, under.startup / HOUR, todo)
+    first, later = first_hour(parts, conditions), later_hour(parts, conditions)
+    hours = _hours(first.work, later.work, conditions.startup / HOUR, todo)
     terms = tuple(
-        Term(one.allocation.market, one.allocation.machines, _upto(one.cost_usd, other.cost_usd, hours))
-        for one, other in zip(first.shares, then.shares, strict=True)
+        Term(early.allocation.market, early.allocation.machines, _upto(early.cost_usd, late.cost_usd, hours))
+        for early, late in zip(first.shares, later.shares, strict=True)
     )
-    return JobEstimate(hours, terms, first, then)
+    return JobEstimate(hours, terms, first, later)
 
 
 def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
@@ -211,9 +213,9 @@ def _upto(first: float, later: float, hours: float) -> float:
     return first * hours if hours <= 1 else first + later * (hours - 1)
 
 
-def on_demand(baseline: Rent, under: Conditions, todo: Todo) -> tuple[float, float]:
+def on_demand(baseline: Rent, conditions: Conditions, todo: Todo) -> tuple[float, float]:
     """Dollars and hours of the same work on the baseline's on-demand machines."""
-    hours = under.startup / HOUR + todo.longest_hours
+    hours = conditions.startup / HOUR + todo.longest_hours
     if todo.amount is not None:
-        hours = min(under.startup / HOUR + todo.amount / (baseline.machines * baseline.offer.nu), hours)
+        hours = min(conditions.startup / HOUR + todo.amount / (baseline.machines * baseline.offer.nu), hours)
     return baseline.machines * baseline.offer.on_demand / 1e9 * hours, hours

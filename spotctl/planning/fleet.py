@@ -14,20 +14,20 @@ from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.errors import NotInTime
+from spotctl.planning.machine_options import MachineOption, outside_mixture
 from spotctl.planning.market_history import MarketHistory, RentableFleet
-from spotctl.planning.mixing import MachineOption, outside_mixture
 from spotctl.planning.offers import MarketSnapshot, in_zones
 from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas
 from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import Demand, companions
-from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
-from spotctl.planning.work import Rate
+from spotctl.planning.values import AllocatedJob, KindColumns, PlanningInputs
+from spotctl.planning.work import TypeSpeed
 
-_CLOSE = 1e-9
-_MARKETS, _ROAMED = 16, 200
-_MOST_REQUESTS = 64
+_ROUNDING = 1e-9
+_MOST_MARKETS, _MOST_ROAMED_MARKETS = 16, 200
 """Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
 per unit of work."""
+_MOST_REQUESTS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,9 @@ class FleetPlan:
     passed_over: dict[int, str]
 
 
-def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: Columns) -> FleetPlan:
+def plan_fleet(
+    allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: KindColumns
+) -> FleetPlan:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
     demand, share, snapshot, home = allocated.demand, allocated.share, inputs.snapshot, option.home
     if option.schedule is None:
@@ -95,41 +97,41 @@ def _usable(demand: Demand) -> list[int]:
 
 
 def _rows(
-    demand: Demand, first: Sequence[int], others: Sequence[int], snapshot: MarketSnapshot, columns: Columns
+    demand: Demand, first: Sequence[int], others: Sequence[int], snapshot: MarketSnapshot, columns: KindColumns
 ) -> list[int]:
     """The markets of the first kinds, then those of the others, the cheapest per unit of work first."""
     own = [row for j in first for row in columns.rows[j]]
     more = [(j, row) for j in others for row in columns.rows[j]]
     more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
-    return (own + [row for _, row in more])[: _ROAMED if demand.roams else _MARKETS]
+    return (own + [row for _, row in more])[: _MOST_ROAMED_MARKETS if demand.roams else _MOST_MARKETS]
 
 
-def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, Rate]) -> Offer:
+def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, TypeSpeed]) -> Offer:
     market = snapshot.markets[row]
     return Offer(market, rates[market.instance_type].nu, snapshot.list_price(int(snapshot.kind[row])))
 
 
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
-    """The cheapest on-demand machines that do the same work per hour, or the fastest ones where none do as much; if
-    possible, machines that quotas hold."""
+    """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none do as much. Machines
+    within the quotas are preferred."""
     rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
-    held = [(one, limits.rentable(one).machines * one.offer.nu) for one in rents]
+    held = [(rent, limits.rentable(rent).machines * rent.offer.nu) for rent in rents]
     if not any(nu for _, nu in held):
-        held = [(one, one.machines * one.offer.nu) for one in rents]
-    enough = [one for one, nu in held if nu >= most_nu * (1 - _CLOSE)]
+        held = [(rent, rent.machines * rent.offer.nu) for rent in rents]
+    enough = [rent for rent, nu in held if nu >= most_nu * (1 - _ROUNDING)]
     if enough:
-        return min(enough, key=lambda one: one.offer.on_demand / one.offer.nu)
+        return min(enough, key=lambda rent: rent.offer.on_demand / rent.offer.nu)
     return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
 
 
 def _request_nu(like: Offer, most_nu: float, catalog: Catalog) -> float:
-    """The work of as many machines as a request has vCPUs; of a large job, more at once."""
+    """The work of the machines that one request rents: as many as a request has vCPUs, or more for a large job."""
     vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
     return max(REQUEST_VCPUS * like.nu / vcpus, most_nu / _MOST_REQUESTS)
 
 
 def reliable_machines(
-    spec: JobSpec, rates: Mapping[str, Rate], home: int, snapshot: MarketSnapshot, columns: Columns
+    spec: JobSpec, rates: Mapping[str, TypeSpeed], home: int, snapshot: MarketSnapshot, columns: KindColumns
 ) -> Rent | None:
     """The reliable machines in the region of `home`: of the requested type, else of the cheapest on-demand type that
     the job may use."""

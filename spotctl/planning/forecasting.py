@@ -33,7 +33,7 @@ _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often near its deadline.
 _LOOKS, _LEAST_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
 # A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
-_PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
+_UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
@@ -43,7 +43,7 @@ _LOCAL_SPREAD = 0.4
 
 @lru_cache(maxsize=64)
 def forecast_of(plan: JobPlan) -> Forecast:
-    """The cost and the length of a plan that is launched now. A plan is played once, however many readers ask."""
+    """The cost and the length of a plan that is launched now. Each plan is played only once."""
     return recorded_forecast(plan, UNRECORDED)
 
 
@@ -99,15 +99,15 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
 
 
 def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
-    """A plan's decision object for a start at a moment, instead of `at`; that of a long job looks less often.
+    """A plan's decision object for a start at another moment than `at`; the object of a long job looks less often.
 
-    A gang that roams looks seldom by itself. Near its deadline its looks are the steps in which it counts its slack:
-    with longer ones it turns to on-demand machines sooner than a run does.
+    A gang that roams looks seldom by itself. Near its deadline, a gang counts its slack in steps of one look: with
+    longer looks, the gang would turn to on-demand machines sooner than a run does.
     """
     decider, pause = plan.decider, round(plan.estimate.hours * HOUR) // _LOOKS
     if pause <= _LEAST_PAUSE or decider.roaming is not None:
         return lambda start: decider.later(start - at)
-    # The longer a job with a deadline looks away, the more slack it keeps.
+    # The longer a job with a deadline looks away, the more slack the job keeps.
     look = pause if decider.deadline is None else min(max(pause // 4, decider.look), _LONGEST_LOOK)
 
     def later(start: int) -> Strategy:
@@ -117,7 +117,7 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
 
 
 def _moving(plan: JobPlan) -> Callable[[Market, Market], float]:
-    """What a move of the job's checkpoint costs, as far as its size is declared."""
+    """The cost of a move of the job's checkpoint; 0 if the size of the checkpoint is not declared."""
     roaming, gigabytes = plan.decider.roaming, declared_gb(plan.job.spec) or 0.0
     if roaming is None:
         return lambda _origin, _target: 0.0
@@ -131,7 +131,7 @@ def _most_decisions(plan: JobPlan) -> int:
 
 
 def _speed_by_budget(plan: JobPlan) -> bool:
-    """Whether the budget decides how fast the job's machines are; for other jobs it only ends the run."""
+    """Whether the budget decides how fast the job's machines are; for other jobs, the budget only ends the run."""
     return plan.mixture is not None and plan.mixture.aim is not Aim.LEAST_COST
 
 
@@ -144,7 +144,7 @@ def launch_times(spec: JobSpec) -> LaunchTimes:
 
 
 def _overheads(plan: JobPlan) -> Overheads:
-    """The plan's; but a process of this computer starts no faster because the market's clock is fast."""
+    """The plan's overheads; but a process of this computer starts no faster because the market's clock is fast."""
     overheads, spec = plan.decider.overheads, plan.job.spec
     if not spec.is_local:
         return overheads
@@ -157,7 +157,7 @@ def _longest(plan: JobPlan) -> int:
     startup = _overheads(plan).startup
     if plan.work.longest < inf:
         return startup + round(plan.work.longest * HOUR)
-    return round(_PATIENCE * plan.estimate.hours * HOUR) + _LEAST_PATIENCE
+    return round(_UNFINISHED_AFTER * plan.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 
 def _recovery(plan: JobPlan) -> Recovery:

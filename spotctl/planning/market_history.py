@@ -1,4 +1,4 @@
-"""`MarketHistory`: what is known of some markets up to a moment, and the strategies that learn from it.
+"""`MarketHistory`: the known past of some markets up to a moment, and the strategies that learn from it.
 
 Live strategies are built by the same registry as those of a backtest, from a history that ends now. A job's strategy
 therefore knows what it would know in a backtest.
@@ -27,7 +27,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.home.errors import BadRequest
-from spotctl.planning.regimes import within_the_hour
+from spotctl.planning.overheads import within_the_hour
 
 HazardOf = Callable[[Market], Hazard | None]
 
@@ -40,12 +40,12 @@ _LEAST_HISTORY = 4 * HOUR
 _PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 
-_ROAMS = (
+_ROAMING_REASON = (
     "the job may move, and in our backtests moving to where spot is available cost less than the best published policy"
     " (docs/decisions/0031-regions-strategy.md)"
 )
 
-_IN_TIME = (
+_DEADLINE_REASON = (
     "`strategy: deadline` decides when to switch to on-demand (docs/decisions/0004-deadline-strategy.md), the default"
     " strategy the rest: "
 )
@@ -62,13 +62,13 @@ class ChosenStrategy:
 def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStrategy:
     """The strategy that a job's `strategy` means in a cloud; `roams` says that the job may move between regions."""
     if roams:
-        why = "set in the job file" if spec.strategy == REGIONS else _ROAMS
+        why = "set in the job file" if spec.strategy == REGIONS else _ROAMING_REASON
         return ChosenStrategy(REGIONS, why)
     if spec.strategy == REGIONS:
         raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
     if spec.strategy in (AUTO, DEADLINE):
         chosen = default_for(rule_of_cloud(cloud).name)
-        return ChosenStrategy(chosen.name, f"{_IN_TIME if spec.strategy == DEADLINE else ''}{chosen.summary}")
+        return ChosenStrategy(chosen.name, f"{_DEADLINE_REASON if spec.strategy == DEADLINE else ''}{chosen.summary}")
     if not known(spec.strategy):
         raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
     return ChosenStrategy(spec.strategy, "set in the job file")
@@ -78,7 +78,7 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
 class MarketHistory:
     """Price histories that end at `at`, and the rates of evictions that prices do not explain.
 
-    A rate that is not recorded is a prior, so that unknown never counts as safe; None where only the price evicts.
+    An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
     """
 
     at: int
@@ -105,8 +105,8 @@ def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
 
 @dataclass(frozen=True, slots=True)
 class RentableFleet:
-    """What a job's strategy works with: offers of one region, the amount to rent, at once and in all, and reliable
-    machines next to it."""
+    """The machines that a job's strategy may rent: offers of one region, the amounts to rent in one request and in all,
+    and the reliable machines."""
 
     offers: tuple[Offer, ...]
     baseline: Rent

@@ -1,4 +1,4 @@
-"""Names in a job file that no cloud knows, each with what was probably meant. Pure."""
+"""Names in a job file that no cloud knows, each with the name that was probably meant. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spotctl.planning.offers import MarketSnapshot
 def misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
     """Why nothing can match: a type, an accelerator or a region that does not exist."""
     kinds = [kind for kind in snapshot.kinds if kind.cloud in resources.clouds]
-    listed = [one for one in snapshot.catalog.types if one.cloud in resources.clouds]
-    yield from _types(resources, {kind.type for kind in kinds} or {one.name for one in listed})
+    listed = [machine for machine in snapshot.catalog.types if machine.cloud in resources.clouds]
+    yield from _types(resources, {kind.type for kind in kinds} or {machine.name for machine in listed})
     yield from _accelerators(resources, snapshot)
     known = {kind.region for kind in kinds}
     for region in resources.regions:
@@ -31,8 +31,8 @@ def _types(resources: Resources, known: Collection[str]) -> Iterator[str]:
 
 def _accelerators(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
     wanted = resources.needs.accelerators
-    known = {one.accelerator for one in snapshot.catalog.types if one.accelerator is not None}
-    if wanted is None or any(wanted.model.lower() in one.lower() for one in known):
+    known = {machine.accelerator for machine in snapshot.catalog.types if machine.accelerator is not None}
+    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in known):
         return
     near = closest(wanted.model.upper(), known)
     question = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"

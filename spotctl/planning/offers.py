@@ -78,7 +78,7 @@ class MarketSnapshot:
             price,
             age,
             kinds,
-            tuple(_machine(catalog, one) for one in kinds),
+            tuple(_machine(catalog, machine_kind) for machine_kind in kinds),
             tuple(_on_demand(catalog, table.markets[row], at) for row in first.tolist()),
         )
 

@@ -1,4 +1,4 @@
-"""How many on-demand machines quotas hold in each market of a job, next to its reliable ones. Pure."""
+"""How many on-demand machines quotas allow in each market of a job, besides its reliable machines. Pure."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def on_demand_limits(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> Mapping[Market, int]:
     """The most on-demand machines of each market that a quota limits."""
-    found = {one.market: [most for most, _ in _holding(quotas, one.market, reliable, catalog)] for one in offers}
-    return {market: min(most) for market, most in found.items() if most}
+    limits = {offer.market: [most for most, _ in _holding(quotas, offer.market, reliable, catalog)] for offer in offers}
+    return {market: min(most) for market, most in limits.items() if most}
 
 
 def shared_quotas(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> tuple[CommonQuota, ...]:
-    """What is left, next to the reliable machines, of each quota that machines of several markets count against."""
+    """The rest of each quota that machines of several markets count against, without the reliable machines."""
     held, uses = _held(reliable), dict[Quota, dict[Market, int]]()
-    for market in (one.market for one in offers):
-        for quota in (one.within(market.region) for one in quotas):
+    for market in (offer.market for offer in offers):
+        for quota in (quota.within(market.region) for quota in quotas):
             if each := used(quota, {market: 1}, catalog):
                 uses.setdefault(quota, {})[market] = each
     return tuple(

@@ -20,13 +20,13 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.work import Measured
 
 _MICROBATCHES = 8
-"""In an update whose batch the job does not name."""
+"""Microbatches of an update, if the job does not set its batch."""
 
 _WITHIN_SERVER, _BETWEEN_SERVERS = 10e9, 10e9 / 8
 """Bytes per second between devices of a server, and between servers whose network the catalog does not describe."""
 
 _MOST_DEVICES = 16
-"""Of one machine; more cores do not speed up models of this size."""
+"""Devices of one machine that are used; more cores do not speed up models of this size."""
 
 _NORMAL_P90 = 1.2816
 _GIB = 2**30
@@ -35,13 +35,13 @@ _GIB = 2**30
 def split_speeds(
     parallel: Parallel, profiles: Sequence[ModelProfile], nodes: int, types: Iterable[InstanceType]
 ) -> dict[str, Measured]:
-    """Updates per hour of one of `nodes` machines, by type; without types that the profile says nothing about.
+    """Updates per hour of one of `nodes` machines, by type; types that the profile does not cover are left out.
 
-    Raises BadRequest if the model fits none of them.
+    Raises BadRequest if the model fits no type.
     """
     profile = _profile(parallel, profiles)
     batch = parallel.batch or _MICROBATCHES * profile.microbatch
-    found: dict[str, Measured] = {}
+    speeds: dict[str, Measured] = {}
     too_small: list[str] = []
     plans: dict[tuple[str, Topology], ParallelPlan | BadInput] = {}
     for machine in types:
@@ -54,18 +54,18 @@ def split_speeds(
             continue
         if shape not in plans:
             plans[shape] = _planned(parallel, profile, batch, *shape)
-        one = plans[shape]
-        if isinstance(one, ParallelPlan):
-            found[machine.name] = _measured(one, batch, nodes)
-    if not found:
-        refused = next((one for one in plans.values() if isinstance(one, BadInput)), None)
+        result = plans[shape]
+        if isinstance(result, ParallelPlan):
+            speeds[machine.name] = _measured(result, batch, nodes)
+    if not speeds:
+        refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
         none = f"no machine type that the job may use has the device of the profile, {parallel.device}"
         cure = "widen types, or set parallel.device"
         if too_small:
             none = f"elastic.nodes is {parallel.elastic.nodes}, and {', '.join(too_small)} have fewer devices"
             cure = "widen types or nodes"
         raise BadRequest(f"parallel: {refused or f'{none}; {cure}'}")
-    return found
+    return speeds
 
 
 def _comparable(profiled: str, device: str) -> bool:
@@ -102,19 +102,20 @@ def _planned(
             recompute=parallel.recompute,
             tensor=parallel.tensor,
         )
-        found = plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
-        return replace(found, every=parallel.elastic.every)
+        split = plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
+        return replace(split, every=parallel.elastic.every)
     except BadInput as error:
         return error
 
 
 def _profile(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelProfile:
-    """Of one microbatch size for all types: a run that moves keeps its microbatches, and so its result."""
-    found = [one for one in profiles if parallel.microbatch in (None, one.microbatch)]
-    if not found:
-        sizes = ", ".join(str(one.microbatch) for one in profiles)
+    """The profile with the requested, else the largest microbatch. All types use one microbatch size: a run that moves
+    keeps its microbatches, and so its result."""
+    fitting = [profile for profile in profiles if parallel.microbatch in (None, profile.microbatch)]
+    if not fitting:
+        sizes = ", ".join(str(profile.microbatch) for profile in profiles)
         raise BadRequest(f"parallel.microbatch is {parallel.microbatch}; the profile has {sizes}")
-    return max(found, key=lambda one: one.microbatch)
+    return max(fitting, key=lambda profile: profile.microbatch)
 
 
 def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:

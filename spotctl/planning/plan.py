@@ -13,24 +13,24 @@ from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Command
 from spotctl.home.errors import BadRequest, SpotctlError
-from spotctl.planning.choice import chosen, violation
+from spotctl.planning.choice import plan_on, violation
 from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.forecasting import clearly_over_budget
+from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.misspelled import misspelled
-from spotctl.planning.mixing import MachineOption, Prices, machine_options
 from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
-from spotctl.planning.on_demand_quota import equal_parts, possible
+from spotctl.planning.on_demand_needs import equal_parts, possible
 from spotctl.planning.quota_use import left_of
 from spotctl.planning.roaming import may_roam
-from spotctl.planning.share import Demand, Share, divide
-from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs, QuotaShare
-from spotctl.planning.work import Measured, Rate, measured_for, rates, work_of
+from spotctl.planning.share import Demand, JobShare, divide
+from spotctl.planning.values import AllocatedJob, Job, JobPlan, KindColumns, PlanningInputs, QuotaShare
+from spotctl.planning.work import Measured, TypeSpeed, length_of, measured_for, speeds_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
-_PLACES = 128
-"""More kinds of a job that may move between regions: the same type in many of them."""
+_CHEAPEST_ROAMING = 128
+"""More kinds for a job that may move between regions, because it can use the same type in many of them."""
 _MOST_MACHINES = 64
 """Default limit for a job without one."""
 
@@ -41,7 +41,7 @@ class _Candidate:
 
     job: Job
     eligible: Eligible
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, TypeSpeed]
     nu: FloatArray
     kinds: list[int]
 
@@ -58,25 +58,25 @@ def plan(jobs: Sequence[Job], inputs: PlanningInputs) -> list[JobPlan]:
     candidates = [_candidate(job, inputs, usable, lowest) for job in jobs]
     wanted = sorted({kind for candidate in candidates for kind in candidate.kinds})
     columns = columns_of(wanted, inputs, usable)
-    demand = [_demand(candidate, inputs, columns) for candidate in candidates]
-    shares = divide(demand, columns.kinds, columns.usd_per_hour, columns.quotas)
+    demands = [_demand(candidate, inputs, columns) for candidate in candidates]
+    shares = divide(demands, columns.kinds, columns.usd_per_hour, columns.quotas)
     plans, left = list[JobPlan](), tuple(inputs.on_demand_quotas)
-    for candidate, one, share in zip(candidates, demand, shares, strict=True):
-        allocated = _allocated(candidate, one, share, _limiting(share, len(demand), columns))
+    for candidate, demand, share in zip(candidates, demands, shares, strict=True):
+        allocated = _allocated(candidate, demand, share, _limiting(share, len(demands), columns))
         parts = equal_parts(left, len(jobs) - len(plans), candidate.job.spec.resources.clouds)
         plans.append(_first_that_fits(replace(allocated, on_demand_quotas=parts), inputs, columns))
         left = left_of(left, [possible(plans[-1])], inputs.snapshot.catalog)
     return plans
 
 
-def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> JobPlan:
-    """The plan on the best machines, or on the next ones if those break a budget or a deadline."""
+def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: KindColumns) -> JobPlan:
+    """The plan on the best machines that keep budget and deadline."""
     refused: list[SpotctlError] = []
     for option in _options(allocated, inputs, columns):
         try:
-            plan = chosen(allocated, option, inputs, columns)
+            plan = plan_on(allocated, option, inputs, columns)
             if allocated.demand.work.timed and (smaller := _fewer_machines(allocated, plan)) is not None:
-                plan = chosen(smaller, option, inputs, columns)
+                plan = plan_on(smaller, option, inputs, columns)
         except (OverBudget, NotInTime) as error:
             refused.append(error)
             continue
@@ -96,21 +96,22 @@ def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: C
     )
 
 
-def _options(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> list[MachineOption]:
+def _options(allocated: AllocatedJob, inputs: PlanningInputs, columns: KindColumns) -> list[MachineOption]:
     price = columns.usd_per_hour * columns.useful
     usd_per_hour = reliable_usd(allocated, inputs, columns) + (allocated.job.value_of_time_usd or 0.0)
-    prices = Prices(price, columns.useful, usd_per_hour, inputs.overheads)
+    prices = KindPrices(price, columns.useful, usd_per_hour, inputs.overheads)
     return machine_options(allocated.demand, allocated.share, columns.kinds, prices, columns.quotas)
 
 
-def _fewer_machines(allocated: AllocatedJob, found: JobPlan) -> AllocatedJob | None:
-    """For a job that ends after a fixed time, the number of machines that its budget pays for."""
+def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan) -> AllocatedJob | None:
+    """A job that ends after a fixed time, limited to the machines that its budget pays for; None if it needs no
+    limit."""
     budget = allocated.job.budget_usd
-    if budget is None or found.estimate.usd <= budget:
+    if budget is None or job_plan.estimate.usd <= budget:
         return None
-    rented = sum(choice.rent.machines for choice in found.choice)
-    reliable = sum(term.usd for term in found.estimate.terms[len(found.choice) :])
-    most = floor(rented * (budget - reliable) / (found.estimate.usd - reliable))
+    rented = sum(choice.rent.machines for choice in job_plan.choice)
+    reliable = sum(term.usd for term in job_plan.estimate.terms[len(job_plan.choice) :])
+    most = floor(rented * (budget - reliable) / (job_plan.estimate.usd - reliable))
     if most < max(allocated.demand.least, 1):
         return None
     share = replace(allocated.share, caps=tuple(min(cap, most) for cap in allocated.share.caps))
@@ -122,22 +123,22 @@ def _fewer_machines(allocated: AllocatedJob, found: JobPlan) -> AllocatedJob | N
 
 def _candidate(job: Job, inputs: PlanningInputs, usable: Bools, lowest: Ints) -> _Candidate:
     snapshot, spec = inputs.snapshot, job.spec
-    found = eligible(snapshot, usable, spec.resources)
-    kinds = found.kinds.tolist()
+    matches = eligible(snapshot, usable, spec.resources)
+    kinds = matches.kinds.tolist()
     if job.place is not None:
         kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
     if not kinds:
-        raise _nothing_usable(job, inputs, found)
+        raise _nothing_usable(job, inputs, matches)
     measured = measured_for(spec, inputs.earlier.get(spec.name, {}))
     if (split := _split(job, inputs, kinds)) is not None:
-        measured = {name: replace(measured.get(name, one), split=one.split) for name, one in split.items()}
+        measured = {name: replace(measured.get(name, speed), split=speed.split) for name, speed in split.items()}
         kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
     names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
-    told = rates((one for one in snapshot.catalog.types if one.name in names), measured)
+    speeds = speeds_of((machine for machine in snapshot.catalog.types if machine.name in names), measured)
     nu = np.zeros(len(snapshot.kinds))
-    nu[kinds] = [told[snapshot.kinds[kind].type].nu for kind in kinds]
-    most = _PLACES if may_roam(spec) else _CHEAPEST
-    return _Candidate(job, found, told, nu, _worth_a_look(np.array(kinds), nu, lowest, most))
+    nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
+    most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
+    return _Candidate(job, matches, speeds, nu, _worth_examining(np.array(kinds), nu, lowest, most))
 
 
 def _split(job: Job, inputs: PlanningInputs, kinds: Sequence[int]) -> dict[str, Measured] | None:
@@ -154,11 +155,11 @@ def _split(job: Job, inputs: PlanningInputs, kinds: Sequence[int]) -> dict[str, 
         raise BadRequest(f"{job.spec.name}: {error}") from None
 
 
-def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> SpotctlError:
+def _nothing_usable(job: Job, inputs: PlanningInputs, matches: Eligible) -> SpotctlError:
     name, snapshot = job.spec.name, inputs.snapshot
-    if found.unusable.size:
-        market, why = why_unusable(snapshot, int(found.unusable[0]))
-        return NotInTime(f"{name}: none of the {found.unusable.size} matching markets can be used; {market}: {why}")
+    if matches.unusable.size:
+        market, why = why_unusable(snapshot, int(matches.unusable[0]))
+        return NotInTime(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
     hint = next(misspelled(job.spec.resources, snapshot), "")
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
@@ -171,23 +172,23 @@ def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> Spotct
     )
 
 
-def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints, most: int) -> list[int]:
+def _worth_examining(kinds: Ints, nu: FloatArray, lowest: Ints, most: int) -> list[int]:
     per_work = lowest[kinds] / nu[kinds]
     cheapest = kinds[np.argsort(per_work, kind="stable")[:most]]
     fastest = kinds[np.lexsort((per_work, -nu[kinds]))[:_FASTEST]]
-    found: list[int] = np.union1d(cheapest, fastest).tolist()
-    return found
+    numbers: list[int] = np.union1d(cheapest, fastest).tolist()
+    return numbers
 
 
-def _limiting(share: Share, jobs: int, columns: Columns) -> tuple[QuotaShare, ...]:
-    """The quotas that the kinds of a plan count against, and the part of each that one job has."""
+def _limiting(share: JobShare, jobs: int, columns: KindColumns) -> tuple[QuotaShare, ...]:
+    """The quotas that the kinds of a plan count against, and the job's part of each."""
     return tuple(
         QuotaShare(group.quota, replace(group.quota, amount=int(part)), jobs)
         for group, part in zip(columns.quotas, share.quotas, strict=True)
     )
 
 
-def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> Demand:
+def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: KindColumns) -> Demand:
     spec, snapshot = candidate.job.spec, inputs.snapshot
     limits = spec.resources.machines
     most = max(limits.least, _MOST_MACHINES) if limits.most is None else limits.most
@@ -197,7 +198,7 @@ def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> 
     startup = inputs.overheads.startup
     left = inf if candidate.job.deadline is None else (candidate.job.deadline - snapshot.at - startup) / HOUR
     in_units = all(rate.in_units for rate in candidate.rates.values())
-    work = work_of(spec, candidate.job.hours, candidate.job.hours_from, in_units=in_units)
+    work = length_of(spec, candidate.job.hours, candidate.job.hours_from, in_units=in_units)
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -213,7 +214,7 @@ def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> 
     )
 
 
-def _allocated(candidate: _Candidate, demand: Demand, share: Share, quotas: tuple[QuotaShare, ...]) -> AllocatedJob:
-    found = candidate.eligible
-    unusable = tuple(found.unusable.tolist())
-    return AllocatedJob(candidate.job, demand, share, candidate.rates, found.fitting, unusable, quotas)
+def _allocated(candidate: _Candidate, demand: Demand, share: JobShare, quotas: tuple[QuotaShare, ...]) -> AllocatedJob:
+    matches = candidate.eligible
+    unusable = tuple(matches.unusable.tolist())
+    return AllocatedJob(candidate.job, demand, share, candidate.rates, matches.fitting, unusable, quotas)

@@ -18,7 +18,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaGroup:
-    """An amount that several kinds share: what one machine of each kind uses (0 for kinds that do not count)."""
+    """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that do not count)."""
 
     quota: Quota
     per_machine: FloatArray
@@ -52,9 +52,9 @@ def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
 def limits_of(groups: Sequence[QuotaGroup], least: IntArray, wanted: IntArray, held: FloatArray) -> FloatArray:
     """How much of each group (columns) each job (rows) may use.
 
-    `wanted` are the most machines of each kind that each job could hold, `least` the fewest that it needs in all, and
-    `held` those that the policy gives it. Of a group that is too small for all jobs, each gets what it needs at least;
-    the rest is divided in proportion to what the policy gives them.
+    `wanted` are the most machines of each kind that each job could hold, `least` the fewest that a job needs in all,
+    and `held` the machines that the policy gives to each job. If a group is too small for all jobs, each job gets its
+    minimum; the rest is divided in proportion to the machines that the policy gives.
     """
     if not groups:
         return np.zeros((len(wanted), 0))

@@ -1,4 +1,4 @@
-"""What running jobs hold of the quotas, what they leave for a new job, and what a run gets when another ends. Pure."""
+"""The use of quotas by running jobs: the rest for a new job, and the larger part when another run ends. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ Machines = Mapping[Market, int]
 
 
 def left_of(quotas: Iterable[Quota], held: Sequence[Machines], catalog: Catalog) -> tuple[Quota, ...]:
-    """The quotas without what running jobs hold. A quota for every region is stated for those where they hold some."""
+    """The quotas without the machines of running jobs. A quota for every region is split into the regions where jobs
+    hold machines."""
     every = _together(held)
-    return tuple(replace(one, amount=max(one.amount - used(one, every, catalog), 0)) for one in _stated(quotas, every))
+    stated = _stated(quotas, every)
+    return tuple(replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0)) for quota in stated)
 
 
-def grown(
+def grown_parts(
     parts: Iterable[Quota], quotas: Sequence[Quota], mine: Machines, others: Sequence[Machines], catalog: Catalog
 ) -> tuple[Quota, ...]:
-    """A run's parts after another run has ended: what it holds and an equal share of what is free, if that is more."""
+    """A run's parts after another run has ended: the machines held plus an equal share of the free ones, if that is
+    more."""
     theirs = _together(others)
 
     def share(part: Quota) -> Quota:
-        whole = max((one.amount for one in quotas if _whole_of(part, one)), default=0)
+        whole = max((quota.amount for quota in quotas if _whole_of(part, quota)), default=0)
         own = used(part, mine, catalog)
         free = max(whole - own - used(part, theirs, catalog), 0)
         return replace(part, amount=max(part.amount, own + free // (1 + len(others))))
@@ -39,7 +42,7 @@ def grown(
 
 
 def used(quota: Quota, machines: Machines, catalog: Catalog) -> int:
-    """How much of a quota machines use; nothing of one that holds in every region by itself."""
+    """How much of a quota machines use; 0 for a quota that holds in each region separately."""
     if quota.is_for_each_region:
         return 0
     return round(
@@ -52,14 +55,14 @@ def used(quota: Quota, machines: Machines, catalog: Catalog) -> int:
 
 
 def most_machines(quota: Quota, market: Market, held: Machines, catalog: Catalog) -> int | None:
-    """How many machines of a market a quota holds next to others; None if they do not count against it."""
+    """How many machines of a market a quota allows besides others; None if such machines do not count against it."""
     here = quota.within(market.region)
     each = used(here, {market: 1}, catalog)
     return max(here.amount - used(here, held, catalog), 0) // each if each else None
 
 
 def _stated(quotas: Iterable[Quota], held: Machines) -> list[Quota]:
-    found: list[Quota] = []
+    stated: list[Quota] = []
     for quota in quotas:
         regions = sorted(
             {
@@ -69,20 +72,20 @@ def _stated(quotas: Iterable[Quota], held: Machines) -> list[Quota]:
                 and quota.covers(market.cloud, market.region, family_of(market.instance_type))
             }
         )
-        found += [quota, *(quota.within(region) for region in regions)]
-    return found
+        stated += [quota, *(quota.within(region) for region in regions)]
+    return stated
 
 
 def _whole_of(part: Quota, quota: Quota) -> bool:
-    """Whether a part is one of this quota, or of what it allows in one region."""
+    """Whether a part belongs to this quota, or to the quota's amount in one region."""
     within = quota if part.region is None else quota.within(part.region)
     return part.unit is quota.unit and part.name in (quota.name, within.name)
 
 
 def _together(held: Iterable[Machines]) -> Counter[Market]:
     every: Counter[Market] = Counter()
-    for one in held:
-        every.update(one)
+    for machines in held:
+        every.update(machines)
     return every
 
 

@@ -8,36 +8,35 @@ from math import floor, isfinite
 
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import format_usd
-from spotctl.planning.expected import Conditions, Part, beta_of, first_hour, usd_per_work
+from spotctl.planning.expected import Conditions, PricedRent, beta_of, first_hour, usd_per_work
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.offers import MarketSnapshot, why_unusable
-from spotctl.planning.values import AllocatedJob, Choice, Columns, RejectedMarket
+from spotctl.planning.values import AllocatedJob, Choice, KindColumns, RejectedMarket
 
-_NAMED = 100
+_MOST_LISTED = 100
 """Maximum number of unusable markets, and of unused ones, that a plan lists."""
-_SAME = 0.005
+_EQUAL_COST = 0.005
+"""Costs per unit of work that differ by less than this share count as the same."""
 
 
 def rejections(
     allocated: AllocatedJob,
     fleet_plan: FleetPlan,
-    under: Conditions,
+    conditions: Conditions,
     choice: Sequence[Choice],
-    known: tuple[MarketSnapshot, Columns],
+    known: tuple[MarketSnapshot, KindColumns],
 ) -> tuple[RejectedMarket, ...]:
     """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
     snapshot, columns = known
-    taken = {one.rent.offer.market for one in choice}
-    weighed = [
-        _weighed(offer, fleet_plan, under, choice) for offer in fleet_plan.fleet.offers if offer.market not in taken
-    ]
-    weighed.sort(key=lambda one: (one.instead is None, one.instead.usd_per_work if one.instead else 0.0))
-    unusable = (why_unusable(snapshot, row) for row in allocated.unusable[:_NAMED])
-    told = (RejectedMarket(market, why) for market, why in unusable)
-    return (*weighed, *told, *islice(_left_out(fleet_plan, snapshot, columns), _NAMED))
+    taken = {chosen.rent.offer.market for chosen in choice}
+    others = (offer for offer in fleet_plan.fleet.offers if offer.market not in taken)
+    weighed = [_weighed(offer, fleet_plan, conditions, choice) for offer in others]
+    weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
+    unusable = (RejectedMarket(*why_unusable(snapshot, row)) for row in allocated.unusable[:_MOST_LISTED])
+    return (*weighed, *unusable, *islice(_left_out(fleet_plan, snapshot, columns), _MOST_LISTED))
 
 
-def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
+def _weighed(offer: Offer, fleet_plan: FleetPlan, conditions: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
     price = fleet_plan.prices[offer.market]
     if price > offer.on_demand:
         return RejectedMarket(
@@ -47,7 +46,7 @@ def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Seq
     machines = min(max(floor(fleet_plan.fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
     beta = beta_of(fleet_plan.market_history, rent, price)
-    share = first_hour([Part.of(rent, price, beta)], under).shares[0]
+    share = first_hour([PricedRent.of(rent, price, beta)], conditions).shares[0]
     instead = Choice(rent, price, beta, usd_per_work(share))
     return RejectedMarket(offer.market, _compared(instead, choice), instead)
 
@@ -61,20 +60,20 @@ def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
 
 
 def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
-    dearest = max(one.usd_per_work for one in choice)
+    dearest = max(chosen.usd_per_work for chosen in choice)
     if not isfinite(instead.usd_per_work):
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
     more = instead.usd_per_work / dearest - 1
-    told = f"${instead.usd_per_work:.4g} per unit of work"
+    cost = f"${instead.usd_per_work:.4g} per unit of work"
     evicted = f"{instead.beta.probability:.1%} evicted per hour"
-    if 0 <= more < _SAME:
-        return f"costs the same: {told}, {evicted}"
+    if 0 <= more < _EQUAL_COST:
+        return f"costs the same: {cost}, {evicted}"
     if more > 0:
-        return f"{more:.0%} more expensive: {told}, {evicted}"
-    return f"not chosen by the strategy: {told} by this estimate, {evicted}"
+        return f"{more:.0%} more expensive: {cost}, {evicted}"
+    return f"not chosen by the strategy: {cost} by this estimate, {evicted}"
 
 
-def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: Columns) -> Iterator[RejectedMarket]:
+def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[RejectedMarket]:
     """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
     for j, why in sorted(fleet_plan.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
         for row in columns.rows[j]:

@@ -18,7 +18,7 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, format_time
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota
-from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
+from spotctl.planning.learning.inform import NOTHING_LEARNED, evidence_of, hours_of, with_estimates
 from spotctl.planning.learning.values import Learned
 from spotctl.planning.market_history import HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
@@ -53,11 +53,11 @@ class Beginning:
 class PlanRequest:
     """Jobs that get one allocation.
 
-    `at` is when they begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
+    `at` is when the jobs begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
     user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
-    resolved when the job was launched: a run that is resumed in another time zone keeps them. `quotas` are what the
-    jobs may use of those of the settings, spot and on demand. `place` is the cloud and region in which a running job
-    has its machines. `profiles` are those of models that are split over devices, by job name.
+    resolved when the job was launched: a run that is resumed in another time zone keeps its deadline. `quotas` are the
+    parts of the known quotas that the jobs may use, spot and on demand. `place` is the cloud and region in which a
+    running job has its machines. `profiles`, by job name, describe models that are split over devices.
     """
 
     specs: tuple[JobSpec, ...]
@@ -70,17 +70,18 @@ class PlanRequest:
     profiles: Mapping[str, tuple[ModelProfile, ...]] = field(default_factory=lambda: NO_PROFILES)
 
 
-def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> list[JobPlan]:
-    """A plan for each job, from what was known before `request.at`; `learned` is what earlier runs measured."""
-    spot = tuple(one for one in request.quotas if one.spot)
+def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> list[JobPlan]:
+    """A plan for each job, from facts that were known before `request.at`; `learned` are estimates from earlier
+    runs."""
+    spot = tuple(quota for quota in request.quotas if quota.spot)
     known = PlanningInputs(
         MarketSnapshot.of(data.table, data.catalog, request.at),
         hazards(data.interruptions, request.at, evidence_of(learned)),
         quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
-        on_demand_quotas=tuple(one for one in request.quotas if not one.spot),
+        on_demand_quotas=tuple(quota for quota in request.quotas if not quota.spot),
     )
     jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
-    return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learned))
+    return plan(jobs, with_estimates(known, {spec.name: spec for spec in request.specs}, learned))
 
 
 def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
@@ -99,8 +100,8 @@ def beginning(
 ) -> Beginning:
     """When jobs begin: `at` if given, else now, or at the newest price if prices are stale.
 
-    On the local market that is the market's current time while machines run there (`market_now`), else the start of
-    the replay.
+    On the local market, jobs begin at the market's current time while machines run there (`market_now`), else at the
+    start of the replay.
     """
     if at is not None:
         return Beginning(at)
@@ -134,9 +135,10 @@ def replay_start(table: PriceTable) -> int:
 def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()) -> HazardOf:
     """Eviction rates beyond price crossings: from figures published up to a moment and from evictions of own runs."""
     figures: dict[tuple[str, str, str], list[Interruption]] = defaultdict(list)
-    for one in interruptions:
-        if one.as_of <= at:
-            figures[one.market.cloud, one.market.region, one.market.instance_type].append(one)
+    for interruption in interruptions:
+        if interruption.as_of <= at:
+            market = interruption.market
+            figures[market.cloud, market.region, market.instance_type].append(interruption)
 
     def hazard(market: Market) -> Hazard | None:
         return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))

@@ -1,4 +1,4 @@
-"""Jobs that may move between regions: which, and what moving costs them. Pure."""
+"""Jobs that may move between regions, and the cost of their moves. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spotctl.planning.offers import MachineKind
 
 GB = 10**9
 _GB_PER_SECOND = 0.2
-"""Assumed: about what one machine reads from an object store in another region."""
+"""Assumed: about the rate at which one machine reads from an object store in another region."""
 
 
 def may_roam(spec: JobSpec) -> bool:
@@ -49,7 +49,7 @@ def transfer_time(gigabytes: float) -> int:
 
 
 def moving_overheads(overheads: Overheads, offers: Sequence[Offer], spec: JobSpec) -> Overheads:
-    """What a start takes if it may be in another region than the checkpoint."""
+    """The overheads of a job whose next start may be in another region than its checkpoint."""
     gigabytes = declared_gb(spec)
     if gigabytes is None or len(set(regions_of(offers))) == 1:
         return overheads
@@ -92,7 +92,7 @@ def roaming_of(
 
 
 def _looks(offer: Offer, history: PriceSeries) -> list[Look]:
-    """The spells in which a market's price was at most, or above, that on demand."""
+    """The spells in which a market's price was at most, or above, the on-demand price."""
     up = history.prices <= offer.on_demand
     changes = (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist()
     looks = [Look(int(history.times[0]), offer.market, bool(up[0]))]

@@ -1,4 +1,4 @@
-"""Gavel's part: one allocation over all jobs, of kinds of machines at their effective prices.
+"""Gavel's part: one allocation of kinds of machines, at their effective prices, over all jobs.
 
 A job is one row, scaled by the number of machines it may hold; a kind of machine is one column; T is the throughput of
 all its machines there. The policy says on which kinds each job gets time. A job's strategy may still use other kinds
@@ -23,13 +23,13 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup, limits_of
-from spotctl.planning.work import Work
+from spotctl.planning.work import JobLength
 
-MOST_EXPENSIVE = 2.0
+MOST_PRICE_RATIO = 2.0
 """Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
 MOST_ROWS = 256
 """Rows of Gavel's problem for the machines of one job."""
-_NOTHING = 1e-6
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class Demand:
     """A job as Gavel sees it: nu by kind (0 where it may not run), fewest and most machines, and its limits.
 
     `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
-    kind that is cheapest per unit of work; it converts an amount given in hours. A job that `roams` may move between
+    kind that is cheapest per unit of work, and converts an amount given in hours. A job that `roams` may move between
     regions.
     """
 
@@ -46,7 +46,7 @@ class Demand:
     nu: FloatArray
     least: int
     most: int
-    work: Work
+    work: JobLength
     reference_nu: float
     hours_left: float
     budget_usd: float | None
@@ -60,14 +60,14 @@ class Demand:
 
     @property
     def hurries(self) -> bool:
-        """Whether the deadline constrains the plan; it cannot if the job's length is unknown."""
+        """Whether the deadline constrains the plan; never if the job's length is unknown."""
         return np.isfinite(self.hours_left) and not self.work.assumed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Share:
-    """A job's part of the allocation: the most machines of each kind, what it may use of each quota, and dollars per
-    unit of work by kind."""
+class JobShare:
+    """A job's share of the allocation: the most machines of each kind, its part of each quota, and dollars per unit of
+    work by kind."""
 
     policy: str
     caps: tuple[int, ...]
@@ -77,7 +77,7 @@ class Share:
 
 def divide(
     demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, groups: Sequence[QuotaGroup]
-) -> list[Share]:
+) -> list[JobShare]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     # A kind without a quota has as many workers as all jobs together could hold.
     total = sum(job.most for job in demand)
@@ -91,7 +91,7 @@ def divide(
     if not all(_in_time(job, kinds, wanted[m], _parts(groups, limits[m])) for m, job in enumerate(demand)):
         limits = _in_turn(demand, kinds, usd_per_hour, groups)
     return [
-        Share(
+        JobShare(
             name,
             tuple(_within_groups(wanted[m], _parts(groups, limits[m])).tolist()),
             tuple(limits[m].tolist()),
@@ -113,7 +113,7 @@ def _within_groups(caps: IntArray, groups: Sequence[QuotaGroup]) -> IntArray:
     return caps
 
 
-def companions(job: Demand, share: Share, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
+def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
     """For each kind that the job's strategy may not use in addition to `home`, the reason.
 
     All machines of a job are in one region because they communicate with each other; a job that roams may use another
@@ -124,15 +124,15 @@ def companions(job: Demand, share: Share, home: int, kinds: Sequence[MachineKind
     return {j: why for j, why in reasons if why}
 
 
-def _too_dear(job: Demand, share: Share, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
-    told = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
+    prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
     if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
-        return f"in another region: {told}"
-    return f"too expensive: {told}" if usd > MOST_EXPENSIVE * least else ""
+        return f"in another region: {prices}"
+    return f"too expensive: {prices}" if usd > MOST_PRICE_RATIO * least else ""
 
 
-def _unfit(job: Demand, share: Share, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
+def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
     if cap < job.least:
         return f"its quota allows {cap} machines, and the job needs at least {job.least}"
@@ -140,15 +140,15 @@ def _unfit(job: Demand, share: Share, home: int, j: int, kinds: Sequence[Machine
         return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
     if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
         return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
-    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _NOTHING):
+    if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _ROUNDING):
         return f"slower than {chosen.type}, whose speed the deadline is planned with"
-    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _AS_FAST:
+    if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _LEAST_SPEED_RATIO:
         return f"slower than {chosen.type}, and the objective is {job.objective}"
     return ""
 
 
 _SPEED_COUNTS = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
-_AS_FAST = 0.9
+_LEAST_SPEED_RATIO = 0.9
 
 
 def _policy_for(demand: Sequence[Demand]) -> str:
@@ -157,9 +157,10 @@ def _policy_for(demand: Sequence[Demand]) -> str:
     if wanted == {Objective.MIN_COST, Objective.MIN_COST_SLO}:
         return Objective.MIN_COST_SLO
     if len(wanted) > 1:
-        told = ", ".join(f"{job.name}: {job.objective}" for job in demand)
+        objectives = ", ".join(f"{job.name}: {job.objective}" for job in demand)
         raise BadRequest(
-            f"jobs in one allocation need one objective, not {told}; give all jobs the same, or plan them separately"
+            f"jobs in one allocation need one objective, not {objectives}; give all jobs the same, or plan them"
+            " separately"
         )
     return wanted.pop()
 
@@ -180,7 +181,7 @@ def _held(
     """Machines, or machine-hours, of each kind (columns) that the policy gives each job (rows).
 
     Each machine that a job may hold is one row of Gavel's problem, because the machines of a job may be of different
-    kinds; of a job that may hold very many, each row is a few of them.
+    kinds. If a job may hold very many machines, each row stands for a few of them.
     """
     owner, size = _rows(demand)
     rows = [demand[m] for m in owner.tolist()]
@@ -200,7 +201,7 @@ def _held(
     problem = AllocationProblem(Cluster(tuple(map(str, kinds)), workers, usd_per_hour), jobs, budget_usd=budget)
     names = ", ".join(job.name for job in demand)
     try:
-        found = policy_named(policy).allocate(problem)
+        allocation = policy_named(policy).allocate(problem)
     except BudgetTooLow as error:
         raise OverBudget(
             f"{names}: a budget of {usd_text(budget or 0)} is too low: even without a time limit, the work costs at"
@@ -208,17 +209,17 @@ def _held(
         ) from error
     except CannotHold as error:
         raise OverBudget(f"{names}: {error}; raise the budget") from error
-    if found.infeasible:
+    if allocation.infeasible:
         raise NotInTime(
             f"{names}: the quotas do not allow machines for all deadlines; raise a quota, or allow more time"
         )
     held = np.zeros((len(demand), len(kinds)))
-    np.add.at(held, owner, size[:, None] * (found.shares if found.hours is None else found.hours))
+    np.add.at(held, owner, size[:, None] * (allocation.shares if allocation.hours is None else allocation.hours))
     return held
 
 
 def _rows(demand: Sequence[Demand]) -> tuple[IntArray, IntArray]:
-    """For each row of Gavel's problem the job, and how many of its machines the row is."""
+    """For each row of Gavel's problem, the job and how many of its machines the row stands for."""
     counts = [min(job.most, MOST_ROWS) for job in demand]
     sizes = [
         job.most // max(rows, 1) + (np.arange(rows) < job.most % max(rows, 1))
@@ -254,7 +255,7 @@ def _require_possible(
     if hours > job.hours_left:
         used = [(count, kind) for count, kind in zip(fastest.machines, kinds, strict=True) if count]
         named = " and ".join(f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used)
-        needed = np.ceil(job.amount / max(job.hours_left, _NOTHING) / float(job.nu.max()))
+        needed = np.ceil(job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max()))
         more = f", or {needed:,.0f} machines" if job.hours_left > 0 else ""
         if sum(fastest.machines) < job.most or len(used) > 1:
             more = ", or raise a quota"
@@ -281,17 +282,18 @@ def _in_turn(
     time, the most urgent job first, and the rest is divided equally."""
     left, parts = list(groups), np.zeros((len(demand), len(groups)))
     hurried = [m for m, job in enumerate(demand) if job.hurries]
-    for m in sorted(hurried, key=lambda m: -demand[m].amount / max(demand[m].hours_left, _NOTHING)):
+    for m in sorted(hurried, key=lambda m: -demand[m].amount / max(demand[m].hours_left, _ROUNDING)):
         job = demand[m]
         caps = _within_groups(np.where(job.nu > 0, job.most, 0), left)
-        schedules = [
+        schedules = (
             cheapest(mixture_terms(job, place, caps, left, usd_per_hour), job.amount, job.hours_left)
             for place in places(kinds)
-        ]
-        best = min((one for one in schedules if one is not None), key=lambda one: one.usd, default=None)
+        )
+        best = min(filter(None, schedules), key=lambda schedule: schedule.usd, default=None)
         if best is None:
+            names = ", ".join(job.name for job in demand)
             raise NotInTime(
-                f"{', '.join(one.name for one in demand)}: the quotas do not hold machines for all deadlines at the"
+                f"{names}: the quotas do not hold machines for all deadlines at the"
                 f" same time, and none are left for {job.name}; raise a quota, or run the jobs one after the other"
             )
         machines = np.max([phase.mixture.machines for phase in best.phases], axis=0)

@@ -24,13 +24,13 @@ from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.expected import JobEstimate
 from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
 from spotctl.planning.offers import MachineKind, MarketSnapshot
+from spotctl.planning.overheads import OVERHEADS
 from spotctl.planning.quota_groups import QuotaGroup
-from spotctl.planning.regimes import OVERHEADS
-from spotctl.planning.share import Demand, Share
-from spotctl.planning.work import SPECIFIED, Measured, Rate, Work
+from spotctl.planning.share import Demand, JobShare
+from spotctl.planning.work import SPECIFIED, JobLength, Measured, TypeSpeed
 
 _ANY_UNIT = "unit of work"
-"""What the decision objects say, which know no job."""
+"""The unit in texts of decision objects, which do not know the job's own unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Job:
     """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
 
     `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
-    from. `profiles` are those of the model that is split over the machines' devices.
+    from. `profiles` describe the model that is split over the machines' devices.
     """
 
     spec: JobSpec
@@ -55,7 +55,7 @@ class Job:
 
     @property
     def value_of_time_usd(self) -> float | None:
-        """What an hour less of run time is worth, in dollars; None if the job does not say."""
+        """Dollars that an hour less of run time is worth; None if the job does not say."""
         return None if self.spec.value_of_time is None else self.spec.value_of_time / NANOS_PER_DOLLAR
 
 
@@ -73,7 +73,7 @@ class PlanningInputs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class KindColumns:
     """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, effective
     prices, the share of the paid time that evictions leave, and the quotas that the kinds count against."""
 
@@ -101,8 +101,8 @@ class AllocatedJob:
 
     job: Job
     demand: Demand
-    share: Share
-    rates: Mapping[str, Rate]
+    share: JobShare
+    rates: Mapping[str, TypeSpeed]
     fitting: int
     unusable: tuple[int, ...]
     quotas: tuple[QuotaShare, ...]
@@ -134,7 +134,7 @@ class RejectedMarket:
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """The same work on on-demand machines."""
+    """A job's whole work on on-demand machines: the machines, the dollars and the hours."""
 
     rent: Rent
     usd: float
@@ -155,20 +155,21 @@ class PlannedMixture:
         return {name: count for name, count in counts if count}
 
     def words(self) -> str:
-        """Its phases in words."""
+        """The phases of the mixture in words."""
         return phases_text(self.schedule, self.types)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
-    """What would be rented for a job, why, and the expected cost and length.
+    """The machines to rent for a job, the reasons, and the expected cost and length.
 
-    `estimate` is what the choice costs if it is kept; `forecast_of` plays the job with all its evictions. `interval` is
-    between checkpoints of a command, and `checkpoints` the same if the command keeps them somewhere. `work_left` is the
-    job's work in microseconds times nu, infinite if its length is unknown. `rejected` lists markets that were
-    considered, are unusable, or are the best of another kind; `unnamed` counts the rest. `mixture` is the mixture of
-    kinds, if the job needs one, and `quotas` are those that limit it. `on_demand_quotas` are what it may use of those
-    of on-demand machines. `outlooks` are those of the markets between which the job may move.
+    `estimate` is the cost if the choice is kept to the end; `forecast_of` plays the job with all its evictions.
+    `interval` is the time between checkpoints of a command; `checkpoints` is the same interval, None if the command
+    keeps no checkpoints. `work_left` is the job's work in microseconds times nu, infinite if its length is unknown.
+    `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed` counts the
+    rest. `mixture` is the mixture of kinds, if the job needs one. `quotas` limit the job's spot machines, and
+    `on_demand_quotas` are its parts of the on-demand quotas. `outlooks` are about the markets between which the job may
+    move.
     """
 
     job: Job
@@ -178,9 +179,9 @@ class JobPlan:
     decider: Decider
     decision: Decision
     choice: tuple[Choice, ...]
-    work: Work
+    work: JobLength
     work_left: float
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, TypeSpeed]
     estimate: JobEstimate
     on_demand: OnDemand
     rejected: tuple[RejectedMarket, ...]
@@ -195,7 +196,7 @@ class JobPlan:
 
     @property
     def unit(self) -> str:
-        """What the job's work is counted in, wherever a plan or a run names it."""
+        """The unit of the job's work, wherever a plan or a run names it."""
         if not all(rate.in_units for rate in self.rates.values()):
             return "vCPU-hour"
         program = self.job.spec.program
@@ -215,4 +216,4 @@ class JobPlan:
     @property
     def speed_spread(self) -> float:
         """How far the machines' speed may be from what the plan assumes (`Measured.spread`)."""
-        return max((self.rates[one.rent.offer.market.instance_type].spread for one in self.choice), default=0.0)
+        return max((self.rates[choice.rent.offer.market.instance_type].spread for choice in self.choice), default=0.0)

@@ -17,7 +17,7 @@ from spotctl.files.job.spec import JobSpec
 if TYPE_CHECKING:
     from agileml.pipeline.plan.parallel_plan import ParallelPlan
 
-ALIKE = 0.5
+VCPU_SPREAD = 0.5
 """How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""
 
 
@@ -25,7 +25,7 @@ ALIKE = 0.5
 class Measured:
     """Measured work per hour of one machine of a type, and the source.
 
-    `spread` is the standard deviation of the logarithm of what a run reaches. With `scaling` s, n machines do n^(1 + s)
+    `spread` is the standard deviation of the logarithm of a run's own speed. With `scaling` s, n machines do n^(1 + s)
     times the work of one. `split` is how the job's model is split over the devices of its machines.
     """
 
@@ -37,7 +37,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class TypeSpeed:
     """nu of a machine type, its source in words, and whether it is in units of the job's own work; `spread`,
     `scaling` and `split`: see `Measured`."""
 
@@ -50,17 +50,17 @@ class Rate:
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Measured]:
-    """Throughputs by type; what earlier runs measured overrules the job file, which may be out of date."""
+    """Throughputs by type; measurements of earlier runs overrule the job file, which may be out of date."""
     declared = {name: Measured(value, "the job file") for name, value in spec.throughputs.items()}
     overruled = {
-        name: replace(one, source=f"{one.source}, instead of {spec.throughputs[name]:g} in the job file")
-        for name, one in earlier.items()
+        name: replace(measured, source=f"{measured.source}, instead of {spec.throughputs[name]:g} in the job file")
+        for name, measured in earlier.items()
         if name in spec.throughputs
     }
     return {**declared, **earlier, **overruled}
 
 
-def rates(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[str, Rate]:
+def speeds_of(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[str, TypeSpeed]:
     """nu by type name.
 
     A type that was not measured gets the throughput per vCPU of its family, else of all measured types. If none was
@@ -68,22 +68,22 @@ def rates(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[
     """
     machines = {machine.name: machine for machine in types}
     per_vcpu = {name: known[name].per_hour / machine.vcpus for name, machine in machines.items() if name in known}
-    return {name: _rate(machine, known.get(name), per_vcpu) for name, machine in machines.items()}
+    return {name: _speed_of(machine, known.get(name), per_vcpu) for name, machine in machines.items()}
 
 
-def _rate(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, float]) -> Rate:
+def _speed_of(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, float]) -> TypeSpeed:
     if known is not None:
-        return Rate(known.per_hour, known.source, True, known.spread, known.scaling, known.split)
+        return TypeSpeed(known.per_hour, known.source, True, known.spread, known.scaling, known.split)
     if not per_vcpu:
-        return Rate(float(machine.vcpus), "vCPU count, as no throughput is known", in_units=False)
+        return TypeSpeed(float(machine.vcpus), "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
     siblings = family or list(per_vcpu)
     source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
-    return Rate(
+    return TypeSpeed(
         median(per_vcpu[name] for name in siblings) * machine.vcpus,
         f"scaled by vCPUs from {source}",
         in_units=True,
-        spread=ALIKE,
+        spread=VCPU_SPREAD,
     )
 
 
@@ -92,11 +92,11 @@ SPECIFIED = "as specified"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A job's length: `units` of work, or what all machines do in `hours`; at most `longest` hours.
+class JobLength:
+    """A job's length: `units` of work, or the work of all machines in `hours`; at most `longest` hours.
 
-    With neither, the job ends after `longest`. An assumed amount stands in for an unknown one: it makes costs
-    comparable, but no deadline or budget is checked against it.
+    With neither, the job ends after `longest`. An assumed amount stands in for an unknown one: costs become comparable,
+    but no deadline or budget is checked.
     """
 
     source: str
@@ -113,7 +113,7 @@ class Work:
 
     @property
     def timed(self) -> bool:
-        """Whether the job ends after a fixed time, whatever is done by then."""
+        """Whether the job ends after a fixed time, however much work is done by then."""
         return self.units is None and self.hours is None
 
 
@@ -121,23 +121,23 @@ def _hours(number: float) -> str:
     return f"{number:g} hour{'' if number == 1 else 's'}"
 
 
-def work_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool) -> Work:
-    """The work of a job. `user_hours` is the user's estimate, or that of earlier runs, as `hours_from` says; `in_units`
-    says that throughputs are known, so that clocks can be converted to time."""
+def length_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool) -> JobLength:
+    """The length of a job. `user_hours` is an estimate, and `hours_from` says whether the user's or from earlier runs.
+    `in_units` says that throughputs are known, so that clocks can be converted to time."""
     stop = spec.program.stop if isinstance(spec.program, Training) else None
     longest = inf if stop is None or stop.span is None else stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
-        return Work(f"{stop.clocks:,} clocks", units=float(stop.clocks), longest=longest)
+        return JobLength(f"{stop.clocks:,} clocks", units=float(stop.clocks), longest=longest)
     parallel = spec.program.parallel if isinstance(spec.program, Command) else None
     if parallel is not None and parallel.updates is not None and in_units:
-        return Work(f"{parallel.updates:,} updates", units=float(parallel.updates))
+        return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
     if user_hours is None and spec.hours is not None:
         user_hours = spec.hours / HOUR
     if user_hours is not None:
-        return Work(f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest)
+        return JobLength(f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest)
     if longest < inf:
-        return Work(f"as much as can be done in {_hours(longest)}", longest=longest)
-    return Work(
+        return JobLength(f"as much as can be done in {_hours(longest)}", longest=longest)
+    return JobLength(
         "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",
         hours=1.0,
         assumed=True,

@@ -1,4 +1,4 @@
-"""Returns machines when the event log cannot be used: what the providers show decides."""
+"""Returns machines when the event log cannot be used: all machines that the providers show."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
 
 _ROUNDS, _PAUSE = 120, 0.5
-_OVER = (MachineState.GONE, MachineState.LEAVING)
+_NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ShownMachine:
 
 @dataclass(frozen=True, slots=True)
 class EmergencyReturn:
-    """What was returned, what still runs, and which clouds could not be searched."""
+    """The result of an emergency return: machines returned, machines left, and clouds that could not be searched."""
 
     returned: tuple[ShownMachine, ...]
     """Machines that were returned."""
@@ -54,15 +54,15 @@ class EmergencyReturn:
 
 def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine], list[str]]:
     """The machines of a job, or of all, that the providers show running; and the clouds that could not be searched."""
-    found, failures = list[ShownMachine](), list[str]()
+    shown, failures = list[ShownMachine](), list[str]()
     for cloud, provider in providers(settings):
         try:
             machines, failure = _running(provider, settings, job)
-            found += map(_shown, machines)
+            shown += map(_shown, machines)
             failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
         except ProviderError as error:
             failures.append(f"{cloud}: not searched: {error}")
-    return found, failures
+    return shown, failures
 
 
 def return_shown(settings: Settings, job: str = "") -> EmergencyReturn:
@@ -89,13 +89,13 @@ def _return_once(settings: Settings, job: str) -> bool:
 
 
 def _stop_launchers(settings: Settings, job: str) -> None:
-    """A launcher that goes on would rent machines again. Asked to end, it returns its machines itself."""
+    """Asks launchers to end: one that goes on would rent machines again, and one that ends returns its machines."""
     locks = Paths(settings.home).locks
     jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
-    for one in (one for one in jobs if is_running(locks, one)):
+    for name in (name for name in jobs if is_running(locks, name)):
         with suppress(OSError, ValueError):
-            os.kill(int((locks / f"{one}.lock").read_text()), signal.SIGTERM)
-    _wait(lambda: not any(is_running(locks, one) for one in jobs))
+            os.kill(int((locks / f"{name}.lock").read_text()), signal.SIGTERM)
+    _wait(lambda: not any(is_running(locks, name) for name in jobs))
 
 
 def _wait(until: Callable[[], bool]) -> None:
@@ -108,8 +108,8 @@ def _wait(until: Callable[[], bool]) -> None:
 def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[list[Machine], PartlyListed | None]:
     tags = {INSTALLATION_TAG: installation_id(settings.home)}
     listed, failure = as_far_as_listed(partial(provider.list, tags))
-    alive = (one for one in listed if one.state not in _OVER)
-    return [one for one in alive if job in ("", job_of(one.tags.get(RUN_TAG, "")))], failure
+    alive = (machine for machine in listed if machine.state not in _NOT_RUNNING)
+    return [machine for machine in alive if job in ("", job_of(machine.tags.get(RUN_TAG, "")))], failure
 
 
 def _shown(machine: Machine) -> ShownMachine:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spotctl.home.paths import Paths
 
 LIST_SECONDS = 5.0
-"""How long the list of a cloud's machines is used. Agents report evictions before the list shows them."""
+"""How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""
 
 _SHORTEST_SECRET = 4
 """Shorter values are ordinary words; hiding them would garble the text."""
@@ -41,18 +41,18 @@ class MachinePaths:
 
     @classmethod
     def here(cls, workdir: Path, cache: Path) -> MachinePaths:
-        """Of machines that are processes of this computer."""
+        """Paths on machines that are processes of this computer."""
         return cls(sys.executable, str(workdir), str(cache))
 
     @classmethod
     def rented(cls) -> MachinePaths:
-        """Of rented machines, to which everything is copied."""
+        """Paths on rented machines, to which everything is copied."""
         return cls(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """What a job specifies for its machines: the image, the cloud identity, the disk and the labels."""
+    """A job's settings for its machines: the image, the cloud identity, the disk and the labels."""
 
     image: Image = field(default_factory=Image)
     identity: Mapping[str, str] = field(default_factory=dict)
@@ -64,15 +64,15 @@ NO_SETTINGS = OrderSettings()
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """One per run, and never changed: several runs share a process and must not see each other's.
+    """One per run, and never changed: several runs share a process, and no run may see the environment of another.
 
-    `installation` is the home's id, by which its machines are tagged. `clock` is the provider's, in microseconds UTC.
-    `rendezvous` is the folder where the run's processes find each other, `results` where its results go, and then to
-    the object store at `published`, if that is named. `workdir` is the job's own folder, `on_machine` where machines
-    find that and more. `variables` are the environment variables of the
-    job's programs, next to the `secrets`. `rented` machines are other computers, which share no folder with this one.
-    Their list is fetched again after `list_every` seconds. What they, or nodes on Ray, print is kept in `output`.
-    `lists` are the prices of traffic. A run that is `ending` only returns its machines.
+    `installation` is the home's id, with which machines are tagged. `clock` is the provider's, in microseconds UTC.
+    `rendezvous` is the folder where the run's processes find each other. Results go to `results`, and from there to the
+    object store at `published`, if the job names one. `workdir` is the job's own folder; `on_machine` has the paths on
+    machines. `variables` and `secrets` are the environment variables of the job's programs. `rented` machines are other
+    computers, which share no folder with this one; their list is fetched again after `list_every` seconds. `output`
+    keeps what rented machines, or nodes on Ray, print. `lists` are the prices of traffic. A run that is `ending` only
+    returns its machines.
     """
 
     run: str
@@ -95,18 +95,18 @@ class RunEnvironment:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def holdings(self, market: Market, *, spot: bool) -> Holdings:
-        """What the disk and the address of a machine add to its price."""
+        """The prices of a machine's disk and address, which come on top of its own."""
         if not isinstance(self.provider, BillsHoldings):
             return Holdings()
         return self.provider.holdings(market, spot=spot, disk_gib=self.order_settings.image.disk_gib)
 
     def held_price(self, rent: Rent) -> int:
-        """What the disk and the address of one machine of a purchase cost, in nano-dollars per hour."""
+        """The cost of the disk and the address of one machine of a purchase, in nano-dollars per hour."""
         held = self.holdings(rent.offer.market, spot=rent.bid is not None)
         return held.disk + held.address
 
     def redacted(self, text: str) -> str:
-        """The text without the values of secrets: what a program prints may contain them."""
+        """The text without the values of secrets, which a program may print."""
         for value in sorted(self.secrets.values(), key=len, reverse=True):
             if len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "***")
@@ -152,7 +152,8 @@ def secrets_of(spec: JobSpec) -> Mapping[str, str]:
 
 
 def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
-    """Nodes of a training read the data where it is local_copy here; a command's machines stage it themselves."""
+    """Environment variables of the job's programs. Nodes of a training read the local copies of the data; a command's
+    machines copy the data themselves."""
     if spec.kind is not ProgramKind.AGILEML:
         return dict(spec.env)
     from spotctl.agent.data_transfer import local_copy

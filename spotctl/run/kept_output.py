@@ -1,4 +1,4 @@
-"""`KeptOutput`: what rented machines have printed, kept on this computer beyond the life of the machines."""
+"""`KeptOutput`: the output of rented machines, kept on this computer beyond the life of the machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.link import printed, printed_at
 
 EVERY_SECONDS = 2.0
-"""How often a machine is asked for what it has printed since."""
+"""How often a machine is asked for new output."""
 
 CLUSTER = "ray"
 """The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
@@ -54,11 +54,11 @@ class KeptOutput:
             file.write(new)
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        """What is kept of a machine's output, from a byte offset on."""
+        """The kept output of a machine, from a byte offset on."""
         return read_from(self._path(machine), after)
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
-        """When it was printed, as of `KeepsOutput`."""
+        """The times of the kept output; see `KeepsOutput`."""
         return read_from(times_file(self._path(machine)), after)
 
     def _path(self, machine: str) -> Path:

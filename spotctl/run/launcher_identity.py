@@ -68,4 +68,4 @@ def _refused() -> Iterator[None]:
 
 
 LAUNCHER = LauncherIdentity()
-"""One for this process: it keeps what the SDKs have found."""
+"""The identity of this process, which keeps the credentials that the SDKs have found."""

@@ -1,4 +1,4 @@
-"""What the machines of a run print: all of it for `spotctl logs`, and its end for messages about failures."""
+"""The output of a run's machines: in full for `spotctl logs`, and the last lines for messages about failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[Outp
     Lines without a time come first, machine by machine.
     """
     paths = Paths(settings.home)
-    reading = dict[str, _Reading]()
+    readings = dict[str, _Reading]()
     with EventLog(paths.log) as log:
         state = latest_run(log, job)
         if state is None or state.began is None:
@@ -57,13 +57,13 @@ def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[Outp
         while True:
             lines = list[OutputLine]()
             if spec.on_ray:
-                one = reading.setdefault(CLUSTER, _Reading(CLUSTER, source))
-                lines += one.new_lines(last=not follow or state.ended is not None)
+                reading = readings.setdefault(CLUSTER, _Reading(CLUSTER, source))
+                lines += reading.new_lines(last=not follow or state.ended is not None)
             for held in sorted(state.machines.values(), key=lambda held: held.started):
-                one = reading.setdefault(held.id, _Reading(held.id, source))
-                lines += one.new_lines(last=not follow or not held.alive or state.ended is not None)
-                # It prints no more, and its cloud would be asked for it in every round.
-                one.over = one.over or not held.alive
+                reading = readings.setdefault(held.id, _Reading(held.id, source))
+                lines += reading.new_lines(last=not follow or not held.alive or state.ended is not None)
+                # A machine that is gone prints no more; without this, its cloud would be asked in every round.
+                reading.over = reading.over or not held.alive
             yield from sorted(lines, key=lambda line: line.at or 0)
             if not follow or state.ended is not None:
                 return
@@ -120,7 +120,7 @@ def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str
 
 
 class _Asked:
-    """Asks a provider. It keeps the output of machines that are gone for some days; one that boots has none yet."""
+    """Asks a provider, which keeps the output of machines that are gone for some days. A booting machine has none."""
 
     def __init__(self, provider: CloudProvider) -> None:
         self._provider = provider

@@ -27,7 +27,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """What was found in one cloud; `failure` says why it could not be searched, or only in part."""
+    """The orphans of one cloud; `failure` says why the cloud could not be searched, or only in part."""
 
     cloud: str
     provider: CloudProvider
@@ -44,15 +44,15 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
             # Read afterwards: what a run has rented that began in the meantime is not orphaned.
             active = {state.run for state in read_log(settings).latest if state.ended is None}
             locks = Paths(settings.home).locks
-            found = tuple(
-                one
-                for one in existing
-                if (run := one.tags.get(RUN_TAG, "")) not in active and not is_running(locks, job_of(run))
+            orphaned = tuple(
+                resource
+                for resource in existing
+                if (run := resource.tags.get(RUN_TAG, "")) not in active and not is_running(locks, job_of(run))
             )
         except ProviderError as error:
             yield Orphans(cloud, provider, failure=error)
             continue
-        yield Orphans(cloud, provider, found, failure)
+        yield Orphans(cloud, provider, orphaned, failure)
 
 
 def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:
@@ -73,7 +73,7 @@ def job_of(run: str) -> str:
 
 
 def _cloud(settings: Settings, cloud: str, regions: Sequence[str]) -> CloudProvider:
-    """A cloud in all regions; where the settings name some of AWS, in these and in those that jobs named."""
+    """A cloud in all regions. If the settings name regions of AWS: in those, and in the regions that jobs named."""
     own = settings.aws.regions if cloud == "aws" else ()
     return cloud_provider(settings, (cloud,), (*own, *regions) if own else ())
 

@@ -112,7 +112,8 @@ def _shell_status(code: int) -> int:
 
 
 def _end_if_gone(target: Target, process: subprocess.Popen[bytes], command: Sequence[str]) -> None:
-    """A machine that ends kills its processes; it may have looked for them just before this one started."""
+    """Kills the command if its machine is gone: a machine that ends kills its processes, but may have looked for them
+    just before this command started."""
     try:
         target.invocation(command)
     except NotFound:

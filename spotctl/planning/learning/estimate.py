@@ -1,8 +1,8 @@
 """Estimates from many runs, combined with prior assumptions. Pure.
 
-Throughputs of runs scatter by `NOISE` around the mean, whatever their length. Until both of two types were used, their
-throughputs are assumed to differ as their vCPUs do, give or take `ALIKE`. Scaling is estimated only from runs in which
-the number of machines varied, because runs also differ from each other for other reasons.
+Throughputs of runs scatter by `RUN_SPREAD` around the mean, however long a run is. Until two machine types have both
+been used, their throughputs are assumed to differ as their vCPUs do, give or take `VCPU_SPREAD`. Scaling is estimated
+only from runs in which the number of machines varied, because runs also differ from each other for other reasons.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from statistics import median
 
 import numpy as np
 
-from spotctl.planning.learning.values import NOISE, Cell, Learned, Observed, Spell, Throughput
-from spotctl.planning.work import ALIKE
+from spotctl.planning.learning.values import RUN_SPREAD, Learned, MeasuredSpan, Observed, Throughput, WorkOfSize
+from spotctl.planning.work import VCPU_SPREAD
 
-RUNS = 20
+MOST_RUNS = 20
 """Maximum number of runs used, newest first: programs, data and machines change."""
-SCALING = 0.1
-"""Prior standard deviation of the exponent of phi."""
-WEIGHT = 4
+SCALING_PRIOR = 0.1
+"""Standard deviation of the prior of phi's exponent."""
+PRIOR_WEIGHT = 4
 """Weight of the prior of a duration, in observations."""
 
 
@@ -32,7 +32,7 @@ def learn(
 
     `machines` is the job's limit; without one (None), the time that all its machines need is undefined.
     """
-    known = sorted(runs, key=lambda run: run.wall_ended)[-RUNS:]
+    known = sorted(runs, key=lambda run: run.wall_ended)[-MOST_RUNS:]
     if not known:
         return None
     done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]
@@ -42,8 +42,8 @@ def learn(
         known[-1].wall_ended,
         _throughputs(known, vcpus, scaling),
         scaling,
-        _spell([span for run in known for span in run.startups], startup),
-        _spell([span for run in known for span in run.losses], eviction),
+        _measured_span([span for run in known for span in run.startups], startup),
+        _measured_span([span for run in known for span in run.losses], eviction),
         median(done) if done else None,
         tuple(chain.from_iterable(run.evidence for run in known)),
     )
@@ -51,19 +51,19 @@ def learn(
 
 def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
     """The slope of log(clocks per vCPU-hour) over log(machines) within runs, shrunk towards 0."""
-    over = under = 0.0
+    weighted_products = weighted_squares = 0.0
     for run in runs:
         cells = [cell for cell in run.cells if cell.clocks >= 1]
         if len(cells) < 2:
             continue
         sizes = np.log([cell.size for cell in cells])
         rates = np.log([cell.clocks / _size_of(cell, vcpus) for cell in cells])
-        weights = np.array([1 / (NOISE**2 + 1 / cell.clocks) for cell in cells])
+        weights = np.array([1 / (RUN_SPREAD**2 + 1 / cell.clocks) for cell in cells])
         sizes -= np.average(sizes, weights=weights)
         rates -= np.average(rates, weights=weights)
-        over += float(np.sum(weights * sizes * rates))
-        under += float(np.sum(weights * sizes**2))
-    return over / (under + SCALING**-2)
+        weighted_products += float(np.sum(weights * sizes * rates))
+        weighted_squares += float(np.sum(weights * sizes**2))
+    return weighted_products / (weighted_squares + SCALING_PRIOR**-2)
 
 
 def _throughputs(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float) -> dict[str, Throughput]:
@@ -73,20 +73,21 @@ def _throughputs(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: 
     if not names:
         return {}
     weights = [(cell.size, sum(cell.hours.values())) for run in counted for cell in run.cells]
-    size = float(np.exp(sum(log(one) * hours for one, hours in weights) / sum(hours for _, hours in weights)))
+    size = float(np.exp(sum(log(count) * hours for count, hours in weights) / sum(hours for _, hours in weights)))
     hours = np.array([[_hours(run, name, size, scaling) for name in names] for run in counted])
     clocks = np.array([sum(cell.clocks for cell in run.cells) for run in counted])
     cpus = np.array([vcpus.get(name, 1.0) for name in names])
     expected = cpus * float(clocks.sum() / (hours @ cpus).sum())
-    seen = hours / (NOISE * clocks)[:, np.newaxis]
-    precision = np.diag((ALIKE * expected) ** -2.0)
-    found = np.linalg.solve(seen.T @ seen + precision, seen.T @ np.full(len(counted), 1 / NOISE) + precision @ expected)
+    seen = hours / (RUN_SPREAD * clocks)[:, np.newaxis]
+    precision = np.diag((VCPU_SPREAD * expected) ** -2.0)
+    right = seen.T @ np.full(len(counted), 1 / RUN_SPREAD) + precision @ expected
+    solution = np.linalg.solve(seen.T @ seen + precision, right)
     # A type that was hardly used may come out at 0 or below; then the prior is used.
-    found = np.where(found > 0, found, expected)
+    solution = np.where(solution > 0, solution, expected)
     used = {name: [run.wall_ended for run in counted if _hours(run, name, size, scaling)] for name in names}
     return {
         name: Throughput(float(per_hour), size, len(used[name]), max(used[name]))
-        for name, per_hour in zip(names, found, strict=True)
+        for name, per_hour in zip(names, solution, strict=True)
     }
 
 
@@ -95,10 +96,10 @@ def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
     return float(sum(cell.hours.get(name, 0.0) * (cell.size / size) ** scaling for cell in run.cells))
 
 
-def _size_of(cell: Cell, vcpus: Mapping[str, float]) -> float:
+def _size_of(cell: WorkOfSize, vcpus: Mapping[str, float]) -> float:
     return sum(vcpus.get(name, 1.0) * hours for name, hours in cell.hours.items())
 
 
-def _spell(spans: Sequence[float], assumed: int) -> Spell:
-    mean = (WEIGHT * assumed + sum(spans)) / (WEIGHT + len(spans))
-    return Spell(round(mean), len(spans), assumed)
+def _measured_span(spans: Sequence[float], assumed: int) -> MeasuredSpan:
+    mean = (PRIOR_WEIGHT * assumed + sum(spans)) / (PRIOR_WEIGHT + len(spans))
+    return MeasuredSpan(round(mean), len(spans), assumed)

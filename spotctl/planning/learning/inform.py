@@ -15,18 +15,20 @@ from spotctl.planning.learning.values import Learned
 from spotctl.planning.values import PlanningInputs
 from spotctl.planning.work import Measured
 
-NOTHING_LEARNT: Mapping[str, Learned] = MappingProxyType({})
+NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
 
 
 def evidence_of(learned: Mapping[str, Learned]) -> tuple[Evidence, ...]:
     """Evictions of own runs that no price crossing explains."""
-    return tuple(chain.from_iterable(one.evidence for one in learned.values()))
+    return tuple(chain.from_iterable(estimates.evidence for estimates in learned.values()))
 
 
-def informed(known: PlanningInputs, specs: Mapping[str, JobSpec], learned: Mapping[str, Learned]) -> PlanningInputs:
+def with_estimates(
+    known: PlanningInputs, specs: Mapping[str, JobSpec], learned: Mapping[str, Learned]
+) -> PlanningInputs:
     """The inputs with each job's measured throughputs, and with the overheads of the job that has the most runs."""
-    earlier = {name: _measured(specs[name], one) for name, one in learned.items()}
-    best = max(learned.values(), key=lambda one: one.runs, default=None)
+    earlier = {name: _measured(specs[name], estimates) for name, estimates in learned.items()}
+    best = max(learned.values(), key=lambda estimates: estimates.runs, default=None)
     return replace(
         known,
         earlier={**known.earlier, **earlier},
@@ -52,9 +54,12 @@ def _measured(spec: JobSpec, learned: Learned) -> dict[str, Measured]:
     most = most_machines(spec)
     return {
         name: Measured(
-            learned.per_hour(name, most or one.size), one.words(name), spread=one.spread, scaling=learned.scaling
+            learned.per_hour(name, most or throughput.size),
+            throughput.words(name),
+            spread=throughput.spread,
+            scaling=learned.scaling,
         )
-        for name, one in learned.throughputs.items()
+        for name, throughput in learned.throughputs.items()
     }
 
 

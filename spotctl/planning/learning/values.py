@@ -9,7 +9,7 @@ from math import sqrt
 from bidbrain.eviction.hazard import Evidence
 from pricing_data.units import MINUTE, counted, to_datetime
 
-NOISE = 0.05
+RUN_SPREAD = 0.05
 """Throughputs of runs scatter by this standard deviation around their mean, whatever their length."""
 
 
@@ -24,8 +24,8 @@ class Throughput:
 
     @property
     def spread(self) -> float:
-        """How far a run may be from it: the noise of a run, and that of the mean of those measured."""
-        return NOISE * sqrt(1 + 1 / self.runs)
+        """How far a run may be from the estimate: the spread of one run and of the mean of the measured runs."""
+        return RUN_SPREAD * sqrt(1 + 1 / self.runs)
 
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""
@@ -33,7 +33,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class MeasuredSpan:
     """A duration in microseconds with its number of observations; `assumed` is the prior."""
 
     span: int
@@ -58,20 +58,20 @@ class Learned:
     last: int
     throughputs: Mapping[str, Throughput]
     scaling: float
-    startup: Spell
-    eviction: Spell
+    startup: MeasuredSpan
+    eviction: MeasuredSpan
     hours: float | None
     evidence: tuple[Evidence, ...]
 
     def per_hour(self, name: str, size: float) -> float:
         """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by phi."""
-        one = self.throughputs[name]
-        return float(one.per_hour * (size / one.size) ** self.scaling)
+        throughput = self.throughputs[name]
+        return float(throughput.per_hour * (size / throughput.size) ** self.scaling)
 
     def words(self) -> tuple[str, ...]:
         """Measured overheads as a plan shows them."""
         spells = (("start-up", self.startup), ("an eviction costs", self.eviction))
-        return tuple(one.words(name) for name, one in spells if one.seen)
+        return tuple(spell.words(name) for name, spell in spells if spell.seen)
 
 
 def _runs(runs: int, last: int) -> str:
@@ -83,8 +83,8 @@ def _times(seen: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """What `size` transient machines did together: clocks, and machine-hours by type."""
+class WorkOfSize:
+    """The work of `size` transient machines together: clocks, and machine-hours by type."""
 
     size: int
     clocks: float
@@ -99,7 +99,7 @@ class Observed:
     wall_ended: int
     done: bool
     machine_hours: float
-    cells: tuple[Cell, ...]
+    cells: tuple[WorkOfSize, ...]
     startups: tuple[float, ...]
     losses: tuple[float, ...]
     evidence: tuple[Evidence, ...]

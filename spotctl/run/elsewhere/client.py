@@ -42,7 +42,7 @@ class RunnerClient:
 
     @cached_property
     def state(self) -> RunState:
-        """Where the run stood when this was first asked."""
+        """The state of the run when this was first asked."""
         return self.follower.state()
 
     @cached_property
@@ -58,7 +58,7 @@ class RunnerClient:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What the run's machines are tagged with."""
+        """The tags of the run's machines."""
         return {INSTALLATION_TAG: installation_id(self.settings.home), RUN_TAG: self.place.run}
 
     def runner(self) -> str:
@@ -72,7 +72,7 @@ class RunnerClient:
 
     def machines(self) -> tuple[Machine, ...]:
         """The machines of the run that are not gone, as the cloud lists them. Raises ProviderError."""
-        return tuple(one for one in self.provider.list(self.tags) if one.state is not MachineState.GONE)
+        return tuple(machine for machine in self.provider.list(self.tags) if machine.state is not MachineState.GONE)
 
     def call(self, words: Sequence[str], *, terminal: bool = False) -> int:
         """Runs a command of spotctl on the runner's machine; returns its exit code. RunnerLost: no connection."""
@@ -95,7 +95,7 @@ class RunnerClient:
         return code
 
     def ask(self, words: Sequence[str], seconds: float) -> bool:
-        """Runs a command of spotctl there silently; whether it has ended by itself within these seconds."""
+        """Runs a command of spotctl there silently; returns whether the command has ended by itself in that time."""
         invocation = self._invocation([COMMAND, *words])
         try:
             done = subprocess.run(

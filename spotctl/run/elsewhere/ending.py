@@ -1,4 +1,4 @@
-"""Ends a run whose runner lives elsewhere: through the runner, or in its place if it is gone; and what it leaves."""
+"""Ends a run whose runner lives elsewhere, through the runner or in its place, and removes what the run leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEFTOVER_SECONDS = 90.0
 
 
 def stop(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> Ending:
-    """Stops a run and returns its machines. A runner that is gone is replaced by this process for that."""
+    """Stops a run and returns its machines. If the runner is gone, this process takes its place."""
     try:
         _ask(client, note)
         ending = client.follower.follow(on_turn, lambda: False)
@@ -43,7 +43,7 @@ def stop(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callab
 
 
 def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> Ending:
-    """Becomes the runner, and ends the run: returns what the copied log and the cloud know of it."""
+    """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
     gone = _is_gone(client)
     if not gone:
         _wait_until_silent(client, note)
@@ -80,15 +80,15 @@ def refreshed(client: RunnerClient) -> set[str]:
 
 
 def close(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
-    """Fetches what the machines of an ended run printed, and removes what its runner's machine has used until its end.
+    """Fetches what the machines of an ended run printed, and removes what the runner's machine was still using.
 
-    Then nothing of the run is left elsewhere, and its home with its keys is removed. If it takes longer than these
-    seconds, the next command tries again.
+    Once nothing of the run is left elsewhere, its home with its keys is removed. If that takes longer than `seconds`,
+    the next command tries again.
     """
     give_up = time.monotonic() + seconds
     while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
         time.sleep(_LOOK_SECONDS)
-    # The runner copies it after the end of the run is in the log, and before its machine is gone.
+    # The runner copies the output after the end of the run is in the log, and before its machine is gone.
     _fetch_output(client)
     if nothing_left:
         shutil.rmtree(client.settings.home, ignore_errors=True)
@@ -114,12 +114,12 @@ def _fetch_output(client: RunnerClient) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"".join(place.bucket.get(key)))
     except OSError:
-        # It stays in the object store.
+        # The output stays in the object store.
         return
 
 
 def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
-    """Asks the runner to stop, until it has heard that."""
+    """Asks the runner to stop, again and again until the runner has heard."""
     while not client.ask(["stop", client.place.job], _CALL_SECONDS):
         state = client.follower.state()
         if state.stopping is not None or state.ended is not None:
@@ -132,8 +132,8 @@ def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
 def _is_gone(client: RunnerClient) -> bool:
     """Whether the runner's machine is gone, or there never was one. False if the cloud does not say."""
     try:
-        machine = client.runner()
-        return all(one.id != machine for one in client.machines())
+        runner = client.runner()
+        return all(machine.id != runner for machine in client.machines())
     except RunnerLost:
         return True
     except ProviderError:
@@ -141,15 +141,15 @@ def _is_gone(client: RunnerClient) -> bool:
 
 
 def _wait_until_silent(client: RunnerClient, note: Callable[[str], None]) -> None:
-    """Returns once the runner has renewed its claim for so long no more that it can be replaced."""
-    watch, told = Watch(), False
+    """Returns once the runner has not renewed its claim for so long that it can be replaced."""
+    watch, noted = Watch(), False
     while True:
         claim = client.follower.claim()
         if claim is None or claim.failure or watch.is_stale(claim, time.monotonic()) or _is_gone(client):
             return
-        if not told:
+        if not noted:
             note("waiting until its runner counts as lost")
-            told = True
+            noted = True
         time.sleep(_LOOK_SECONDS)
 
 

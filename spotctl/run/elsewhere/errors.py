@@ -1,4 +1,4 @@
-"""What can go wrong with a runner on a rented machine."""
+"""Errors of a runner on a rented machine."""
 
 from __future__ import annotations
 

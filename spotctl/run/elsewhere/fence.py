@@ -26,7 +26,7 @@ WINDOW_SECONDS = 10.0
 """How long after the start of a renewal purchases may begin."""
 
 SETTLE_SECONDS = 90.0
-"""How long a process that took over waits before it reads what its predecessor did. A purchase that began in the last
+"""How long a process that took over waits before reading what its predecessor did. A purchase that began in the last
 window has been answered or has failed by then: a cloud's call ends after 60 s at most."""
 
 BEAT_SECONDS = 15.0
@@ -66,7 +66,7 @@ def successor(claim: Claim | None, holder: str) -> Claim:
 
 
 class Watch:
-    """Decides, by one's own clock, when a runner that renews its claim no longer is given up."""
+    """Decides, by this computer's clock, when a runner that no longer renews its claim is given up."""
 
     def __init__(self, stale_after: float = STALE_SECONDS) -> None:
         self._stale_after = stale_after
@@ -81,13 +81,14 @@ class Watch:
 
 
 def is_anothers(cell: SharedObject, machine: str) -> bool:
-    """Whether the runner is on another machine than this one. The launcher gives its claim away."""
-    found = cell.read()
-    return found is not None and Claim.from_bytes(found.data).holder not in ("", machine)
+    """Whether the runner is on another machine than this one. A claim of the launcher does not count: the launcher
+    hands it over."""
+    stored = cell.read()
+    return stored is not None and Claim.from_bytes(stored.data).holder not in ("", machine)
 
 
 def settle(fence: Fence, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Waits until what the runner before has ordered has arrived."""
+    """Waits until everything that the previous runner ordered has arrived."""
     left = SETTLE_SECONDS
     while left > 0:
         sleep(min(BEAT_SECONDS, left))
@@ -99,17 +100,17 @@ def settle(fence: Fence, sleep: Callable[[float], None] = time.sleep) -> None:
 class Fence:
     """The claim of this process. Methods may be called from any thread, and may raise StoreRefused.
 
-    A call that gets no answer may have been carried out; the next one finds that out.
+    A call that gets no answer may have been carried out; the next call finds that out.
     """
 
     def __init__(self, cell: SharedObject, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Takes over. ObjectChanged: another process did so at the same time."""
-        found = cell.read()
+        stored = cell.read()
         self._cell, self._clock, self._lock = cell, clock, Lock()
-        self._claim = successor(None if found is None else Claim.from_bytes(found.data), holder)
+        self._claim = successor(None if stored is None else Claim.from_bytes(stored.data), holder)
         self._superseded = False
         began = clock()
-        self._version = cell.write(self._claim.to_bytes(), None if found is None else found.version)
+        self._version = cell.write(self._claim.to_bytes(), None if stored is None else stored.version)
         self._open_until = began + WINDOW_SECONDS
 
     @property
@@ -135,17 +136,17 @@ class Fence:
             self.check()
             began = self._clock()
             claim = replace(self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure)
-            self._version = self._written(claim)
+            self._version = self._write(claim)
             self._claim, self._open_until = claim, began + WINDOW_SECONDS
 
-    def _written(self, claim: Claim) -> str:
+    def _write(self, claim: Claim) -> str:
         try:
             return self._cell.write(claim.to_bytes(), self._version)
         except ObjectChanged:
-            found = self._cell.read()
-            if found is None or not Claim.from_bytes(found.data).is_of(claim):
+            stored = self._cell.read()
+            if stored is None or not Claim.from_bytes(stored.data).is_of(claim):
                 self._superseded = True
                 self.check()
                 raise
             # An earlier write of this process was carried out although it got no answer.
-            return self._cell.write(claim.to_bytes(), found.version)
+            return self._cell.write(claim.to_bytes(), stored.version)

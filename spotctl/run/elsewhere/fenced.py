@@ -1,8 +1,8 @@
 """`FencedProvider`: the provider of a runner that lives on one of the machines that it manages.
 
-It buys only while the runner's claim holds and after the log has been copied, so a process that takes over knows every
-order that was placed. The runner's own machine is returned last: when the run stops, it counts as gone from the moment
-at which the run returns it. If the run has no more work for it before that, it goes on, and is paid for.
+The provider buys only while the runner's claim holds and after the log has been copied, so a process that takes over
+knows every order that was placed. The runner's own machine is returned last: when the run stops, that machine counts as
+gone from the moment at which the run returns it. A runner's machine without work goes on until then, and is paid for.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class FencedProvider:
         self._guard.check()
         if self._own in ids and (self._returned is None or self._stops()):
             self._returned = self.now()
-        if others := [one for one in ids if one != self._own]:
+        if others := [machine for machine in ids if machine != self._own]:
             self._provider.terminate(others)
 
     def return_own(self) -> None:
@@ -107,7 +107,7 @@ class FencedProvider:
         return self._provider.invocation(machine, command)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`. What the own machine uses cannot be removed before it; a launcher does that."""
+        """See `CloudProvider`. Resources that the own machine uses outlive it, so a launcher removes them."""
         return () if self._stops() else self._provider.resources(tags)
 
     def remove(self, resources: Sequence[Resource]) -> None:
@@ -115,7 +115,7 @@ class FencedProvider:
         self._provider.remove(resources)
 
     def _stay(self) -> None:
-        """Renews the lease of the own machine, which the run does not do any more."""
+        """Renews the lease of the own machine, which the run no longer renews."""
         now = self.now()
         if now - self._renewed >= RENEW_EVERY:
             with suppress(ProviderError):

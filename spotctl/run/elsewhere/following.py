@@ -29,7 +29,7 @@ LOOK_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Follower:
-    """Reads where a run stands into the log of a home."""
+    """Copies the log of a run elsewhere into the log of a home."""
 
     place: RunPlace
     settings: Settings
@@ -41,10 +41,10 @@ class Follower:
     def claim(self) -> Claim | None:
         """Who runs the run. RunnerLost: the object store does not say."""
         try:
-            found = self.place.claim(LAUNCHER).read()
+            stored = self.place.claim(LAUNCHER).read()
         except StoreRefused as error:
             raise RunnerLost(f"run {self.place.run}: {error}") from None
-        return None if found is None else Claim.from_bytes(found.data)
+        return None if stored is None else Claim.from_bytes(stored.data)
 
     def rows(self) -> list[CopiedRow]:
         """The rows of the run's log. RunnerLost: they cannot be read."""
@@ -61,9 +61,9 @@ class Follower:
             return fold(log.of_run(self.place.run))
 
     def add(self, path: Path) -> None:
-        """Adds what another log of this computer has of the run."""
-        with EventLog(path) as found, EventLog(Paths(self.settings.home).log) as log:
-            add_missing(log, self.place.run, found.of_run(self.place.run))
+        """Adds the rows that another log of this computer has of the run."""
+        with EventLog(path) as other, EventLog(Paths(self.settings.home).log) as log:
+            add_missing(log, self.place.run, other.of_run(self.place.run))
 
     def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> Ending | None:
         """Waits for the end of the run; None if the user has `left` before. RunnerLost: its runner is not there."""
@@ -83,5 +83,5 @@ class Follower:
 
     @property
     def ways_out(self) -> str:
-        """What the user can do without a runner."""
+        """The command that helps a user whose run has no runner any more."""
         return f"'spotctl down {self.place.job}' returns its machines from this computer"

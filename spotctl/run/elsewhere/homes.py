@@ -1,7 +1,7 @@
 """The home of a run whose runner lives elsewhere: a key of its own for the run's machines, and its own event log.
 
-It is made next to the launcher's home, serves the launcher until the first reliable machine answers, and is then copied
-to that machine. The launcher's own ssh key stays where it is.
+The run's home is made next to the launcher's, serves the launcher until the first reliable machine answers, and is then
+copied to that machine. The launcher's own ssh key stays where it is.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _TABLES = ("aws", "gcp", "azure")
 _NAMES = {"gcp_project": "GOOGLE_CLOUD_PROJECT", "azure_subscription": "AZURE_SUBSCRIPTION_ID"}
-"""Settings that hold on a machine as well, and the SDKs' own variables for them, which a machine does not have.
+"""Settings that hold on a machine as well, and the SDKs' own variables for such a setting, which a machine lacks.
 
-Addresses of services are not among them, because networks differ.
+Addresses of services are left out, because networks differ.
 """
 
 
@@ -55,11 +55,11 @@ def new_home(job: str, settings: Settings) -> Settings:
 
 
 def archives_of(home: Path) -> Path:
-    """Where the archives are that a home copies to machines."""
+    """The folder of the archives that a home copies to machines."""
     return home / "machines" / "archives"
 
 
-def copied_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
+def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
     """Copies the home of a run to a folder that is sent to a machine, where the job's folder is `workdir`."""
     home, into_paths = settings.home, Paths(into)
     into.mkdir(parents=True, mode=0o700)
@@ -72,7 +72,7 @@ def copied_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
     shutil.copytree(home / "machines" / "known_hosts", keys / "known_hosts")
     (into / "config.toml").write_text(config_text(settings))
     with EventLog(Paths(home).log) as log, EventLog(into_paths.log) as new:
-        for row in (row for one in _all_runs(log) for row in log.of_run(one)):
+        for row in (row for name in _all_runs(log) for row in log.of_run(name)):
             new.append(row.run, row.at, _moved(row, workdir) if row.run == run else row.event)
 
 
@@ -84,7 +84,8 @@ def config_text(settings: Settings) -> str:
         plain["azure_managed_identity"] = True
     lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
     for table in _TABLES:
-        values = {one.name: getattr(getattr(settings, table), one.name) for one in fields(getattr(settings, table))}
+        cloud = getattr(settings, table)
+        values = {field.name: getattr(cloud, field.name) for field in fields(cloud)}
         lines += [f"[{table}]", *_lines({**values, "private_ssh": True})]
     return "\n".join(lines) + "\n"
 
@@ -105,7 +106,7 @@ def _lines(values: Mapping[str, Any]) -> list[str]:
 
 def _toml(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml(name)} = {_toml(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 

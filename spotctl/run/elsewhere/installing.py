@@ -30,7 +30,7 @@ _PACKAGES_OF = {
     "azure": ("azure-identity", "azure-mgmt-compute", "azure-mgmt-resourcegraph"),
 }
 _OPTIONAL = ("textual",)
-"""What `spotctl top` needs there, from a launcher that has it."""
+"""Packages that `spotctl top` needs on the machine, copied if the launcher has them."""
 
 _FASTEST = 1
 _TRANSFER_SECONDS = 1800.0
@@ -58,12 +58,12 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 
 def packages_on(cloud: str) -> tuple[str, ...]:
     """The packages that a runner on a cloud imports."""
-    return (*_PACKAGES, *_PACKAGES_OF[cloud], *(one for one in _OPTIONAL if find_spec(one)))
+    return (*_PACKAGES, *_PACKAGES_OF[cloud], *(package for package in _OPTIONAL if find_spec(package)))
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerArchives:
-    """What a runner consists of, apart from the home of its run."""
+    """The archives that make up a runner, apart from the home of its run."""
 
     code: bytes
     packages: bytes
@@ -71,18 +71,18 @@ class RunnerArchives:
     rendezvous: bytes
 
     @classmethod
-    def packed(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
-        """From what is on this computer; the archives are kept in a folder, because packing takes time."""
+    def pack(cls, workdir: Path, rendezvous: Path, folder: Path, cloud: str) -> RunnerArchives:
+        """Packs what is on this computer; the archives are kept in a folder, because packing takes time."""
         return cls(
             whole_wheel(folder).path.read_bytes(),
             packages_archive(folder, packages_on(cloud)).path.read_bytes(),
             job_archive(workdir, folder).path.read_bytes(),
-            _packed(rendezvous),
+            _pack_folder(rendezvous),
         )
 
     @classmethod
-    def received(cls) -> RunnerArchives:
-        """As this machine received them."""
+    def read_received(cls) -> RunnerArchives:
+        """Reads the archives that this machine received."""
         return cls(*(Path(f"{target}.archive").read_bytes() for target in (CODE, PACKAGES, JOB, RENDEZVOUS)))
 
 
@@ -103,11 +103,11 @@ class RunnerMachine:
         self._send(PACKAGES, archives.packages, zipped=True)
         self._send(JOB, archives.job)
         self._send(RENDEZVOUS, archives.rendezvous)
-        self._send(HOME, _packed(home))
+        self._send(HOME, _pack_folder(home))
         self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
 
     def start(self, start: RunnerStart) -> None:
-        """Starts the service; the secrets go to its standard input. RunnerLost: it does not start."""
+        """Starts the service; the secrets go to its standard input. RunnerLost: the service does not start."""
         service = (
             f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
             f" {layout.PYTHON} -s -S -m spotctl.run.elsewhere.service"
@@ -117,7 +117,7 @@ class RunnerMachine:
             raise RunnerLost(f"{self.id}: the runner did not start: {said.strip()[:300]}")
 
     def run(self, words: Sequence[str], stdin: bytes = b"", seconds: float = _CALL_SECONDS) -> str:
-        """What a command prints. RunnerLost: it failed, with what it said."""
+        """Runs a command, and returns its output. RunnerLost: the command failed, with its last words."""
         try:
             invocation = self.provider.invocation(self.id, words)
             done = subprocess.run(
@@ -148,8 +148,8 @@ class RunnerMachine:
         self.run(("/bin/sh", "-c", script), content, _TRANSFER_SECONDS)
 
 
-def _packed(folder: Path) -> bytes:
-    """A folder with all that is in it as a tar file; secrets in it are in no file of this computer's disk."""
+def _pack_folder(folder: Path) -> bytes:
+    """A folder and its content as a tar file in memory, so that its secrets reach no file of this computer."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=_FASTEST) as archive:
         for path in sorted(folder.rglob("*")):

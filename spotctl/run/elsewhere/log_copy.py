@@ -49,7 +49,7 @@ class LogCopy:
 
     def rows(self) -> list[CopiedRow]:
         """All rows so far. Raises StoreRefused or UnreadableBlob."""
-        return joined({_position(name): self._segment(name) for name in self._store.list(_FOLDER)})
+        return join_segments({_position(name): self._segment(name) for name in self._store.list(_FOLDER)})
 
     def _segment(self, name: str) -> list[CopiedRow]:
         if name in self._full:
@@ -60,19 +60,19 @@ class LogCopy:
         return rows
 
 
-def joined(segments: Mapping[tuple[int, int], Sequence[CopiedRow]]) -> list[CopiedRow]:
-    """The rows of segments by their epoch and first row; the first row that is missing ends them."""
-    found: list[CopiedRow] = []
+def join_segments(segments: Mapping[tuple[int, int], Sequence[CopiedRow]]) -> list[CopiedRow]:
+    """The rows of segments, given by epoch and first row, up to the first row that is missing."""
+    merged: list[CopiedRow] = []
     for (_, first), rows in sorted(segments.items()):
-        if first <= len(found):
-            found[first:] = rows
-    return found
+        if first <= len(merged):
+            merged[first:] = rows
+    return merged
 
 
 class LogCopier:
     """Writes the copy while the run of an epoch goes on; the first `start` rows are in segments of earlier epochs.
 
-    It may be called from any thread.
+    Its methods may be called from any thread.
     """
 
     def __init__(self, store: BlobStore, path: Path, run: str, epoch: int, start: int) -> None:
@@ -82,7 +82,7 @@ class LogCopier:
         self._first, self._segment, self._changed = start, list[CopiedRow](), False
 
     def copy(self) -> None:
-        """Adds what is new in the log. Raises OSError; what was not copied then is copied the next time."""
+        """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are missing."""
         with self._lock:
             self._read()
             while self._changed:
@@ -107,7 +107,7 @@ class LogCopier:
 
 
 def add_missing(log: EventLog, run: str, rows: Iterable[CopiedRow | LogRow]) -> int:
-    """Appends to a log the rows of a run that it lacks; returns how many these were."""
+    """Appends to a log the rows of a run that the log lacks; returns how many."""
     known = len(log.of_run(run))
     new = list(rows)[known:]
     for row in new:

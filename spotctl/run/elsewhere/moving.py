@@ -1,5 +1,5 @@
-"""The launch of a run whose runner lives on a rented machine: the first reliable machine is rented from here, then the
-runner goes there."""
+"""Launches a run whose runner lives on a rented machine: this computer rents the first reliable machine, then moves the
+runner there."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is to be launched. `on_turn` gets the state after each turn, `stopped` says whether the user wants to stop,
-    and `note` gets a line for each step of the move."""
+    """A job to launch. `on_turn` gets the state after each turn, `stopped` says whether the user wants to stop, and
+    `note` gets a line for each step of the move."""
 
     plan: JobPlan
     expected: Planned
@@ -78,9 +78,9 @@ class OnlyReliable:
 
 
 class NotYet:
-    """The workload of a run while its runner moves: machines are prepared for it, but it does not begin.
+    """The workload of a run while its runner moves: machines are prepared for the work, but the work does not begin.
 
-    They boot without a payload, which could not wait for as long as the move takes, and get no tunnels to here.
+    Machines boot without a payload, which could not wait for as long as the move takes, and get no tunnels to here.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -111,7 +111,7 @@ class Moved:
 
 
 def launch(given: Launch) -> Moved | Ending:
-    """Returns where the run is once its runner lives there; or the end of the run, if it ended before that."""
+    """Launches the job. Returns where the runner lives now, or the end of the run if the run ended before the move."""
     spec, paths = given.spec, Paths(given.settings.home)
     with JobLock(paths.locks, spec.name):
         _check_not_running(spec, paths)
@@ -120,12 +120,12 @@ def launch(given: Launch) -> Moved | Ending:
             resume_state.forget(paths.kept(spec.name))
         settings = homes.new_home(spec.name, given.settings)
         with JobLock(Paths(settings.home).locks, spec.name), EventLog(Paths(settings.home).log) as log:
-            journal, environment = runs.begun(spec, settings, log, plan=given.plan, expected=given.expected)
+            journal, environment = runs.begin_run(spec, settings, log, plan=given.plan, expected=given.expected)
             move = _Move(given, settings, log, journal, environment)
-            if (machine := move.carried_out()) is not None:
+            if (machine := move.carry_out()) is not None:
                 return Moved(move.place, machine)
         # The machines are returned from here.
-        observer = RunObserver(on_turn=move.turned)
+        observer = RunObserver(on_turn=move.report_turn)
         ending = runs.resume(spec.name, settings, observer)
         move.close()
         return ending
@@ -147,8 +147,8 @@ class _Move:
             raise BadRequest(f"the runner cannot keep its log at {self.place.location}: {error}") from error
         keep(self.place, given.settings)
 
-    def carried_out(self) -> str | None:
-        """The machine where the runner lives now. None: the log says why the run is to end."""
+    def carry_out(self) -> str | None:
+        """Moves the runner, and returns its machine. None: the log says why the run is to end."""
         given, environment = self._given, self._environment
         rendezvous.make(environment.rendezvous)
         if given.spec.kind is ProgramKind.AGILEML:
@@ -163,7 +163,7 @@ class _Move:
             return None
         return machine
 
-    def turned(self, state: RunState) -> None:
+    def report_turn(self, state: RunState) -> None:
         """Brings the launcher's own log up to date, from which its commands and `gc` read what is under way."""
         with EventLog(Paths(self._settings.home).log) as log, EventLog(Paths(self._given.settings.home).log) as own:
             add_missing(own, self._journal.run, log.of_run(self._journal.run))
@@ -186,7 +186,7 @@ class _Move:
             runner = Runner(journal, environment, workload, replace(rules, strategy=strategy))
             while runner.state.stopping is None:
                 runner.turn()
-                self.turned(runner.state)
+                self.report_turn(runner.state)
                 for held in runner.state.alive:
                     if held.running and runner.state.allocations[held.allocation].reliable:
                         return held.id
@@ -203,10 +203,10 @@ class _Move:
         run = self._journal.run
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             home = Path(scratch) / "home"
-            homes.copied_home(self._settings, run, JOB, home)
+            homes.copy_home(self._settings, run, JOB, home)
             self._given.note("packing the runner")
             kept = homes.archives_of(self._given.settings.home)
-            target.install(RunnerArchives.packed(spec.workdir, self._environment.rendezvous, kept, cloud), home)
+            target.install(RunnerArchives.pack(spec.workdir, self._environment.rendezvous, kept, cloud), home)
             LogCopier(self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0).copy()
         self._given.note("starting the runner")
         target.start(RunnerStart(spec.name, run, self.place.location, machine, secrets_of(spec)))

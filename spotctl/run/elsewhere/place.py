@@ -1,4 +1,4 @@
-"""Where a run is whose runner lives on a rented machine: its folder in the object store, and the launcher's record."""
+"""The place of a run whose runner lives on a rented machine: a folder in the object store, and a record of it here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spotctl.agent.blobs.identity import StoreIdentity
     from spotctl.home.config import Settings
 
-_RECORD, _ABOUT = "place.json", "run"
+_RECORD, _DESCRIPTION = "place.json", "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def place_of_run(spec: JobSpec, run: str) -> RunPlace:
 def publish(place: RunPlace, installation: str, who: StoreIdentity) -> None:
     """Writes to the run's place what another computer needs to become its client."""
     about = {"job": place.job, "run": place.run, "installation": installation}
-    place.store(who).put(_ABOUT, [json.dumps(about).encode()])
+    place.store(who).put(_DESCRIPTION, [json.dumps(about).encode()])
 
 
 def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
@@ -70,7 +70,7 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
     location = location.rstrip("/")
     try:
         store = store_at(location, who)
-        place, installation = _published(b"".join(store.get(_ABOUT)), location)
+        place, installation = _published(b"".join(store.get(_DESCRIPTION)), location)
         home = Paths(settings.home).elsewhere(place.job)
         known = known_place(place.job, settings)
         if known is not None and known.run != place.run:
@@ -85,13 +85,13 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
 
 
 def _published(content: bytes, location: str) -> tuple[RunPlace, str]:
-    """What `publish` wrote. A job's name becomes that of a folder, so no other text is taken for one."""
+    """Reads what `publish` wrote. The job's name becomes a folder's name, so no other text is accepted."""
     try:
         about = json.loads(content)
         job, run, installation = (str(about[key]) for key in ("job", "run", "installation"))
         return RunPlace(JOB_NAME.read(job), run, location), installation
     except (ValueError, KeyError, TypeError):
-        raise BadRequest(f"{location}/{_ABOUT}: not written by spotctl") from None
+        raise BadRequest(f"{location}/{_DESCRIPTION}: not written by spotctl") from None
 
 
 def keep(place: RunPlace, settings: Settings) -> None:
@@ -100,7 +100,7 @@ def keep(place: RunPlace, settings: Settings) -> None:
 
 
 def known_place(job: str, settings: Settings) -> RunPlace | None:
-    """The record of a job's run; None if its runner was never anywhere else."""
+    """The record of a job's run; None if the runner never left this computer."""
     try:
         return RunPlace(**json.loads((Paths(settings.home).elsewhere(job) / _RECORD).read_text()))
     except (FileNotFoundError, NotADirectoryError):
@@ -114,7 +114,7 @@ def all_places(settings: Settings) -> list[RunPlace]:
 
 
 def stays_because(spec: JobSpec) -> str:
-    """Why the runner of a job does not move to a machine; empty if it does."""
+    """Why the runner of a job does not move to a machine; empty if the runner moves."""
     if spec.is_local:
         return "its machines are processes of this computer"
     if not spec.resources.reliable.machines:
@@ -154,4 +154,4 @@ def _base(spec: JobSpec) -> str | None:
     """The first location of the job that is in an object store."""
     checkpoint = spec.program.checkpoint if isinstance(spec.program, Command) else None
     locations = [*spec.outputs.values(), *([] if checkpoint is None else [checkpoint.path])]
-    return next((one for one in locations if "://" in one), None)
+    return next((location for location in locations if "://" in location), None)

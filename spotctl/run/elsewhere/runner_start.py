@@ -1,4 +1,4 @@
-"""What a runner on a rented machine starts with, and where everything of it lies there."""
+"""The start values of a runner on a rented machine, and its paths there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from spotctl.agent import layout
 
 ROOT = f"{layout.AGENT_FOLDER}/runner"
-"""Where a runner is on its machine: our code, the packages that it imports, the run's home, and the job's folder."""
+"""Folder of a runner on its machine: our code and the packages it imports, the run's home, and the job's folder."""
 
 CODE, PACKAGES, HOME, JOB = f"{ROOT}/code", f"{ROOT}/packages", f"{ROOT}/home", f"{ROOT}/job"
 RENDEZVOUS = f"{ROOT}/rendezvous"
@@ -19,7 +19,7 @@ COMMAND = f"{ROOT}/spotctl"
 
 @dataclass(frozen=True, slots=True)
 class RunnerStart:
-    """What a launcher starts the service with: the run, its place in the object store, and the id of this machine.
+    """The input of the service: the run, its place in the object store, and the id of this machine.
 
     A `standby` waits until the runner is gone.
     """

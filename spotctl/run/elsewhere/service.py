@@ -1,8 +1,8 @@
 """The runner as a service of a rented machine: `python3 -m spotctl.run.elsewhere.service`, started over ssh.
 
-It reads one JSON object (`RunnerStart`) from its standard input; the job's secrets in it are in no file. It goes on
-when the connection closes. A parent process starts the runner again if a signal kills it: all that it needs is in the
-log.
+The service reads one JSON object (`RunnerStart`) from its standard input, so that the job's secrets are in no file. The
+service goes on when the connection closes. A parent process restarts a runner that was killed by a signal: all that a
+runner needs is in the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AGAIN_SECONDS, _MOST_STARTS = 2.0, 20
 
 
 def main() -> int:
-    """Returns when the service runs, whichever call started it. What it prints is for the launcher."""
+    """Starts the service unless it runs already; the line that this prints is for the launcher."""
     start = RunnerStart.from_json(json.load(sys.stdin))
     lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:

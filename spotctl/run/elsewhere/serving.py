@@ -59,7 +59,7 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
         if not is_due(claim):
             return
         fence = Fence(claim, start.machine)
-        stop_with = _taken_over(place, paths, restored(began.spec, paths.home), fence)
+        stop_with = _complete_log(place, paths, restored(began.spec, paths.home), fence)
     elif is_anothers(claim, start.machine):
         # This process was started again after a standby had taken over.
         return
@@ -69,8 +69,8 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     _serve(start, settings, place, fence, stop_with)
 
 
-def _taken_over(place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence) -> StopRequested | None:
-    """Completes the log of a standby; returns why the run cannot go on, if that is so."""
+def _complete_log(place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence) -> StopRequested | None:
+    """Completes the log of a standby; returns why the run cannot go on, None if it can."""
     settle(fence)
     with EventLog(paths.log) as log:
         add_missing(log, place.run, LogCopy(place.store(MACHINE)).rows())
@@ -142,7 +142,7 @@ def _attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threadi
 
 
 def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, failure: str) -> None:
-    """Completes the copy of the log and of what the machines printed, and says in the claim that this is the end."""
+    """Completes the copies of the log and of the machines' output, and marks the claim as ended."""
     fence.check()
     for attempt in range(3):
         try:
@@ -169,6 +169,6 @@ def _warn(spec: JobSpec, state: RunState, exceeded: BudgetExceeded) -> None:
 
 
 def _note(what: object) -> None:
-    """A line in the service's log."""
+    """Writes a line to the service's log."""
     if what is not None:
         print(what, file=sys.stderr, flush=True)  # noqa: T201

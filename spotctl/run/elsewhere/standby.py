@@ -22,7 +22,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import Held, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere.fence import Claim, Watch
-from spotctl.run.elsewhere.homes import copied_home
+from spotctl.run.elsewhere.homes import copy_home
 from spotctl.run.elsewhere.installing import RunnerArchives, RunnerMachine
 from spotctl.run.elsewhere.runner_start import JOB, RunnerStart
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 15.0
 LOOKS_PER_CHECK = 4
-"""The standby's machine is asked less often whether the standby still runs there: each time is a connection."""
+"""Looks from one check to the next whether the standby still runs on its machine: each check needs a connection."""
 
 
 def host_of(state: RunState, runner: str, now_on: str | None) -> str | None:
-    """The machine where the standby should be: where it is, while that lasts; or else a reliable one, or the oldest."""
+    """The machine that should hold the standby: the present one while it lasts, else a reliable or the oldest one."""
 
     def lasts(held: Held) -> bool:
         leaves = held.returning or held.warned_until is not None or state.leaves_at(held) is not None
@@ -57,12 +57,12 @@ def is_due(
     watch = Watch()
     while True:
         try:
-            found = cell.read()
+            stored = cell.read()
         except StoreRefused:
             # Without an answer nothing is known of the runner.
             watch = Watch()
         else:
-            claim = None if found is None else Claim.from_bytes(found.data)
+            claim = None if stored is None else Claim.from_bytes(stored.data)
             if claim is None or claim.ended or claim.failure:
                 return False
             if watch.is_stale(claim, clock()):
@@ -94,13 +94,14 @@ class StandbyKeeper:
         self._looks += 1
         if wanted is not None and (wanted != self._now_on or self._target is None):
             self._target = None
-            self._target = self._installed(state, wanted)
+            self._target = self._install(state, wanted)
         elif wanted is not None and self._looks % LOOKS_PER_CHECK == 0:
             self._check(wanted)
         self._now_on = wanted
 
     def _check(self, machine: str) -> None:
-        """Starts the standby again if it has died; one that runs ignores this. If that fails, it is installed again."""
+        """Starts the standby again if it has died; a standby that runs ignores this. If the start fails, the next look
+        installs the standby again."""
         target, self._target = self._target, None
         assert target is not None
         target.start(self._start_on(machine))
@@ -111,16 +112,16 @@ class StandbyKeeper:
             self._start.job, self._start.run, self._start.location, machine, self._start.secrets, standby=True
         )
 
-    def _installed(self, state: RunState, machine: str) -> RunnerMachine:
+    def _install(self, state: RunState, machine: str) -> RunnerMachine:
         assert state.began is not None
         home, run = self._settings.home, self._start.run
         spec = restored(state.began.spec, home)
-        # A provider of its own: that of the run belongs to the run's thread.
+        # The standby gets a provider of its own: the run's provider belongs to the run's thread.
         target = RunnerMachine(machine, cast("TakesCommands", provider_of(self._settings, spec)), self._note)
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             copy = Path(scratch) / "home"
-            copied_home(self._settings, run, JOB, copy)
-            target.install(RunnerArchives.received(), copy)
+            copy_home(self._settings, run, JOB, copy)
+            target.install(RunnerArchives.read_received(), copy)
         self._note("starting the standby")
         target.start(self._start_on(machine))
         return target

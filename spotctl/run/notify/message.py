@@ -28,7 +28,7 @@ class Message:
         return "\n".join([self.title, *(f"{name}: {text}" for name, text in self.lines.items())])
 
     def without(self, secrets: Iterable[str]) -> Message:
-        """The message with these values replaced by `***`: the output of a program may contain them."""
+        """The message with these values replaced by `***`: a message may quote what a program printed."""
         # The longest first, because one value may be part of another.
         values = sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True)
         return replace(

@@ -44,7 +44,7 @@ def post(message: Message, webhook: str, retry: DeliveryRetry | None = None) -> 
     def send(url: str, timeout: float) -> httpx.Response:
         return httpx.post(url, json=body(message, url), timeout=timeout)
 
-    return _sent(webhook, send, retry)
+    return _deliver(webhook, send, retry)
 
 
 def beat(heartbeat: str, signal: str, retry: DeliveryRetry | None = None) -> Delivery:
@@ -54,10 +54,10 @@ def beat(heartbeat: str, signal: str, retry: DeliveryRetry | None = None) -> Del
     def send(url: str, timeout: float) -> httpx.Response:
         return httpx.get(url.rstrip("/") + signal, timeout=timeout)
 
-    return _sent(heartbeat, send, retry)
+    return _deliver(heartbeat, send, retry)
 
 
-def _sent(address: str, send: Callable[[str, float], httpx.Response], retry: DeliveryRetry | None) -> Delivery:
+def _deliver(address: str, send: Callable[[str, float], httpx.Response], retry: DeliveryRetry | None) -> Delivery:
     import httpx
     import stamina
 

@@ -41,7 +41,7 @@ _END_SECONDS = 30.0
 
 
 class RayTraining:
-    """The training's process. That of a run that is resumed goes on from the newest checkpoint."""
+    """The training's process. In a resumed run, the training goes on from the newest checkpoint."""
 
     def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
         self._job, self._environment, self._results = spec.name, environment, environment.results
@@ -64,7 +64,7 @@ class RayTraining:
         self._last: Mapping[str, Any] | None = None
 
     def progress(self) -> ev.Progressed | None:
-        """The newest clock, if there is one that was not returned before."""
+        """The newest clock; None if it was returned before."""
         self._read_log()
         latest, self._latest = self._latest, None
         return latest
@@ -90,7 +90,7 @@ class RayTraining:
     def close(self) -> None:
         """Ends the training and its nodes, if they have not ended."""
         until = time.monotonic() + _END_SECONDS
-        # It is not reaped yet, so that its number is not another process's.
+        # The process is not reaped yet, so its number is not another process's.
         os.kill(self._process.pid, signal.SIGINT)
         while exit_code_of(self._process) is None and time.monotonic() < until:
             time.sleep(_TURN_SECONDS)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Launched:
-    """One of the jobs, and either the end of its run or the error that prevented it."""
+    """A job that was launched with others, and the end of its run or the error that prevented the run."""
 
     spec: JobSpec
     ending: Ending | None = None
@@ -34,10 +34,10 @@ def check_together(specs: Sequence[JobSpec]) -> None:
     """Refuses jobs that cannot be planned and run at the same time."""
     check_names(specs)
     check_rents(specs)
-    for one, other in combinations(specs, 2):
-        if (place := checkpoint_place(one)) is not None and place == checkpoint_place(other):
+    for first, second in combinations(specs, 2):
+        if (place := checkpoint_place(first)) is not None and place == checkpoint_place(second):
             raise BadRequest(
-                f"{one.name} and {other.name} both keep their checkpoint at {place}, and would resume from"
+                f"{first.name} and {second.name} both keep their checkpoint at {place}, and would resume from"
                 " each other's; give each its own checkpoint.path"
             )
     if len({spec.is_local for spec in specs}) > 1:

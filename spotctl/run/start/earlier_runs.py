@@ -9,11 +9,11 @@ from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
 from spotctl.log.events import RunBegan
 from spotctl.log.ledger_reader import events_of, stored
-from spotctl.planning.learning.estimate import RUNS, learn
+from spotctl.planning.learning.estimate import MOST_RUNS, learn
 from spotctl.planning.learning.inform import most_machines
 from spotctl.planning.learning.values import Learned
-from spotctl.planning.regimes import OVERHEADS
-from spotctl.run.start.measured_run import observed
+from spotctl.planning.overheads import OVERHEADS
+from spotctl.run.start.measured_run import observations_of
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
@@ -23,19 +23,21 @@ _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 """Keys that must be equal for two runs to be comparable: with another program or other arguments, a clock differs."""
 
 
-def lessons(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learned]:
+def learn_from_runs(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learned]:
     """By job, estimates from its runs that ended before a moment of this computer's clock."""
-    found = {spec.name: _learned(settings, known, spec, before) for spec in specs}
-    return {name: one for name, one in found.items() if one is not None}
+    estimates = {spec.name: _learned(settings, known, spec, before) for spec in specs}
+    return {name: learned for name, learned in estimates.items() if learned is not None}
 
 
 def _learned(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
-    runs = events_of(settings, lambda began: _comparable(began, spec, before), RUNS)
+    runs = events_of(settings, lambda began: _comparable(began, spec, before), MOST_RUNS)
     tariff = stored(lambda: known)
-    told = [one for events in runs if (one := observed(events, tariff)) is not None]
-    vcpus = {one.name: float(one.vcpus) for one in known.catalog.types if one.cloud in spec.resources.clouds}
-    kept = [one for one in told if one.wall_ended <= before]
-    return learn(kept, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)
+    observations = [observation for events in runs if (observation := observations_of(events, tariff)) is not None]
+    vcpus = {
+        machine.name: float(machine.vcpus) for machine in known.catalog.types if machine.cloud in spec.resources.clouds
+    }
+    ended = [observation for observation in observations if observation.wall_ended <= before]
+    return learn(ended, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)
 
 
 def _comparable(began: RunBegan, spec: JobSpec, before: int) -> bool:
@@ -43,7 +45,8 @@ def _comparable(began: RunBegan, spec: JobSpec, before: int) -> bool:
 
 
 def _work(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be equal: also the replay speed, which scales throughputs, and the stopping criteria except clocks."""
+    """The part of a job that must be equal in two runs: the program, the replay speed, which scales throughputs, and
+    the stopping criteria except clocks."""
     ends = {name: value for name, value in (spec.get("stop") or {}).items() if name != "clocks"}
     return {
         **{name: spec.get(name) for name in _SAME_WORK},

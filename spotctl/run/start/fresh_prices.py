@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pricing_data.market import Market
     from spotctl.home.config import Settings
 
-EVERY = 10 * MINUTE
+FETCH_EVERY = 10 * MINUTE
 """AWS publishes prices every few minutes, the other clouds every few days."""
 
 
@@ -51,7 +51,7 @@ def _fetch(markets: Sequence[Market], settings: Settings) -> None:
 
 
 def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event) -> None:
-    while not stop.wait(EVERY / SECOND):
+    while not stop.wait(FETCH_EVERY / SECOND):
         # Whatever goes wrong now, a run of many hours needs prices again later.
         with suppress(Exception):
             _fetch(markets, settings)

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:
-    """Jobs as they run next to each other, and a remark if that changes any of them: the local market has one clock.
+    """The jobs changed to share one local market, which has one clock, and a remark if any of the jobs changed.
 
-    It begins at the first `local.start`, and runs at the lowest `local.speed`: at a higher one, the start-up of that
-    job's program would take more market time than its file allows for.
+    The market begins at the first `local.start`, and runs at the lowest `local.speed`: at a higher speed, the start-up
+    of that job's program would take more market time than the job file allows for.
     """
     asked = [spec.local for spec in specs if spec.is_local]
-    if len({(one.start, one.speed) for one in asked}) < 2:
+    if len({(local.start, local.speed) for local in asked}) < 2:
         return list(specs), ()
-    start = next((one.start for one in asked if one.start is not None), None)
-    speed = min(one.speed for one in asked)
+    start = next((local.start for local in asked if local.start is not None), None)
+    speed = min(local.speed for local in asked)
     shared = [
         replace(spec, local=replace(spec.local, start=start, speed=speed)) if spec.is_local else spec for spec in specs
     ]
@@ -46,7 +46,7 @@ def begin_market(spec: JobSpec, settings: Settings) -> None:
 
     provider, start = local_provider(settings, spec), spec.local.start
     moment = local_market_start(library(settings)) if start is None else start
-    if not _begun(provider, moment, spec, settings) and provider.speed != spec.local.speed:
+    if not _start_market(provider, moment, spec, settings) and provider.speed != spec.local.speed:
         raise BadRequest(
             f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at {provider.speed:g}"
             f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
@@ -54,22 +54,22 @@ def begin_market(spec: JobSpec, settings: Settings) -> None:
 
 
 def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:
-    """Lets the market go on where a run was interrupted, if it was started again since then, for another job."""
+    """Sets the market back to where a run was interrupted, if another job has restarted the market since then."""
     assert state.began is not None
     provider = local_provider(settings, spec)
     now, waited = provider.now(), wall_us() - state.began.wall_us
     if state.at <= now <= state.started + round(waited * spec.local.speed) + HOUR:
         return
-    # Its last machines have ended with their leases at the latest.
+    # The run's last machines have ended with their leases at the latest.
     moment = max([state.at, *(held.lease_until for held in state.alive)])
-    if not _begun(provider, moment, spec, settings) and now < state.at:
+    if not _start_market(provider, moment, spec, settings) and now < state.at:
         raise BadRequest(
             f"run {state.run} was interrupted at {format_time(state.at)}, but the local market was started again for"
             f" other jobs (its time is {format_time(now)}); resume it once they have ended (spotctl status)"
         )
 
 
-def _begun(provider: LocalProvider, moment: int, spec: JobSpec, settings: Settings) -> bool:
+def _start_market(provider: LocalProvider, moment: int, spec: JobSpec, settings: Settings) -> bool:
     """Starts the market at a moment; False if other jobs run on it."""
     from spotctl.clouds.local import MarketBusy
 

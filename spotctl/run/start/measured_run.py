@@ -20,10 +20,10 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, Held, RunState
-from spotctl.planning.learning.values import Cell, Observed
+from spotctl.planning.learning.values import Observed, WorkOfSize
 
 
-def observed(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:
+def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:
     """The measurements of a run; None if it has not ended."""
     state = fold(events)
     if state.ended is None:
@@ -49,15 +49,15 @@ def counts_clocks(state: RunState) -> bool:
 # -- throughput --------------------------------------------------------------------------------------------------------
 
 
-def _cells(events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bool) -> Iterator[Cell]:
+def _cells(events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bool) -> Iterator[WorkOfSize]:
     """Clocks by number of machines at work. Clocks between two progress events are spread evenly over the work.
 
     Empty for a command, whose work is not counted in clocks.
     """
     spans = _spans(working)
-    told = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
+    progress = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
     clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
-    edges = [(spans[0][0] if spans else 0, 0), *told]
+    edges = [(spans[0][0] if spans else 0, 0), *progress]
     for (begin, before), (end, after) in pairwise(edges):
         inside = list(_within(spans, begin, end))
         estimate = sum(sum(types.values()) for _, types in inside)
@@ -65,14 +65,14 @@ def _cells(events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bo
             clocks[size] += (after - before) * sum(types.values()) / estimate if estimate else 0.0
             for name, span in types.items():
                 hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
-    return (Cell(size, clocks[size], hours[size]) for size in sorted(hours))
+    return (WorkOfSize(size, clocks[size], hours[size]) for size in sorted(hours))
 
 
-Span = tuple[int, int, Mapping[str, int]]
+_WorkSpan = tuple[int, int, Mapping[str, int]]
 """Begin, end, and the number of machines of each type at work in between."""
 
 
-def _spans(working: Sequence[LedgerRow]) -> list[Span]:
+def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
     """The run split wherever the set of working machines changes."""
     marks = sorted({mark for row in working for mark in (row.begin, row.end)})
     counts = defaultdict[int, dict[str, int]](dict)
@@ -80,17 +80,17 @@ def _spans(working: Sequence[LedgerRow]) -> list[Span]:
         name = row.market.instance_type
         counts[row.begin][name] = counts[row.begin].get(name, 0) + 1
         counts[row.end][name] = counts[row.end].get(name, 0) - 1
-    found, now = list[Span](), dict[str, int]()
+    spans, now = list[_WorkSpan](), dict[str, int]()
     for begin, end in pairwise(marks):
         for name, change in counts[begin].items():
             now[name] = now.get(name, 0) + change
         alive = {name: number for name, number in now.items() if number}
         if alive:
-            found.append((begin, end, alive))
-    return found
+            spans.append((begin, end, alive))
+    return spans
 
 
-def _within(spans: Sequence[Span], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
+def _within(spans: Sequence[_WorkSpan], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
     """For the parts of spans within a period: the number of machines, and machine-microseconds by type."""
     first = max(bisect_right(spans, begin, key=lambda span: span[0]) - 1, 0)
     for since, until, types in spans[first:]:
@@ -116,7 +116,11 @@ def _losses(state: RunState) -> Iterator[float]:
     """The work that was repeated after each eviction and before the next."""
     moments = sorted({held.ended for held in state.machines.values() if held.end_reason == EVICTED and held.ended})
     for moment, following in pairwise((*moments, state.at)):
-        yield sum(one.end - one.begin for one in state.redone if moment <= one.end and one.begin < following)
+        yield sum(
+            stretch.end - stretch.begin
+            for stretch in state.redone
+            if moment <= stretch.end and stretch.begin < following
+        )
 
 
 def _of(state: RunState, allocation: int) -> list[Held]:
@@ -143,7 +147,9 @@ def _evidence(state: RunState, events: Iterable[LogRow]) -> Iterator[Evidence]:
         taken = held.end_reason == EVICTED and not outbid
         life = Exposure(float(taken), (held.ended - held.started) / HOUR)
         seen[allocation.market] += life.scaled(1 / ordered[held.allocation])
-    return (Evidence(market, one) for market, one in seen.items() if one.evictions or not market.is_synthetic)
+    return (
+        Evidence(market, exposure) for market, exposure in seen.items() if exposure.evictions or not market.is_synthetic
+    )
 
 
 def _price(known: Priced | None, at: int) -> int:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def planned_jobs(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
-    """Plans jobs together, from stored prices. `at` is another moment than now, `hours` the length of a job that does
-    not say."""
+    """Plans jobs together, from stored prices. `at` replaces the present moment; `hours` is the length of jobs whose
+    files do not say."""
     check_names(specs)
     check_rents(specs)
     when = When(
@@ -42,9 +42,9 @@ def planned_jobs(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
 
 
 def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None) -> JobPlans:
-    """Plans jobs within what their clouds say now that the account may have.
+    """Plans jobs within the quotas that their clouds state now.
 
-    `max_cost` limits all of them together, in proportion to what they cost without it.
+    `max_cost` limits the jobs together: each gets a share in proportion to its cost without the limit.
     """
     if max_cost is None:
         return _within_account(specs, settings)
@@ -67,7 +67,7 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
     while True:
         plans = planned_jobs(specs, settings)
         rented = [plan for plan in plans.plans if not plan.job.spec.is_local]
-        chosen = {one.rent.offer.market for plan in rented for one in plan.choice}
+        chosen = {choice.rent.offer.market for plan in rented for choice in plan.choice}
         chosen |= {plan.decider.reliable.offer.market for plan in rented if plan.decider.reliable is not None}
         chosen |= {plan.decider.baseline.offer.market for plan in rented}
         if not (unasked := _unknown(chosen, settings) - asked):
@@ -77,21 +77,23 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
 
 
 def _unknown(markets: Collection[Market], settings: Settings) -> set[Market]:
-    """The markets that no quota concerns that was read in the last day; spot and on demand are read together."""
-    read = [one.quota for one in account_quotas.read_lately(settings, wall_us()) if one.quota.spot]
+    """The markets without a quota that was read in the last day; spot and on-demand quotas are read together."""
+    read = [stated.quota for stated in account_quotas.read_lately(settings, wall_us()) if stated.quota.spot]
     return {
-        one
-        for one in markets
-        if not any(quota.covers(one.cloud, one.region, family_of(one.instance_type)) for quota in read)
+        market
+        for market in markets
+        if not any(quota.covers(market.cloud, market.region, family_of(market.instance_type)) for quota in read)
     }
 
 
 def _read(markets: Collection[Market], settings: Settings) -> None:
-    """Reads quotas from the clouds. What cannot be read stays unknown: the cloud then decides at the purchase."""
-    places = groupby(sorted(markets, key=str), key=lambda one: (one.cloud, one.region))
+    """Reads quotas from the clouds. A quota that cannot be read stays unknown: the cloud decides at the purchase."""
+    places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
     for (cloud, region), there in places:
         provider = cloud_provider(settings, [cloud], [region])
         assert isinstance(provider, StatesQuotas)
         assert isinstance(provider, Closes)
         with closing(provider), suppress(SpotctlError):
-            account_quotas.keep(settings, provider.quotas(region, {one.instance_type for one in there}), wall_us())
+            account_quotas.keep(
+                settings, provider.quotas(region, {market.instance_type for market in there}), wall_us()
+            )

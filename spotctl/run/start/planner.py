@@ -18,11 +18,11 @@ from spotctl.home import account_quotas
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.log.statuses import unfinished_runs
-from spotctl.planning.on_demand_quota import lacking
+from spotctl.planning.on_demand_needs import on_demand_remarks
 from spotctl.planning.quota_use import Machines, left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
 from spotctl.planning.values import JobPlan
-from spotctl.run.start.earlier_runs import lessons
+from spotctl.run.start.earlier_runs import learn_from_runs
 
 if TYPE_CHECKING:
     from pricing_data.catalog import Catalog
@@ -41,7 +41,7 @@ class JobPlans:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """For which moment to plan.
+    """The moment to plan for.
 
     `now` is this computer's clock, and `market_now` the local market's time while machines run there. `at` is a moment
     that the user names instead, `hours` the user's estimate of a job's length.
@@ -57,20 +57,16 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     """Plans for jobs that begin together, with what their earlier runs measured."""
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
-    learned = lessons(settings, library, specs, when.now)
+    learned = learn_from_runs(settings, library, specs, when.now)
     quotas, held = quotas_left(settings, data.catalog, when.now)
     quotas += on_demand_left(settings, data.catalog, when.now)
     stated = _stated(settings, {cloud for spec in specs for cloud in spec.resources.clouds}, when.now)
     profiles = profiles_of(specs)
     request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas, profiles=profiles)
-    measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
+    measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.words())
     plans = plans_of(request, data, learned)
-    return JobPlans(plans, begin.remarks + stated + held + measured + _lacking(plans, settings, data.catalog, when.now))
-
-
-def _lacking(plans: Sequence[JobPlan], settings: Settings, catalog: Catalog, now: int) -> tuple[str, ...]:
-    """What on-demand quotas do not hold of these plans, next to the machines of running jobs of this home."""
-    return lacking(plans, *_on_demand(settings, now), catalog)
+    lacking = on_demand_remarks(plans, *_on_demand(settings, when.now), data.catalog)
+    return JobPlans(plans, begin.remarks + stated + held + measured + lacking)
 
 
 def on_demand_left(settings: Settings, catalog: Catalog, now: int) -> tuple[Quota, ...]:
@@ -80,7 +76,7 @@ def on_demand_left(settings: Settings, catalog: Catalog, now: int) -> tuple[Quot
 
 def _on_demand(settings: Settings, now: int) -> tuple[Sequence[Quota], Sequence[Machines]]:
     quotas = account_quotas.known(settings, now, spot=False)
-    return quotas, [one.on_demand_machines for one in unfinished_runs(settings).values()] if quotas else []
+    return quotas, [state.on_demand_machines for state in unfinished_runs(settings).values()] if quotas else []
 
 
 def quotas_left(settings: Settings, catalog: Catalog, now: int) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
@@ -90,29 +86,29 @@ def quotas_left(settings: Settings, catalog: Catalog, now: int) -> tuple[tuple[Q
         return (), ()
     running = {job: state.spot_machines for job, state in unfinished_runs(settings).items()}
     left = left_of(quotas, list(running.values()), catalog)
-    amounts = ((one, {job: used(one, machines, catalog) for job, machines in running.items()}) for one in left)
+    amounts = ((quota, {job: used(quota, machines, catalog) for job, machines in running.items()}) for quota in left)
     remarks = (
-        f"quota {one.name}: {sum(by_job.values())} {one.unit} are held by running jobs"
-        f" ({', '.join(job for job, amount in by_job.items() if amount)}), {one.amount} are left"
-        for one, by_job in amounts
+        f"quota {quota.name}: {sum(by_job.values())} {quota.unit} are held by running jobs"
+        f" ({', '.join(job for job, amount in by_job.items() if amount)}), {quota.amount} are left"
+        for quota, by_job in amounts
         if any(by_job.values())
     )
     return left, tuple(remarks)
 
 
 def _stated(settings: Settings, clouds: Set[str], now: int) -> tuple[str, ...]:
-    """What these clouds stated of their quotas, and how long ago."""
-    found = [one for one in account_quotas.stated(settings, now) if one.quota.cloud in clouds]
-    return tuple(f"quota {one.quota}, as read {age((now - one.read) / SECOND)} ago" for one in found)
+    """A remark for each quota that these clouds stated, with its age."""
+    read_quotas = [read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds]
+    return tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
 
 
 def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
-    """Everything stored about the clouds that jobs may use; an empty table if that is nothing."""
+    """Everything stored about the clouds that jobs may use; the table is empty if nothing is stored."""
     clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
     # Markets are read by tens of thousands.
     with without_garbage_collection():
         table, catalog = library.table(library.select(Selection(clouds=clouds))).with_last_seen(), library.catalog
-    figures = tuple(one for cloud in clouds for one in library.store.interruptions(cloud))
+    figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
     return MarketData(table, catalog, figures)
 
 

@@ -106,11 +106,11 @@ def launch(
             resume_state.forget(paths.kept(spec.name))
         if plan is None and spec.is_local:
             begin_market(spec, settings)
-        journal, environment = begun(spec, settings, log, plan=plan, expected=expected)
+        journal, environment = begin_run(spec, settings, log, plan=plan, expected=expected)
         return _conduct(journal, environment, settings, observer, plan)
 
 
-def begun(
+def begin_run(
     spec: JobSpec,
     settings: Settings,
     log: EventLog,
@@ -118,7 +118,7 @@ def begun(
     plan: JobPlan | None = None,
     expected: Planned | None = None,
 ) -> tuple[Journal, RunEnvironment]:
-    """A new run that is in the log and has rented nothing yet."""
+    """Writes a new run to the log; nothing is rented yet."""
     paths, provider = Paths(settings.home), provider_of(settings, spec)
     run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
     environment = environment_of(spec, run, folder, provider, paths)
@@ -171,7 +171,7 @@ def resume(
 
 
 def stop(job: str, settings: Settings, observer: RunObserver) -> Ending:
-    """Stops a run and returns its machines: through the process that runs it, or here if that is gone."""
+    """Stops a run and returns its machines: through its process, or here if that process is gone."""
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         state = latest_run(log, job)
@@ -211,14 +211,14 @@ def parse_max_cost(text: str) -> int | None:
 def plan_of_run(
     began: RunBegan, settings: Settings, started: int, quotas: str | None = None, place: tuple[str, str] | None = None
 ) -> JobPlan:
-    """The plan of a run: every process that works on the run makes the same one.
+    """The plan of a run: every process that works on the run makes the same plan.
 
-    `quotas` are the parts that it may use, if they differ from those at its start; its machines then stay in `place`.
+    `quotas` are the parts that the run may use, if they differ from its first ones; machines then stay in `place`.
     """
     from spotctl.files.parallel_files import profiles_of
     from spotctl.home.quotas import quotas_from
     from spotctl.planning.request import PlanRequest, plans_of
-    from spotctl.run.start.earlier_runs import lessons
+    from spotctl.run.start.earlier_runs import learn_from_runs
     from spotctl.run.start.planner import market_data
 
     spec, known = restored(began.spec, settings.home), library(settings)
@@ -226,7 +226,7 @@ def plan_of_run(
     parts = quotas_from(began.quotas if quotas is None else quotas)
     profiles = profiles_of((spec,))
     request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=parts, place=place, profiles=profiles)
-    learned = lessons(settings, known, (spec,), began.wall_us)
+    learned = learn_from_runs(settings, known, (spec,), began.wall_us)
     (plan,) = plans_of(request, market_data(known, (spec,)), learned)
     return plan
 
@@ -264,7 +264,7 @@ def _conduct(
         _fresh_prices(environment, plan, settings),
     ):
         runner = Runner(journal, environment, workload, rules)
-        # The first turn orders machines, which may take long: it is known from here on what can be asked to stop.
+        # The first turn orders machines, which may take long; from here on, users know which run they can stop.
         observer.on_turn(runner.state)
         ended = runner.run(_turns(spec, runner, observer), wall_us)
     observer.on_turn(runner.state)
@@ -277,17 +277,17 @@ def _conduct(
 
 
 def _turns(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
-    """What follows each turn; a budget that an earlier process found too low was reported by it."""
+    """Reports each turn, and once that the budget is too low, unless an earlier process reported it."""
     reported = [FINISH in runner.state.over_budget]
 
-    def turned() -> None:
+    def report() -> None:
         state = runner.state
         observer.on_turn(state)
         if FINISH in state.over_budget and not reported[0]:
             reported[0] = True
             observer.on_short(spec, state, state.over_budget[FINISH])
 
-    return turned
+    return report
 
 
 def _connections(provider: CloudProvider) -> AbstractContextManager[object]:
@@ -310,7 +310,7 @@ def _fresh_prices(
 
 
 def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Callable[[], JobPlan]:
-    """The plan within the present parts of the quotas; lazy, since a run that only returns its machines needs none."""
+    """The plan within the present parts of the quotas; lazy, since a run that only returns machines needs no plan."""
     began = journal.state.began
     assert began is not None
 

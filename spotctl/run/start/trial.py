@@ -1,4 +1,4 @@
-"""A first launch on a cloud: the job of the smallest machine, and what the cloud says is left of it."""
+"""A first launch on a cloud: a job on the smallest machine, and the resources that the cloud still lists afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAP_USD = 1
 """More than an hour of any small machine costs, with its disk and its address."""
 
 LEAST_MEMORY_GIB = 2.0
-"""The default images and the agent need this much."""
+"""Memory that the default images and the agent need."""
 
 _JOB = """\
 name: try-{cloud}
@@ -57,20 +57,20 @@ def smallest_type(cloud: str, regions: Sequence[str], known: Library) -> str:
     """The type with the fewest vCPUs, then the least memory, without accelerators. BadRequest: no price is known."""
     chosen = known.select(Selection(clouds=(cloud,), regions=tuple(regions)))
     names = {market.instance_type for market in chosen if market.os == LINUX}
-    machines = (known.catalog.instance_type(cloud, one) for one in names if known.catalog.knows(cloud, one))
-    fitting = [one for one in machines if not one.accelerators and one.memory_gib >= LEAST_MEMORY_GIB]
+    machines = (known.catalog.instance_type(cloud, name) for name in names if known.catalog.knows(cloud, name))
+    fitting = [machine for machine in machines if not machine.accelerators and machine.memory_gib >= LEAST_MEMORY_GIB]
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
         raise BadRequest(
             f"no price of any machine on {cloud} is stored; first run: spotctl prices fetch --cloud {cloud}{where}"
         )
-    return min(fitting, key=lambda one: (one.vcpus, one.memory_gib, one.name)).name
+    return min(fitting, key=lambda machine: (machine.vcpus, machine.memory_gib, machine.name)).name
 
 
 def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource, ...]:
-    """What the cloud lists under a run's tags, after waiting a minute for it to vanish.
+    """The resources that the cloud still lists under a run's tags, after waiting a minute for them to vanish.
 
-    ProviderError: the cloud does not say, or not in all regions.
+    ProviderError: the cloud does not answer, or not in all regions.
     """
     tags = {INSTALLATION_TAG: installation_id(settings.home), RUN_TAG: run}
     provider = provider_of(settings, spec)

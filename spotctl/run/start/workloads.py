@@ -1,4 +1,4 @@
-"""Chooses the workload of a job, and checks before the launch what it needs."""
+"""Chooses the workload of a job, and checks its needs before the launch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
 
 
 def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Market], str]:
-    """For a market, how the command's model is split over its machines, as JSON; empty if the job does not ask."""
+    """For a market, how the command's model is split over its machines, as JSON; empty for a job without a split."""
 
     def split_text(market: Market) -> str:
         if command.parallel is None:
@@ -63,7 +63,7 @@ def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Mark
 
 
 def check_clouds(spec: JobSpec) -> None:
-    """Refuses what rented machines cannot do for a job."""
+    """Refuses a job that needs something rented machines cannot do."""
     resources = spec.resources
     if spec.is_local or spec.on_ray:
         return

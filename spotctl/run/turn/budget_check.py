@@ -1,4 +1,5 @@
-"""What a run may spend: passes on what the budget allows, and reports what it does not, and when it will not last."""
+"""Keeps a run within its budget: passes on the instructions that fit, and reports the others and a budget that will not
+last."""
 
 from __future__ import annotations
 
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 PREDICTIVE_SHARE = 0.1
 """From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does, unless it
 was far too low."""
-_TELLING = 0.25
-"""If this part of the budget is used, any progress predicts more than the plan."""
+PREDICTIVE_SPEND = 0.25
+"""Once this part of the budget is spent, any progress predicts the cost better than the plan."""
 
 _PLAYS = 10
 """The rest of a run is played at most once for each such part of its budget that is used."""
 
 
 class BudgetForecast:
-    """The expected cost of a whole run in nano-dollar-seconds: what it used, and what `rest` will cost.
+    """The expected cost of a whole run in nano-dollar-seconds: the cost so far, and the cost of its `rest`.
 
     Playing takes seconds on a busy computer, so another thread does it, and leases are renewed meanwhile.
     """
@@ -49,7 +50,7 @@ class BudgetForecast:
         self._playing: Future[int] | None = None
 
     def whole(self, used: int, share_done: float) -> int:
-        """The latest forecast, 0 before the first is there."""
+        """The latest forecast; 0 before the first one."""
         if self._playing is not None and self._playing.done():
             self._expected = self._playing.result()
             self._playing = None
@@ -65,7 +66,7 @@ class BudgetForecast:
         return self._expected
 
     def rest_usd(self, used: int, share_done: float) -> float:
-        """The dollars that would finish a run which ends at its budget: it is played now, with enough money."""
+        """The dollars that would finish a run which ends at its budget: the rest is played now, with enough money."""
         evenly, rest = used / share_done, None
         with suppress(SpotctlError, PricingDataError):
             rest = self._rest(share_done)
@@ -78,7 +79,8 @@ def _play(answer: Future[int], rest: PlayedRest, used: int, evenly: int) -> None
 
 
 def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
-    """If nothing can be played, for example of too short a history, work costs as much as so far."""
+    """The cost of the whole run. If nothing can be played, for example because the history is too short, work is
+    assumed to cost as much as so far."""
     with suppress(BidBrainError):
         return used + rest.usd() * budget.NANO_SECONDS_PER_DOLLAR
     return evenly
@@ -87,10 +89,10 @@ def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
 class BudgetCheck:
     """The budget of a run in nano-dollar-seconds; None for no limit.
 
-    What it does not cover is not done. Where it does not cover another lease of all machines, it keeps as many as it
-    can, but not fewer than the job needs (`least`): otherwise the leases run out, while the strategy may find something
-    cheaper, and the run is stopped in time to save its work. `holdings` is what the disk and the address of each
-    machine of a purchase cost, in nano-dollars per hour.
+    An instruction that the budget does not cover is dropped. If the budget does not cover another lease of all
+    machines, as many are kept as it covers, but not fewer than the job needs (`least`): otherwise the leases run out,
+    while the strategy may find something cheaper, and the run is stopped in time to save its work. `holdings` is the
+    cost of the disk and the address of each machine of a purchase, in nano-dollars per hour.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class BudgetCheck:
             self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
 
     def to_finish(self, left: float) -> float | None:
-        """Dollars that the rest of the work is expected to cost; None if that is not known."""
+        """Dollars that the rest of the work is expected to cost; None if unknown."""
         state = self._journal.state
         used = budget.used(state, self._journal.now(), self._tariff)
         if self._tells(1.0 - left, used):
@@ -159,7 +161,7 @@ class BudgetCheck:
         return state.planned.usd * left
 
     def _renewable(self, wanted: Renew, left: int, now: int) -> Renew | None:
-        """As many of the leases as the budget covers: reliable machines, then those that cost least for their work.
+        """As many leases as the budget covers: reliable machines first, then the cheapest per unit of work.
 
         None if too few machines would be left to work.
         """
@@ -189,7 +191,7 @@ class BudgetCheck:
         return [ScheduleReturn(number, at, tuple(names)) for (number, at), names in groups.items()]
 
     def predict(self, share_done: float | None) -> None:
-        """Reports, once, that the budget will not last to the end of the job, as soon as that shows."""
+        """Reports, once and as soon as it shows, that the budget will not last to the end of the job."""
         state = self._journal.state
         if self._limit is None or ev.FINISH in state.over_budget:
             return
@@ -204,7 +206,7 @@ class BudgetCheck:
 
     def _tells(self, share_done: float, used: int) -> bool:
         """Whether the progress of a run predicts its cost better than its plan."""
-        return share_done >= PREDICTIVE_SHARE or (share_done > 0 and used >= _TELLING * (self._limit or inf))
+        return share_done >= PREDICTIVE_SHARE or (share_done > 0 and used >= PREDICTIVE_SPEND * (self._limit or inf))
 
     def _adds(self, instruction: Instruction, now: int) -> int:
         lease, teardown = self._times.lease, self._times.teardown
@@ -225,7 +227,7 @@ class BudgetCheck:
         self._report(described(instruction), committed, limit)
 
     def _report(self, action: str, committed: int, limit: int) -> None:
-        """What is wanted again in every turn is reported once."""
+        """Reports that the budget does not cover an action: once, although the action is wanted again in every turn."""
         if action not in self._journal.state.over_budget:
             self._journal.write(ev.BudgetExceeded(action, committed, limit))
 
@@ -248,8 +250,8 @@ def exhausted(limit: int) -> str:
     return f"the budget of {usd_text(usd(limit))} would be exceeded; raise it (budget, --max-cost)"
 
 
-def in_words(unfinished: Mapping[str, Any]) -> str:
-    """The end of the message of such a run: how much work is left, what it would cost, and where the checkpoint is."""
+def unfinished_text(unfinished: Mapping[str, Any]) -> str:
+    """How much work a run that ends at its budget leaves, what the rest would cost, and where the checkpoint is."""
     words = ""
     if "work_left" in unfinished:
         more = unfinished.get("to_finish_usd")

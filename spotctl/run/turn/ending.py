@@ -1,4 +1,4 @@
-"""The end of a run: when all of its machines are gone, what it left, and what it cost."""
+"""The end of a run: when its last machine is gone, what the run left, and what it cost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from spotctl.log.outcomes import BUDGET, FAILED
 from spotctl.log.state import LEASE_ENDED, RunState
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe
-from spotctl.run.turn.budget_check import BudgetCheck, in_words
+from spotctl.run.turn.budget_check import BudgetCheck, unfinished_text
 from spotctl.run.turn.execute import Executor, Journal
 
 
 @dataclass(frozen=True, slots=True)
-class _Costs:
+class _RunCosts:
     """The costs of a run, and the prices that prove them, for the log."""
 
     facts: dict[str, int]
@@ -43,8 +43,8 @@ class EndOfRun:
         return self._journal.state
 
     def over(self, *, listed: bool) -> bool:
-        """Whether all machines are gone; `listed` says that the provider was asked after the request to stop, whose
-        answer shows machines of lost answers, too.
+        """Whether all machines are gone. `listed`: the provider was asked after the request to stop, so its answer
+        also shows machines whose order was never answered.
 
         A cloud that does not answer is waited for until the leases are over.
         """
@@ -54,28 +54,29 @@ class EndOfRun:
         known = listed or (state.stopping is not None and self._leases_over())
         return known and not state.alive and not orders_open(state)
 
-    def written(
+    def write_end(
         self, wall_us: int, facts: Callable[[], Mapping[str, Any]], work_left: Callable[[], float | None]
     ) -> ev.RunEnded:
-        """Removes what is left in the cloud and writes the end, once; `facts` are those of the workload, and
-        `work_left` is the share of the work that is left, if that is known."""
+        """Removes what is left in the cloud and writes the end, once. `facts` returns the workload's facts, and
+        `work_left` the share of the work that is left, None if unknown."""
         if self._state.ended is None:
             stop = self._state.stopping
             assert stop is not None
             left = self._executor.remove_leftovers() if self._rented and self._state.orders else ()
-            found, costs, message = {**stop.facts, **facts()}, self._costs(), stop.message
+            recorded, costs, message = {**stop.facts, **facts()}, self._costs(), stop.message
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
-                message += f"; {', '.join(f'{one.kind} {one.id}' for one in left)} could not be removed: run spotctl gc"
+                names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
+                message += f"; {names} could not be removed: run spotctl gc"
             if stop.outcome == BUDGET:
-                unfinished = self._unfinished(found, work_left())
-                found, message = {**found, **unfinished}, f"{message}{in_words(unfinished)}"
+                unfinished = self._unfinished(recorded, work_left())
+                recorded, message = {**recorded, **unfinished}, f"{message}{unfinished_text(unfinished)}"
             if costs is not None:
-                found |= costs.facts
-                for one in costs.priced:
-                    self._journal.write(one)
-            self._journal.write(ev.RunEnded(stop.outcome, message, wall_us, found))
+                recorded |= costs.facts
+                for prices in costs.priced:
+                    self._journal.write(prices)
+            self._journal.write(ev.RunEnded(stop.outcome, message, wall_us, recorded))
         assert self._state.ended is not None
         return self._state.ended
 
@@ -88,7 +89,7 @@ class EndOfRun:
         self.end_hidden_orders(unlisted)
 
     def end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
-        """What an order without an answer brought, if anything, has ended by the end of its lease."""
+        """Settles orders without an answer: any machine that they brought has ended by the end of its lease."""
         over = self._journal.now() - self._teardown
         for intent in self._state.unclear:
             order = self._state.orders[intent]
@@ -101,24 +102,25 @@ class EndOfRun:
         return all(order.lease_until <= over for order in self._state.orders.values())
 
     def _unfinished(self, facts: Mapping[str, Any], work_left: float | None) -> dict[str, Any]:
-        """What a run that ends at its budget leaves: work, a checkpoint, and the dollars that would finish it."""
-        found: dict[str, Any] = {} if work_left is None else {"work_left": work_left}
+        """The work that a run leaves when it ends at its budget, its checkpoint, and the dollars that would finish the
+        job."""
+        unfinished: dict[str, Any] = {} if work_left is None else {"work_left": work_left}
         if work_left is not None and (more := self._budget.to_finish(work_left)) is not None:
-            found["to_finish_usd"] = more
-        return found | {"checkpoint": facts.get("checkpoint")}
+            unfinished["to_finish_usd"] = more
+        return unfinished | {"checkpoint": facts.get("checkpoint")}
 
-    def _costs(self) -> _Costs | None:
+    def _costs(self) -> _RunCosts | None:
         """The amount paid, and the on-demand price of the same work; None if the provider no longer has the prices."""
         now = self._journal.now()
 
-        def count() -> _Costs:
+        def count() -> _RunCosts:
             failed = self._state.stopping is not None and self._state.stopping.outcome == FAILED
             on_demand = 0 if failed else same_work(self._state, now).amount
             spent = budget.spent(self._state, now, self._tariff)
-            return _Costs({"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff)))
+            return _RunCosts({"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff)))
 
         try:
-            return self._executor.retried(count)
+            return self._executor.retry(count)
         except ProviderError:
             return None
 

@@ -1,7 +1,7 @@
 """Carries out instructions: logs each change before it is requested from the provider, and its outcome afterwards.
 
 A request without an answer may have succeeded. Its intent stays open, and is repeated with the same token, by which
-the provider recognizes it; nothing else is rented while it is open.
+the provider recognizes the request. Nothing else is rented meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ T = TypeVar("T")
 _RELEASE_ROUNDS = 8
 """How often machines are returned and listed again when a run breaks off."""
 
-_STOPPING = (NotPermitted, PartlyListed)
-"""What a list may raise that asking again at once does not change."""
+_NOT_REPEATED = (NotPermitted, PartlyListed)
+"""Errors of a list that are not asked again at once: the answer would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class Journal:
         return max(self._clock(), self.state.at)
 
     def write(self, event: Event) -> None:
-        """Appends the event to the log, then updates the state, also by what others wrote before it."""
+        """Appends the event to the log, then updates the state, including events that other processes wrote before."""
         self._log.append(self.run, self.now(), event)
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Reads what other processes wrote, such as a request to stop."""
+        """Reads events that other processes wrote, such as a request to stop."""
         self.state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
 
 
 def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
-    """The same for every attempt to carry out an order, in every process of its run."""
+    """The request that carries out an order: the same for every attempt, in every process of the run."""
     settings, run, cloud = environment.order_settings, environment.run, order.market.cloud
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
     return MachineRequest(
@@ -94,9 +94,10 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A provider's list, and when it was fetched: number of intents, unclear orders, whether the run stops.
+    """A provider's list, and the situation it was fetched in: number of intents, unclear orders, whether the run stops.
 
-    `unlisted` are the beginnings of ids that it does not cover; machines that an earlier list had there are in it.
+    `unlisted` are the beginnings of ids that the provider could not list; machines that an earlier list had there are
+    kept.
     """
 
     machines: tuple[Machine, ...]
@@ -106,8 +107,8 @@ class _Listed:
 
 
 class Executor:
-    """Carries out instructions for one run. `silence` is why the last agent that did not answer did not, and `failure`
-    why a call to the provider was last given up, or answered in part."""
+    """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, and `failure` the
+    reason why a call to the provider was last given up, or answered in part."""
 
     def __init__(
         self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
@@ -125,7 +126,8 @@ class Executor:
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
 
     def carry_out(self, instruction: Instruction) -> None:
-        """NotPermitted: the provider allows no change any more. BadRequest: it does not have what the job asks for."""
+        """Carries out an instruction. NotPermitted: the provider allows no more changes. BadRequest: the provider does
+        not have what the job asks for."""
         match instruction:
             case ScheduleReturn():
                 self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
@@ -150,7 +152,7 @@ class Executor:
     def _is_superseded(self, renewal: ev.RenewIntended) -> bool:
         """Whether later renewals extended the same leases at least as far."""
         held = (self._journal.state.machines[name] for name in renewal.machines)
-        return all(not one.alive or one.lease_until >= renewal.lease_until for one in held)
+        return all(not machine.alive or machine.lease_until >= renewal.lease_until for machine in held)
 
     def _abandon(self, order: ev.RentIntended) -> None:
         if self._journal.now() > order.lease_until - self._lease + LISTING_DELAY:
@@ -168,11 +170,11 @@ class Executor:
         if self._listed is None or self._listed.situation != situation or now >= self._listed.until:
             unlisted: tuple[str, ...] = ()
             try:
-                machines = self.retried(lambda: self._provider.list(self._tags), _STOPPING)
+                machines = self.retry(lambda: self._provider.list(self._tags), _NOT_REPEATED)
             except PartlyListed as error:
                 earlier = () if self._listed is None else self._listed.machines
                 unlisted = error.parts
-                machines = (*error.found, *(one for one in earlier if one.id.startswith(unlisted)))
+                machines = (*error.found, *(machine for machine in earlier if machine.id.startswith(unlisted)))
                 self.failure = str(error)
             self._unanswered = machines is None
             if machines is None:
@@ -191,7 +193,8 @@ class Executor:
     def running(self) -> frozenset[str]:
         """The machines that the provider itself last listed as running, or as about to."""
         listed = () if self._listed is None else self._listed.machines
-        return frozenset(one.id for one in listed if one.state in (MachineState.STARTING, MachineState.RUNNING))
+        up = (MachineState.STARTING, MachineState.RUNNING)
+        return frozenset(machine.id for machine in listed if machine.state in up)
 
     def _with_status(self, machine: Machine) -> Machine:
         """The machine with its agent's status. A running machine without an agent is prepared."""
@@ -203,7 +206,7 @@ class Executor:
             supplies = self._workload.supplies()
             # Tunnels end with the launcher that opened them, so those of an earlier launcher are opened again.
             if seen.state is MachineState.STARTING or supplies.reach:
-                # One that cannot be reached now must not hold up the others.
+                # A machine that cannot be reached now must not hold up the others.
                 with suppress(ProviderError):
                     provider.prepare(machine, supplies)
         return seen
@@ -212,26 +215,26 @@ class Executor:
         self.silence = reason
 
     def remove_leftovers(self) -> tuple[Resource, ...] | None:
-        """Removes what the cloud made for the run besides machines; returns what could not be removed, None if unknown.
+        """Removes all resources of the run besides machines; returns those that could not be removed, None if unknown.
 
-        Once the run has ended, what remains belongs to no run, so `gc` finds it.
+        Once the run has ended, a resource that remains belongs to no run, so `gc` finds it.
         """
         left: tuple[Resource, ...] | None = None
         with suppress(ProviderError):
             try:
-                left = found = self.retried(lambda: self._provider.resources(self._tags), _STOPPING)
+                left = resources = self.retry(lambda: self._provider.resources(self._tags), _NOT_REPEATED)
             except PartlyListed as error:
-                found = error.found
-            if found:
+                resources = error.found
+            if resources:
                 # A removal itself waits for machines that are ending, and is not repeated here.
-                self._provider.remove(found)
+                self._provider.remove(resources)
                 left = () if left is not None else None
         return left
 
     def release(self) -> str:
         """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.
 
-        Returning a machine twice is no error. One that cannot be returned now ends with its lease.
+        Returning a machine twice is no error. A machine that cannot be returned now ends with its lease.
         """
         pause, left, why = self._retries.first_pause, {held.id for held in self._journal.state.alive}, ""
         for _ in range(_RELEASE_ROUNDS):
@@ -252,10 +255,10 @@ class Executor:
         return f"not returned: {names}{why}; each ends with its lease; spotctl gc returns them"
 
     def _listed_running(self, known: set[str]) -> set[str]:
-        """What is listed as running, and those of `known` that a part of the clouds that does not answer may have."""
+        """The machines listed as running, and those of `known` that may be where a cloud does not answer."""
         over = (MachineState.GONE, MachineState.LEAVING)
         listed, failure = as_far_as_listed(lambda: self._provider.list(self._tags))
-        unlisted = {one for one in known if failure is not None and one.startswith(failure.parts)}
+        unlisted = {name for name in known if failure is not None and name.startswith(failure.parts)}
         return unlisted | {machine.id for machine in listed if machine.state not in over}
 
     def _intent(self, instruction: Buy | Renew | ReturnMachines) -> Intended:
@@ -292,7 +295,7 @@ class Executor:
             case ev.RenewIntended():
                 outcome = self._renew(intent)
             case ev.ReturnIntended():
-                returned = self.retried(lambda: self._return(intent))
+                returned = self.retry(lambda: self._return(intent))
                 outcome = None if returned is None else ev.Returned(intent.intent)
         if outcome is not None:
             self._journal.write(outcome)
@@ -313,7 +316,7 @@ class Executor:
                 raise
 
         try:
-            machines = self.retried(call, refusals=(ProviderError,))
+            machines = self.retry(call, refusals=(ProviderError,))
         except (ProviderError, BadRequest) as error:
             # An earlier attempt that got no answer may have succeeded all the same.
             why = ABANDONED if unanswered else type(error).__name__
@@ -332,7 +335,7 @@ class Executor:
                 raise Unanswered("no machine answered; their leases end unless the next renewal reaches them")
             return True
 
-        return None if self.retried(call) is None else ev.Renewed(intent.intent)
+        return None if self.retry(call) is None else ev.Renewed(intent.intent)
 
     def _extend(self, machine: str, until: int) -> bool:
         """Whether a machine's lease was renewed, or the machine is gone, which the next list shows.
@@ -356,8 +359,8 @@ class Executor:
         self._provider.terminate(intent.machines)
         return True
 
-    def retried(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
-        """The answer to a call, repeated with growing pauses; None if there is none for now. Refusals are raised."""
+    def retry(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
+        """Repeats a call with growing pauses; returns the answer, None if there is none for now. Raises refusals."""
         retries = self._retries
         try:
             for attempt in stamina.retry_context(

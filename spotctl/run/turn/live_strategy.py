@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class LiveStrategy:
-    """Decides for a run, from its present `state`, prices, and the dollars of its budget: those that are not committed,
-    and those that are kept back for leases."""
+    """Decides for a run, from its present `state`, prices, and budget: the dollars that are not committed, and those
+    kept back for leases."""
 
     def __init__(
         self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], tuple[float, float]], tariff: Tariff
@@ -51,7 +51,7 @@ class LiveStrategy:
         return self._plan.decider.name
 
     def decide(self, situation: Situation) -> Decision:
-        """The decision for a situation, completed by what the log knows."""
+        """The decision for a situation, completed from the log."""
         state, now = self._state(), situation.now
         usd_left, usd_reserved = self._usd_left()
         current = replace(
@@ -91,7 +91,7 @@ class LiveStrategy:
 
 
 def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
-    """What a plan knew of a market's prices, and those since then."""
+    """A market's prices as the plan knew them, and those since then."""
     before, since = plan.market_history.histories[market], tariff.prices(market, now)
     new = since.times > before.last
     return PriceSeries(market, np.append(before.times, since.times[new]), np.append(before.prices, since.prices[new]))
@@ -144,7 +144,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
 
 
 def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
-    """The work of a plan, and those of its offers that the provider has, for its strategy."""
+    """The terms of a plan's strategy: the work, and the planned offers that the provider has."""
     decider = plan.decider
     offers = tuple(offer for offer in decider.offers if offer.market in offered)
     return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.work_left, decider.reliable)
@@ -176,7 +176,7 @@ def _instead(plan: JobPlan) -> OnDemandOffer:
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     """The remaining work in microseconds times nu; infinite if unknown.
 
-    A training has done its clocks. A command has done what its checkpoints hold, and what it did since then.
+    A training has done its clocks. A command has done the work in its checkpoints, and the work since the last one.
     """
     total, program = plan.work_left, plan.job.spec.program
     if not isfinite(total):
@@ -208,25 +208,30 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
 
 def refused_of(state: RunState, now: int) -> dict[tuple[Market, bool], int]:
     """The size of the last order of spot or on-demand machines that each market refused; 0 where it does not exist."""
-    missing = {key: 0 for key, one in state.back_offs.items() if not one.exists}
+    missing = {key: 0 for key, back_off in state.back_offs.items() if not back_off.exists}
     # A quota that holds no machine is not larger after a while.
     return missing | {
-        key: one.machines for key, one in state.refused.items() if key in state.denied or now - one.at <= RECORD_WINDOW
+        key: refusal.machines
+        for key, refusal in state.refused.items()
+        if key in state.denied or now - refusal.at <= RECORD_WINDOW
     }
 
 
 def record_of(state: RunState, now: int) -> SpotRecord:
     """Evictions, on-demand purchases and useful time of a command so far, from the log."""
-    transient = [one for one in state.allocations.values() if not one.reliable]
-    spot = [one for one in transient if one.bid is not None]
-    evicted = [at for one in spot if (at := _evicted_at(state, one)) is not None]
+    transient = [allocation for allocation in state.allocations.values() if not allocation.reliable]
+    spot = [allocation for allocation in transient if allocation.bid is not None]
+    evicted = [at for allocation in spot if (at := _evicted_at(state, allocation)) is not None]
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
-    fallbacks = [one.started for one in transient if one.bid is None and evicted and one.started > min(evicted)]
+    first = min(evicted, default=inf)
+    fallbacks = [
+        allocation.started for allocation in transient if allocation.bid is None and allocation.started > first
+    ]
     since = now - RECORD_WINDOW
     return SpotRecord(
         tuple(sorted(evicted)),
         tuple(sorted(fallbacks)),
-        sum(_overlap(one.started, _ended(state, one, now), since) for one in spot),
+        sum(_overlap(allocation.started, _ended(state, allocation, now), since) for allocation in spot),
         sum(min(spell.lasting, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
     )
 
@@ -237,8 +242,8 @@ def _evicted_at(state: RunState, allocation: Allocation) -> int | None:
 
 
 def _ended(state: RunState, allocation: Allocation, now: int) -> int:
-    held = [one for one in state.machines.values() if one.allocation == allocation.number]
-    return max((now if one.ended is None else one.ended for one in held), default=allocation.started)
+    machines = [machine for machine in state.machines.values() if machine.allocation == allocation.number]
+    return max((now if machine.ended is None else machine.ended for machine in machines), default=allocation.started)
 
 
 def _ends(state: RunState, allocation: Allocation, reasons: Iterable[str]) -> list[int]:

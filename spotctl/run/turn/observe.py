@@ -33,7 +33,7 @@ _REASONS = {
 def news(
     state: RunState, machines: Sequence[Machine], now: int, source: str, unlisted: tuple[str, ...] = ()
 ) -> list[Event]:
-    """Machines that the log does not know yet, that now run, are warned, or are gone; `source` names the provider.
+    """Events about machines that are new to the log, now run, are warned, or are gone; `source` names the provider.
 
     Nothing is known of machines whose ids begin with one of `unlisted`.
     """
@@ -42,7 +42,7 @@ def news(
     covered = (held for held in state.alive if not held.id.startswith(unlisted))
     missing = (held for held in covered if held.id not in listed and now - held.started > LISTING_DELAY)
     return [
-        *_found(state, machines),
+        *_unlogged(state, machines),
         *_listed_again(state, machines),
         *_changed(state, known, now),
         *_warned(state, known, source),
@@ -87,7 +87,7 @@ def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[
 
 
 def _cards(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """The use of graphics cards that has changed noticeably. A machine that is not heard says nothing of it."""
+    """The use of graphics cards, where it has changed noticeably. A machine that does not answer reports none."""
     for machine in known:
         held = state.machines[machine.id]
         if machine.state is not MachineState.RUNNING or now - held.cards_at < _CARDS_EVERY:
@@ -104,7 +104,7 @@ def _differs(is_: int | None, was: int | None) -> bool:
 
 
 def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """Counts that have grown by a part of themselves: however much a machine sends, it adds few rows to the log."""
+    """Byte counts that have grown noticeably: a machine adds few rows to the log, however much it sends."""
     for machine in known:
         held, is_ = state.machines[machine.id], machine.traffic
         if is_ is None or now - held.traffic_at < _TRAFFIC_EVERY:
@@ -114,7 +114,7 @@ def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
             yield ev.TrafficCounted(machine.id, is_.received, is_.sent)
 
 
-def _found(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
+def _unlogged(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
     """Machines with the run's tag that no logged answer names: the answer was lost."""
     for machine in machines:
         intent = int(machine.tags.get(INTENT_TAG, "0"))
@@ -133,7 +133,7 @@ def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Even
 
 
 def _missing(held: Held, now: int) -> Event:
-    # When it ended is unknown; it is paid for until the end of its lease at the latest.
+    # When the machine ended is unknown; it is paid for until the end of its lease at the latest.
     return ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED)
 
 

@@ -13,7 +13,7 @@ from spotctl.run.turn.budget_check import exhausted
 from spotctl.run.turn.reach import Reach
 from spotctl.run.turn.reconcile import StrategyTerms
 
-SILENCE = 5 * MINUTE
+WAIT_WITHOUT_ANSWER = 5 * MINUTE
 """How long a run that has had no machine yet waits for clouds that do not answer."""
 
 
@@ -39,7 +39,7 @@ class Patience:
     blocked_since: int | None = None
 
     def without_machines(self, state: RunState, now: int, *, waits: bool, short: bool) -> StopRequested | None:
-        """The end of a run that got no machine for too long. It `waits` if it wants none, and may be `short` of
+        """The end of a run that got no machine for too long. A run `waits` if it wants none now, and may be `short` of
         money."""
         alive = state.alive
         if short:
@@ -68,7 +68,7 @@ class Patience:
             message = f"the account may rent none of the machines that the job needs: {state.refusal}"
             return StopRequested(NO_CAPACITY, message)
         since = self.blocked_since = _earliest(self.blocked_since, now)
-        if now - since <= (self.limits.without_machines if state.machines else SILENCE):
+        if now - since <= (self.limits.without_machines if state.machines else WAIT_WITHOUT_ANSWER):
             return None
         message = f"the job's regions have not answered for {_minutes(now - since)}: {failure}"
         return StopRequested(NO_CAPACITY, message)

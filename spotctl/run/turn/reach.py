@@ -16,8 +16,9 @@ from spotctl.run.turn.reconcile import Buy, Instruction, StrategyTerms
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """`missing` are markets that do not exist for the account, `denied` those of which its quota holds no machine, with
-    whether that concerns spot machines, and `silent` the beginnings of the ids of machines that cannot be listed."""
+    """Where a run can get machines. `missing` are markets that do not exist for the account. `denied` are pairs of a
+    market and whether spot is meant, for which the quota holds no machine. `silent` are the beginnings of the ids of
+    machines that cannot be listed."""
 
     missing: Set[Market] = frozenset()
     denied: Set[tuple[Market, bool]] = frozenset()
@@ -25,11 +26,11 @@ class Reach:
 
     @classmethod
     def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool, fewest: float = inf) -> Reach:
-        """If the account is `shared` with another run, a quota that is used up may be free again later. One that is too
-        small for an order may hold the `fewest` machines that the job asks for in its place."""
+        """The reach of a run. If the account is `shared` with another run, a quota that is used up may be free again
+        later. A quota that is too small for an order may still hold the `fewest` machines that the job needs."""
         missing = frozenset(market for (market, _), back_off in state.back_offs.items() if not back_off.exists)
         denied = frozenset() if shared else state.denied
-        return cls(missing, {one for one in denied if state.refused[one].machines <= fewest}, silent)
+        return cls(missing, {key for key in denied if state.refused[key].machines <= fewest}, silent)
 
     def admits(self, market: Market, *, spot: bool) -> bool:
         """Whether an order may bring machines of a market."""
@@ -37,7 +38,7 @@ class Reach:
 
     def within(self, terms: StrategyTerms) -> StrategyTerms:
         """The terms with the offers that can be had."""
-        return replace(terms, offers=tuple(one for one in terms.offers if self.admits(one.market, spot=True)))
+        return replace(terms, offers=tuple(offer for offer in terms.offers if self.admits(offer.market, spot=True)))
 
     def allows(self, instruction: Instruction) -> bool:
         """Whether an instruction can be carried out."""
@@ -45,7 +46,7 @@ class Reach:
 
     def blocks(self, state: RunState, terms: StrategyTerms) -> bool:
         """Whether a run that lacks machines cannot get any: no spot machines, nor those on demand in their place."""
-        held = {state.allocations[one.allocation].reliable for one in state.alive}
+        held = {state.allocations[machine.allocation].reliable for machine in state.alive}
         if terms.reliable is not None and True not in held and not self._sells(terms.reliable):
             return True
         spot = any(self.admits(offer.market, spot=True) for offer in terms.offers)

@@ -13,7 +13,7 @@ from spotctl.run.lease_times import LeaseTimes
 
 @dataclass(frozen=True, slots=True)
 class StrategyTerms:
-    """What the strategy gets besides the machines held: what it may rent, and how much work there is."""
+    """The strategy's terms besides the machines held: what it may rent, and how much work there is."""
 
     offers: tuple[Offer, ...]
     baseline: Rent
@@ -48,8 +48,8 @@ class ReturnMachines:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReturn:
-    """Log when an allocation, or some of its machines, will be returned; `replaced`: only if the machines that were
-    ordered with it were granted."""
+    """Log when an allocation, or some of its machines, will be returned; `replaced`: only if the machines ordered in
+    its place were granted."""
 
     allocation: int
     at: int
@@ -61,27 +61,27 @@ Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
 
 
 def looks(state: RunState) -> tuple[Look, ...]:
-    """What orders of spot machines, and the lives of those that are gone, showed of their markets."""
-    found = list[Look]()
+    """Looks at spot markets: whether each order was granted, and how the machines that are gone have ended."""
+    observed = list[Look]()
     for number, order in state.orders.items():
         if order.bid is None or order.reliable or number in state.open or number in state.unclear:
             continue
         came = [held for held in state.machines.values() if held.allocation == number]
         granted = len(came) >= order.machines
-        found.append(Look(state.ordered[number], order.market, up=granted))
+        observed.append(Look(state.ordered[number], order.market, up=granted))
         ended = [held for held in came if held.ended is not None]
         evicted = [held.ended for held in ended if held.ended is not None and held.end_reason == EVICTED]
         if granted and evicted:
-            found.append(Look(min(evicted), order.market, up=False))
+            observed.append(Look(min(evicted), order.market, up=False))
         elif granted and len(ended) == len(came):
-            found.append(Look(max(held.ended or 0 for held in ended), order.market, up=True))
-    return tuple(sorted(found, key=lambda look: look.at))
+            observed.append(Look(max(held.ended or 0 for held in ended), order.market, up=True))
+    return tuple(sorted(observed, key=lambda look: look.at))
 
 
 def situation(
     state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int, times: LeaseTimes, left: float = 1.0
 ) -> Situation:
-    """What the strategy may know; `left` is the unfinished share of the work."""
+    """The facts that the strategy may know; `left` is the unfinished share of the work."""
     return Situation(
         now=now,
         offers=_open_offers(state, terms, price, now),
@@ -102,12 +102,12 @@ def _refusing(state: RunState, offer: Offer, now: int, *, spot: bool) -> bool:
 def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
     """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
     fair = tuple(o for o in terms.offers if not _refusing(state, o, now, spot=True) and price(o) <= o.on_demand)
-    evicted = {market for (market, spot), one in state.back_offs.items() if spot and now < one.until}
+    evicted = {market for (market, spot), back_off in state.back_offs.items() if spot and now < back_off.until}
     return tuple(o for o in fair if o.market not in evicted) or fair
 
 
 def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
-    """What is due whatever the strategy wants: renewals of leases, and returns that were scheduled."""
+    """Instructions that are due whatever the strategy wants: renewals of leases, and returns that were scheduled."""
     instructions: list[Instruction] = []
     staying = _staying(state)
     due = tuple(held.id for held in staying if (leaves := state.leaves_at(held)) is not None and leaves <= now)
@@ -131,9 +131,9 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
 
 
 def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes) -> list[Instruction]:
-    """The instructions that follow from a decision. A market that refuses is not asked."""
+    """The instructions that follow from a decision. Markets that refused recently get no order."""
     instructions: list[Instruction] = []
-    for action in sorted(decision.actions, key=lambda one: isinstance(one, Return) and one.replaced):
+    for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
         match action:
             case Return(number, at, replaced) if number in state.allocations:
                 # Not at once: the work on the machine is moved away first.
@@ -158,21 +158,21 @@ def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bo
 
 
 def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[Instruction]:
-    """Orders for missing reliable machines, which are held from the start of the run to its end."""
+    """Orders for missing reliable machines, which a run holds from its start to its end."""
     if terms.reliable is None or _refusing(state, terms.reliable.offer, now, spot=terms.reliable.bid is not None):
         return []
     if any(held.leaves_at is not None for held in state.alive):
         # The budget does not cover what is held already.
         return []
-    held = sum(len(state.of(number)) for number, one in state.allocations.items() if one.reliable)
+    held = sum(len(state.of(number)) for number, allocation in state.allocations.items() if allocation.reliable)
     missing = terms.reliable.machines - held
     if missing <= 0:
         return []
     return [Buy(Rent(terms.reliable.offer, missing, terms.reliable.bid), reliable=True)]
 
 
-def returned_again(state: RunState, running: Collection[str], now: int, times: LeaseTimes) -> list[Instruction]:
-    """Returns again what was returned a while ago and is still listed as running: an accepted call may fail later."""
+def repeated_returns(state: RunState, running: Collection[str], now: int, times: LeaseTimes) -> list[Instruction]:
+    """Returns of machines that were returned a while ago and still run: an accepted call may fail later."""
     asked = {name for intent in state.open.values() if isinstance(intent, ReturnIntended) for name in intent.machines}
     before = now - 2 * times.teardown
     machines = tuple(
@@ -183,8 +183,8 @@ def returned_again(state: RunState, running: Collection[str], now: int, times: L
     return [ReturnMachines(machines, "its return had no effect")] if machines else []
 
 
-def return_everything(state: RunState, reason: str) -> list[Instruction]:
-    """Returns all machines that are not being returned already."""
+def returns_of_all(state: RunState, reason: str) -> list[Instruction]:
+    """Returns of all machines that are not being returned already."""
     machines = tuple(held.id for held in _staying(state))
     return [ReturnMachines(machines, reason)] if machines else []
 

@@ -1,4 +1,4 @@
-"""What the rest of a run will cost: its decision object, played over the past from where the run is now."""
+"""The cost of the rest of a run: its decision object, played over the past from where the run is now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
 
 _DECISIONS = 600
-"""Fewer than for a plan: a run is played several times, and only the middle of the plays matters."""
+"""Decisions to play: fewer than for a plan, because a run is played several times and only the median matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,19 @@ class PlayedRest:
     histories: Mapping[Market, PriceSeries]
 
     def with_enough_money(self) -> PlayedRest:
-        """The same, if the budget were raised: by the same part of it as the work that is left."""
+        """This rest with a higher budget: raised by the share of the work that is left."""
         budget = self.plan.job.budget_usd
         return replace(self, usd_left=inf if budget is None else budget * self.share)
 
     def usd(self) -> float:
         """The expected dollars, as likely too high as too low.
 
-        Machines that run already are not started again. Those at the end count by the second, as in what the run used
-        so far: which hours the machines have begun, no play from here on knows.
+        Machines that run already are not started again. Machines at the end are billed by the second, as in the cost
+        so far: a play from here on does not know which hours the machines have begun.
         """
         job = self._job()
-        found = forecast(job, KnownPast(self.now, self.histories, self.plan.market_history.hazards))
-        return max(found.usd.median - job.overheads.startup / HOUR * found.usd_per_hour.median, 0.0)
+        played = forecast(job, KnownPast(self.now, self.histories, self.plan.market_history.hazards))
+        return max(played.usd.median - job.overheads.startup / HOUR * played.usd_per_hour.median, 0.0)
 
     def _job(self) -> ForecastJob:
         plan, job = self.plan, forecast_job(self.plan)

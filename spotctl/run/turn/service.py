@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from spotctl.run.turn.rest_of_run import PlayedRest
 
 DECIDE_EVERY = 5 * MINUTE
-"""Longest market time between decisions of a strategy: what it wanted may have been refused."""
+"""Longest market time between decisions of a strategy: its last wishes may have been refused."""
 
-MOST_USELESS = 4
-"""After this many machines in a row whose agents never answered, the next would not answer either: the image, the
-network or the start-up script is at fault, and not the machine."""
+MOST_SILENT_MACHINES = 4
+"""A run ends after this many machines in a row whose agents never answered: the image, the network or the start-up
+script is at fault, and the next machine would not answer either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,11 @@ class RunRules:
     """The strategy of a run with its terms, the prices, and the limits.
 
     `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
-    `share_left` is the share of the work that the plan considers left, where the work itself does not tell. `rest` is
-    the rest of the run after a finished share, for its forecast; None if the plan does not know how much there is.
-    `quotas` is asked before each decision: the parts of the quotas that the run may use, if they have changed; then
-    `strategy` is called again. `shared` says whether other runs hold machines that count against the same quotas.
+    `share_left` is the share of the work that the plan considers left, for work that does not report its progress.
+    `rest` is the rest of the run after a finished share, for its forecast; None if the plan does not know how much work
+    there is. `quotas` is asked before each decision: if the run's parts of the quotas have changed, it returns the new
+    parts, and `strategy` is called again. `shared` says whether other runs hold machines that count against the same
+    quotas.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
@@ -63,10 +64,10 @@ class RunRules:
 
 @dataclass(slots=True)
 class _NextDecision:
-    """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new one.
+    """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new decision.
 
-    It `waits` if it wanted no machines although it had none, for example for spot before a distant deadline; or it is
-    `short` of money.
+    The strategy `waits` if it has no machines and wants none, for example while it hopes for spot before a distant
+    deadline; or it is `short` of money.
     """
 
     due_at: int = 0
@@ -76,7 +77,7 @@ class _NextDecision:
 
 
 class Runner:
-    """Runs a job on a provider's machines. It keeps nothing that the log does not contain."""
+    """Runs a job on a provider's machines. A runner keeps nothing that the log does not contain."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Runner:
             rules.rest,
         )
         self._ending = EndOfRun(journal, environment, self._executor, rules.tariff, self._budget)
-        # Those of an earlier process may not have been looked at in time.
+        # Machines that an earlier process ordered may not have been looked at in time.
         self._intents_before = journal.state.intents
         self._next = _NextDecision()
         self._left = 1.0
@@ -127,7 +128,7 @@ class Runner:
                 self.turn()
                 if not self._over():
                     pause()
-            return self._ending.written(wall_us(), self._workload.facts, self._work_left)
+            return self._ending.write_end(wall_us(), self._workload.facts, self._work_left)
         except (LogFailed, BrokenLog) as error:
             raise type(error)(f"{error}; {self._executor.release()}") from error
         except Exception as error:
@@ -158,17 +159,17 @@ class Runner:
             # An unknown image, network or account: repeating the call does not help.
             self._stop(FAILED, str(error))
         except (NotInTime, OverBudget) as error:
-            # The plan is refused. It is that of the run's start, so resuming the run would not help.
+            # The plan is refused. Resuming the run would not help: its plan is always that of its start.
             self._stop(BUDGET if isinstance(error, OverBudget) else NOT_IN_TIME, str(error))
         except ProviderError as error:
-            # Prices that are missing now may be there in the next turn; without them no money is spent.
+            # Prices that are missing now may be there in the next turn; without prices no money is spent.
             self._stalled(error)
             time.sleep(self._rest_seconds)
         else:
             self._stalled_since = None
 
     def _stalled(self, error: ProviderError) -> None:
-        """Logs why nothing can be decided, once; ends the run if that lasts."""
+        """Logs, once, why nothing can be decided; ends the run if this lasts."""
         now, reason, most = self._journal.now(), f"nothing can be decided: {error}", self._rules.limits.without_machines
         if self._stalled_since is None:
             self._stalled_since = now
@@ -222,12 +223,12 @@ class Runner:
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Carries out what is due as far as the budget allows: upkeep first, then purchases."""
+        """Carries out due instructions as far as the budget allows: upkeep first, then purchases."""
         now, stop = self._journal.now(), self.state.stopping
-        self._carry_out(reconcile.returned_again(self.state, self._executor.running, now, self._times))
+        self._carry_out(reconcile.repeated_returns(self.state, self._executor.running, now, self._times))
         if stop is not None:
             # The workload has seen the request to stop, and has saved what it could.
-            self._carry_out(reconcile.return_everything(self.state, f"the run ends: {stop.outcome}"))
+            self._carry_out(reconcile.returns_of_all(self.state, f"the run ends: {stop.outcome}"))
             return
         self._carry_out(self._budget.affordable(reconcile.upkeep(self.state, now, self._times)))
         self._budget.stop_in_time()
@@ -263,7 +264,7 @@ class Runner:
         self._check_capacity(reach, now)
         if self.state.stopping is not None:
             return []
-        return [one for one in self._wanted(reach, now) if reach.allows(one)]
+        return [instruction for instruction in self._wanted(reach, now) if reach.allows(instruction)]
 
     def _wanted(self, reach: Reach, now: int) -> list[Instruction]:
         _, terms = self._strategy
@@ -278,7 +279,7 @@ class Runner:
         terms = reach.within(terms)
         situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._times, self._left)
         if not situation.offers and not situation.holdings and self._evictions_announced():
-            # It decides once they happened: until then, only on-demand machines are left to choose from.
+            # The strategy decides after the evictions: until then, only on-demand machines are left to choose from.
             return reliable
         decision = strategy.decide(situation)
         latest = now + DECIDE_EVERY
@@ -299,7 +300,7 @@ class Runner:
             self.__dict__.pop("_strategy", None)
 
     def _facts(self, now: int) -> object:
-        """What a decision depends on, besides the prices."""
+        """The facts that a decision depends on, besides the prices."""
         return (
             [(number, len(self.state.of(number))) for number in self.state.allocations],
             [held.id for held in self.state.alive if held.leaves_at is not None],
@@ -315,8 +316,8 @@ class Runner:
         return lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now)
 
     def _check_capacity(self, reach: Reach, now: int) -> None:
-        """Stops a run that wanted machines for too long, and got none, or none that is of any use."""
-        if (useless := self.state.useless(self._intents_before)) >= MOST_USELESS:
+        """Stops a run that has wanted machines for too long and got none, or none that answered."""
+        if (useless := self.state.useless(self._intents_before)) >= MOST_SILENT_MACHINES:
             why = f": {self._executor.silence}" if self._executor.silence else ""
             self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
             return
@@ -336,7 +337,7 @@ class Runner:
         return self._ending.over(listed=self._listed_while_stopping)
 
     def _work_left(self) -> float | None:
-        """The share of the work that is left, if that is known."""
+        """The share of the work that is left; None if unknown."""
         known = self._left if self._left < 1.0 else None
         return self._rules.share_left() if known is None and "_strategy" in self.__dict__ else known
 

@@ -1,1 +1,1 @@
-"""What the machines of a run work on: a training, or a command on one machine or a gang."""
+"""The work of a run's machines: a training, or a command on one machine or a gang."""

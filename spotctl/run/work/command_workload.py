@@ -41,7 +41,7 @@ PAUSE = 0.1
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 10.0
 """Seconds between checks of the checkpoint folder, or of an object store, where each request costs money."""
 
-GRACE = 20.0
+GRACE_SECONDS = 20.0
 """Seconds for a program to write its checkpoint, and for the agent to copy it, when its machine is returned."""
 
 PEER_SECONDS = 5.0
@@ -51,7 +51,7 @@ LONGEST_INTERVAL = HOUR
 """A checkpoint is written at least this often, unless the job says how often."""
 
 RESTART_SECONDS = 60.0
-"""In which a program is assumed to start again, besides its checkpoint."""
+"""Seconds that a program is assumed to need for a restart, besides its checkpoint."""
 
 MARKS = "spotctl"
 """The folder of marks below an output."""
@@ -65,8 +65,8 @@ class CommandWorkload:
 
     `mean_life` takes a market, a bid and a number of machines, and returns the expected time (microseconds of the
     provider's clock) until the first of these machines is evicted. `split_text` takes a market and returns the plan of
-    the command's model there, as JSON; empty for none. `checkpoint_cost` (microseconds) is assumed until
-    one was measured.
+    the command's model there, as JSON; empty for none. `checkpoint_cost` (microseconds) is assumed until a checkpoint
+    was measured.
     """
 
     def __init__(
@@ -118,7 +118,8 @@ class CommandWorkload:
             step, move = replace(step, begin=()), None
         self._assign_work(state, machines, step)
         failed_setups = tuple(
-            ev.SetupFailed(one.machine, one.code, last_lines(self._environment, one.machine)) for one in step.unprepared
+            ev.SetupFailed(failure.machine, failure.code, last_lines(self._environment, failure.machine))
+            for failure in step.unprepared
         )
         sent = () if move is None else (move.sent,)
         events = (*checkpoints, *failed_setups, *sent, *self._attempt_events(state, step, now))
@@ -126,13 +127,13 @@ class CommandWorkload:
         return WorkReport(outcome=outcome, message=message, idle_machines=step.idle, events=events)
 
     def facts(self) -> Mapping[str, Any]:
-        """Where the job's outputs are, and its newest checkpoint, if one was written."""
+        """The places of the job's outputs and of its newest checkpoint, if one was written."""
         kept = self._spec.program.checkpoint if isinstance(self._spec.program, Command) else None
         facts: dict[str, Any] = {"outputs": dict(self._spec.outputs)} if self._spec.outputs else {}
         return facts | ({"checkpoint": kept.path} if kept is not None and self._newest else {})
 
     def close(self) -> None:
-        """Nothing of it runs on this computer outside of the machines."""
+        """Does nothing: outside of the machines, a command has no process on this computer."""
 
     # -- work for machines --------------------------------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ class CommandWorkload:
             return
 
     def _node(self, state: RunState, attempt: ev.AttemptBegan, machine: str, addresses: Mapping[str, str]) -> Payload:
-        """The command on one node, with what it must know of the other nodes."""
+        """The command for one node, with all that it must know about the other nodes."""
         rank, nodes = attempt.machines.index(machine), [addresses[member] for member in attempt.machines]
         run = self._environment.run
         variables = {
@@ -191,7 +192,7 @@ class CommandWorkload:
         # -P: no file in the job's folder takes the place of one of our modules.
         paths = self._environment.on_machine
         command = (paths.python, "-P", "-m", "spotctl.agent.node", action, task.to_json())
-        return Payload(name, command, folder=paths.folder, grace_seconds=GRACE)
+        return Payload(name, command, folder=paths.folder, grace_seconds=GRACE_SECONDS)
 
     def _files(self) -> dict[str, Any]:
         spec = self._spec
@@ -222,8 +223,8 @@ class CommandWorkload:
     def _restart(self, state: RunState) -> int:
         """How long the nodes stand still when they start again: a checkpoint is written and read."""
         second, newest = SECOND * self._environment.provider.speed, state.work.checkpoint
-        one = self._checkpoint_cost if newest is None else newest.seconds * second
-        return round(2 * one + RESTART_SECONDS * second)
+        cost = self._checkpoint_cost if newest is None else newest.seconds * second
+        return round(2 * cost + RESTART_SECONDS * second)
 
     def _tried_again(self, state: RunState, step: GangStep) -> GangStep:
         """Stops an attempt that has failed, if the job may be tried again after this failure."""
@@ -247,7 +248,7 @@ class CommandWorkload:
         try:
             ended = have_ended(self._marks, self._start(attempt), len(attempt.machines), LAUNCHER)
         except AgentError:
-            # A node that starts again uses the same place, and reports what is wrong with it.
+            # A node that starts again uses the same place, and reports what is wrong there.
             return step
         return GangStep(done=True) if ended else step
 
@@ -259,13 +260,13 @@ class CommandWorkload:
         """
         if self._command.checkpoint is not None:
             return self._command.checkpoint.path
-        output = next((one for one in self._spec.outputs.values() if "://" in one), None)
+        output = next((path for path in self._spec.outputs.values() if "://" in path), None)
         if output is not None:
             return f"{output.rstrip('/')}/{MARKS}"
         return "" if self._environment.rented else str(self._environment.rendezvous)
 
     def _note_done(self) -> None:
-        """Notes next to the checkpoints that the job is finished; marks elsewhere are of no more use."""
+        """Notes next to the checkpoints that the job is finished; removes marks elsewhere, which are of no more use."""
         if self._command.checkpoint is not None:
             note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
         elif self._marks:
@@ -280,7 +281,7 @@ class CommandWorkload:
     # -- how it goes --------------------------------------------------------------------------------------------------
 
     def _attempt_events(self, state: RunState, step: GangStep, now: int) -> Iterator[ev.Event]:
-        """The attempt that starts or stops now, and what that means for the time of its machines."""
+        """Events of the attempt that starts or stops now, with the working times of its machines."""
         work = state.work
         if step.begin:
             number = work.number + 1

@@ -23,13 +23,14 @@ exec "$@"
 
 
 def container_of(spec: JobSpec) -> Container | None:
-    """In which a job's payloads run; None: directly on the machine."""
+    """The container for a job's payloads; None if they run directly on the machine."""
     image = spec.image
     return None if image.container is None else Container(image.container, image.login or "", spec.secrets)
 
 
 def checked(node: Sequence[str]) -> list[str]:
-    """A training's node, which needs the packages of this computer, and so the same Python."""
+    """The command of a training's node behind a check of its Python, which must have this computer's version because
+    the node gets this computer's packages."""
     return ["/bin/sh", "-c", _CHECK, "check", f"{sys.version_info.major}.{sys.version_info.minor}", *node]
 
 

@@ -1,10 +1,10 @@
-"""What the nodes of a command do next: they start together, stop together, and move together. Pure.
+"""The next step of a command's nodes, which start, stop and move as a group. Pure.
 
 A machine is prepared, waits for the other nodes, runs the command, and rests once the command was stopped there. The
-name of its payload says what it was last assigned.
+name of the payload says what the machine was last assigned.
 
-Where a range of nodes is allowed, an attempt that loses machines is followed at once by one on those that remain, as
-long as they are enough. Machines that come later wait until growing is worth a restart.
+With a range of nodes, an attempt that loses machines is followed at once by an attempt on the remaining machines, as
+long as these are enough. Machines that come later wait until growing is worth a restart.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def rest_name(attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GangShape:
-    """How many nodes there may be, whether machines need a setup, and how long an incomplete gang waits.
+    """The number of nodes, whether machines need a setup, and the time that an incomplete gang waits (`pause`).
 
-    A larger number of nodes is waited for as long, while machines are on their way. `restart` is how long a gang stands
+    A gang that could start waits as long for more machines that are on their way. `restart` is how long a gang stands
     still when it grows. Times are in microseconds. `free` says since when machines have been able to begin an attempt.
     """
 
@@ -57,10 +57,10 @@ class NodeExit:
 
 @dataclass(frozen=True, slots=True)
 class GangStep:
-    """What to do now.
+    """The action to take now.
 
-    `begin` names the machines of a new attempt; `stop` is the reason to stop the current one, and `moved` says that
-    the program asked for it. Machines in `run` are assigned the command, those in `rest` nothing. `unprepared` are
+    `begin` names the machines of a new attempt; `stop` is the reason to stop the current one, and `moved` says that the
+    program asked to be moved. Machines in `run` are assigned the command, those in `rest` nothing. `unprepared` are
     machines whose setup failed, `failed` is a node whose command failed, `done` says that all nodes exited with
     status 0. `idle` machines are of no more use.
     """
@@ -78,8 +78,8 @@ class GangStep:
 
 def free_since(machines: Sequence[Machine], shape: GangShape, now: int) -> dict[str, int]:
     """Since when each machine has been able to begin an attempt: a setup takes as long as it takes."""
-    free = (one.id for one in machines if one.state is not MachineState.STARTING and _is_free(one, shape))
-    return {machine: shape.free.get(machine, now) for machine in free}
+    booted = (machine for machine in machines if machine.state is not MachineState.STARTING)
+    return {machine.id: shape.free.get(machine.id, now) for machine in booted if _is_free(machine, shape)}
 
 
 def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, now: int) -> GangStep:
@@ -93,20 +93,21 @@ def _running(state: RunState, listed: Mapping[str, Machine], shape: GangShape, n
     attempt = state.work.attempt
     assert attempt is not None
     name = run_name(attempt.attempt)
-    waiting = tuple(one for one in attempt.machines if one in listed and listed[one].work != name)
-    codes = {one: listed[one].exit_code for one in attempt.machines if one in listed and one not in waiting}
+    present = [listed[machine] for machine in attempt.machines if machine in listed]
+    waiting = tuple(machine.id for machine in present if machine.work != name)
+    codes = {machine.id: machine.exit_code for machine in present if machine.work == name}
     done = len(codes) == len(attempt.machines) and all(code == 0 for code in codes.values())
     if done:
         return GangStep(done=True)
     leaving = [f"{held.id} {why}" for held in map(state.machines.__getitem__, attempt.machines) if (why := _why(held))]
     if leaving:
         return GangStep(stop="; ".join(leaving))
-    moved = [one for one, code in codes.items() if code == SAVED_AND_ENDED]
+    moved = [machine for machine, code in codes.items() if code == SAVED_AND_ENDED]
     if moved:
         return GangStep(stop=f"{', '.join(moved)} requested a move", moved=True, idle=tuple(moved))
-    failed = next((NodeExit(one, code) for one, code in codes.items() if code), None)
-    if any(state.leaves_at(state.machines[one]) is not None for one in attempt.machines):
-        # Its replacement may be among the others.
+    failed = next((NodeExit(machine, code) for machine, code in codes.items() if code), None)
+    if any(state.leaves_at(state.machines[machine]) is not None for machine in attempt.machines):
+        # The replacement of the leaving machine may be among the others.
         return GangStep(run=waiting, failed=failed)
     joining, surplus = _outside(state, attempt.machines, shape)
     if all(code is None for code in codes.values()) and (why := _grows(state, joining, listed, shape, now)):
@@ -127,11 +128,11 @@ def _market(state: RunState, held: Held) -> Market:
 
 
 def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape, now: int) -> str:
-    """Why a running gang starts again with more machines; empty if it does not.
+    """Why a running gang restarts with more machines; empty if it does not.
 
-    It does after a checkpoint: the program is known to be at work, and loses nothing even if it saves only then.
-    Without one, it does once the new machines have waited for as much machine time as the restart costs those at work:
-    by then waiting costs as much as growing, and machines that are soon evicted again are mostly gone.
+    A gang grows right after a checkpoint: the program is known to be at work, and loses nothing. Without a checkpoint,
+    a gang grows once the new machines have waited for as much machine time as the restart costs those at work: by then
+    waiting costs as much as growing, and machines that are soon evicted again are mostly gone.
     """
     work = state.work
     assert work.attempt is not None
@@ -150,7 +151,7 @@ def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machin
 
 
 def _why(held: Held) -> str:
-    """Why a machine can no longer be counted on; empty if it can."""
+    """Why a machine can no longer be counted on; empty for a good machine."""
     if held.ended is not None:
         return "was evicted" if held.end_reason == EVICTED else f"is gone: {held.end_reason}"
     if held.warned_until is not None:
@@ -165,25 +166,25 @@ def _gathering(state: RunState, listed: Mapping[str, Machine], shape: GangShape,
         for held in nodes
         if listed[held.id].work == PREPARE and (code := listed[held.id].exit_code) not in (None, 0)
     )
-    broken = {one.machine for one in unprepared}
+    broken = {failure.machine for failure in unprepared}
     name = run_name(state.work.number)
-    rest = tuple(one.id for one in nodes if listed[one.id].work == name and listed[one.id].exit_code is None)
+    rest = tuple(node.id for node in nodes if listed[node.id].work == name and listed[node.id].exit_code is None)
     ready = _ready(nodes, listed, shape)
-    waiting = [one for one in nodes if one.id not in broken]
-    alive = [one for one in _nodes(state) if one.id not in broken]
+    waiting = [node for node in nodes if node.id not in broken]
+    alive = [node for node in _nodes(state) if node.id not in broken]
     if not _still_saving(state, listed) and _enough(state, ready, alive, shape, now):
-        return GangStep(begin=tuple(one.id for one in ready[: shape.most]), unprepared=unprepared)
+        return GangStep(begin=tuple(node.id for node in ready[: shape.most]), unprepared=unprepared)
     overdue = 0 < len(waiting) < shape.least and not state.open and now - _since(state, waiting, shape) > shape.pause
-    idle = (*broken, *(one.id for one in waiting if overdue))
+    idle = (*broken, *(node.id for node in waiting if overdue))
     return GangStep(rest=rest, unprepared=unprepared, idle=idle)
 
 
 def _enough(state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int) -> bool:
-    """Whether an attempt begins with the machines that are ready: at once if enough remain of the one before."""
+    """Whether an attempt begins with the machines that are ready: at once if enough remain of the last attempt."""
     if not shape.least <= len(ready) < shape.most:
         return len(ready) >= shape.most
     before = () if state.work.attempt is None else state.work.attempt.machines
-    remain = sum(one.id in before for one in ready)
+    remain = sum(node.id in before for node in ready)
     return remain >= shape.least or not _others_come(state, ready, alive, shape, now)
 
 
@@ -194,7 +195,7 @@ def _others_come(state: RunState, ready: Sequence[Held], alive: Sequence[Held], 
 
 def _ready(nodes: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape) -> list[Held]:
     """Machines that can begin an attempt."""
-    return [one for one in nodes if one.id in listed and one.running and _is_free(listed[one.id], shape)]
+    return [node for node in nodes if node.id in listed and node.running and _is_free(listed[node.id], shape)]
 
 
 def _nodes(state: RunState) -> list[Held]:
@@ -220,10 +221,13 @@ def _still_saving(state: RunState, listed: Mapping[str, Machine]) -> bool:
     if attempt is None:
         return False
     names = (run_name(attempt.attempt), rest_name(attempt.attempt))
-    alive = [one for one in attempt.machines if state.machines[one].alive]
-    return any(one not in listed or (listed[one].work in names and listed[one].exit_code is None) for one in alive)
+    alive = [machine for machine in attempt.machines if state.machines[machine].alive]
+    return any(
+        machine not in listed or (listed[machine].work in names and listed[machine].exit_code is None)
+        for machine in alive
+    )
 
 
 def _since(state: RunState, waiting: Sequence[Held], shape: GangShape) -> int:
     """The last time when a machine joined an incomplete gang, or was ready to."""
-    return max(state.work.stopped_at, *(shape.free.get(one.id, one.ran or one.started) for one in waiting))
+    return max(state.work.stopped_at, *(shape.free.get(node.id, node.ran or node.started) for node in waiting))

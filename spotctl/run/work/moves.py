@@ -1,4 +1,4 @@
-"""Moves of a command's checkpoint to another place: what is sent, what that costs, and how long it takes. Pure."""
+"""Moves of a command's checkpoint to another place: the data sent, its cost, and how long the transfer takes. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMove:
-    """A checkpoint that a new attempt needs elsewhere: what the old place sends, and when the new one has it."""
+    """A checkpoint that a new attempt needs elsewhere: the data that the old place sends, and when they arrive."""
 
     sent: ev.Sent
     there_at: int
 
 
 def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
-    """Where a command's checkpoint is and its size: as the job file says, or as it was measured."""
+    """The place and the size of a command's checkpoint; the size as declared in the job file, else as measured."""
     program, attempt, kept = spec.program, state.work.attempt, state.work.checkpoint
     if not isinstance(program, Command) or program.checkpoint is None or attempt is None or kept is None:
         return None
@@ -40,17 +40,17 @@ def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
 def move_to(
     state: RunState, spec: JobSpec, machines: Sequence[str], now: int, lists: Callable[[], ListPrices]
 ) -> CheckpointMove | None:
-    """What taking the checkpoint to the machines of a new attempt means; None if it is there."""
+    """The move of the checkpoint to the machines of a new attempt; None if the checkpoint is there already."""
     saved, attempt = saved_of(state, spec), state.work.attempt
     if saved is None or attempt is None:
         return None
-    held = [state.machines[one] for one in machines]
+    held = [state.machines[machine] for machine in machines]
     origin, target = Location.of(saved.market), Location.of(state.allocations[held[0].allocation].market)
     if (origin.cloud, origin.region) == (target.cloud, target.region):
         return None
-    # Known by then: the plan has used no market without such a price.
+    # The price is known: the plan uses no market without such a price.
     price = round(egress(origin, target, now, lists()).usd_per_gb * NANOS_PER_DOLLAR * _GIB / GB)
-    there_at = max(one.ran or one.started for one in held) + transfer_time(saved.gigabytes)
+    there_at = max(machine.ran or machine.started for machine in held) + transfer_time(saved.gigabytes)
     return CheckpointMove(
         ev.Sent(attempt.machines[0], now, round(saved.gigabytes * GB), price, f"{target.cloud}/{target.region}"),
         there_at,

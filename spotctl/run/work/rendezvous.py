@@ -1,6 +1,6 @@
 """The folder where a run's processes find each other, with the secret by which they authenticate each other.
 
-It is outside of the home: sockets need short paths, and the secret is not kept next to the log.
+The folder is outside of the home: sockets need short paths, and the secret is not kept next to the log.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a training that ended early leaves for the job's next run: the controller's state and the checkpoints.
+"""The state that a training which ended early leaves for the job's next run: the controller's state and checkpoints.
 
-It is kept in a blob store under the home, because the rendezvous folder may be lost when the computer restarts. The
-next run starts with a copy of it, and reports all machines of earlier runs as lost: its own nodes then restore the
-newest checkpoint, as after any loss of all nodes.
+The state is kept in a blob store under the home, because the rendezvous folder may be lost when the computer restarts.
+The next run starts with a copy, and reports all machines of earlier runs as lost: its own nodes then restore the newest
+checkpoint, as after any loss of all nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT = "kept"
 """The blob that is written last: the training, the machines and the last clock, and the folder of the other blobs."""
 
 _EARLIER = "earlier.json"
-"""The same in a rendezvous folder."""
+"""The copy of that blob in a rendezvous folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class EarlierRuns:
 
 
 def keep(spec: JobSpec, machines: Iterable[str], clock: int, rendezvous: Path, kept: Path) -> None:
-    """Replaces what was kept by a run's state; without a checkpoint, it keeps what it has."""
+    """Replaces the kept state by that of a run; a run without a checkpoint replaces nothing."""
     source, store = FolderRendezvous(rendezvous, b"").blobs, FileBlobStore(kept)
     if not source.list(_CHECKPOINTS) or not (rendezvous / _CONTROLLER).is_file():
         return
@@ -55,7 +55,7 @@ def keep(spec: JobSpec, machines: Iterable[str], clock: int, rendezvous: Path, k
 
 
 def restore(spec: JobSpec, rendezvous: Path, kept: Path) -> None:
-    """Copies what was kept to a run that has not started, if it belongs to the same training."""
+    """Copies the kept state to a run that has not started, if the state belongs to the same training."""
     store = FileBlobStore(kept)
     if _KEPT not in store.list(_KEPT):
         return
@@ -70,7 +70,7 @@ def restore(spec: JobSpec, rendezvous: Path, kept: Path) -> None:
 
 
 def forget(kept: Path) -> None:
-    """Removes what was kept: the training is done, or starts from scratch."""
+    """Removes the kept state: the training is done, or starts from scratch."""
     try:
         shutil.rmtree(kept)
     except FileNotFoundError:
@@ -96,6 +96,7 @@ def _copy(source: BlobStore, prefix: str, target: BlobStore, new_prefix: str) ->
 
 
 def _identity(spec: JobSpec) -> dict[str, Any]:
-    """What makes two trainings the same. The stopping criterion may differ: that is a reason to resume."""
+    """The properties by which two trainings are the same. The stopping criterion may differ: a new one is a reason to
+    resume."""
     assert isinstance(spec.program, Training)
     return {"app": spec.program.app, "args": dict(spec.program.args), "workdir": str(spec.workdir)}

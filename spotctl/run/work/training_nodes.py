@@ -40,7 +40,7 @@ class TrainingNodes(Protocol):
         ...
 
     def command(self, python: str) -> list[str]:
-        """Joins the training."""
+        """The command that joins the training."""
         ...
 
     def name(self, machine: str) -> str:
@@ -99,7 +99,7 @@ def _port_of(folder: Path) -> int:
 
 
 def _free_port(wanted: int) -> int:
-    """This port, or any for 0; 0 if it is taken."""
+    """The wanted port, or any free one for 0; 0 if the wanted port is taken."""
     with closing(socket.socket()) as probe:
         # Connections of a killed server that are still closing do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

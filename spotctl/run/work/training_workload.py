@@ -52,7 +52,7 @@ from spotctl.run.work.workload import WorkReport
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
 
 NODE_PACKAGES = ("cloudpickle", "cryptography", "msgspec", "numpy", "scipy")
-"""What nodes of a training import besides our own code."""
+"""Packages that nodes of a training import besides our own code."""
 
 REPORT_EVERY = 1.0
 """Seconds between progress events; the iteration log has every clock."""
@@ -61,7 +61,8 @@ LISTEN_SECONDS = 0.1
 """How long a turn waits for messages of the controller."""
 
 HEARTBEAT_SECONDS = 5.0
-"""Long, because machines share this computer's processors and start while others work."""
+"""Seconds without a sign of life until a node counts as lost: long, because machines share this computer's processors
+and start while others work."""
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -152,17 +153,17 @@ class TrainingWorkload:
             self._controller.close()
 
     def _advance(self, state: RunState, machines: Sequence[Machine], now: int) -> tuple[str, ...]:
-        """One turn of a training that is not over; returns machines that will do nothing any more."""
+        """Goes on with a training that is not over; returns machines that will do nothing any more."""
         if self._controller is None:
-            done_before, self._last_line = self._so_far(state)
+            done_before, self._last_line = self._read_earlier_lines(state)
             if self._last_line is not None:
                 return ()
-            self._controller = self._started(state, machines, done_before)
+            self._controller = self._start_controller(state, machines, done_before)
         idle = self._report_machines(self._controller, state, machines, now)
         self._listen(self._controller)
         return idle
 
-    def _started(self, state: RunState, machines: Sequence[Machine], done_before: int) -> AttachedJob:
+    def _start_controller(self, state: RunState, machines: Sequence[Machine], done_before: int) -> AttachedJob:
         environment = self._environment
         variables = {**environment.variables, **environment.secrets}
         shape = isolated_shape_of(self._job, environment.workdir, variables)
@@ -176,7 +177,7 @@ class TrainingWorkload:
         self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
         return controller
 
-    def _so_far(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
+    def _read_earlier_lines(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
         """The last clock that an earlier process of the run logged, and the final line if the training is over."""
         self._environment.results.mkdir(parents=True, exist_ok=True)
         path = self._environment.results / LOG_FILE
@@ -216,7 +217,7 @@ class TrainingWorkload:
             self._environment.provider.link(held.id).assign(payload)
 
     def _deadline(self, state: RunState, held: Held) -> int | None:
-        """When the machine goes, if that is known: evicted, or returned as planned."""
+        """When the machine will be evicted or returned; None if unknown."""
         return min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=None)
 
     def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
@@ -275,7 +276,7 @@ class TrainingWorkload:
         return latest
 
     def _save(self, trained: Trained) -> Mapping[str, Any]:
-        """Writes the model, then the line that says that it is there."""
+        """Writes the model, then the line that reports the model."""
         save_model(trained.model, self._environment.results / MODEL_FILE)
         self._publish()
         line = last_line_of(trained)
@@ -288,7 +289,7 @@ class TrainingWorkload:
             deliver(self._environment.results, self._environment.published, LAUNCHER)
 
     def _named(self, file: str) -> str:
-        """Where a result is in the end."""
+        """The final location of a result."""
         published = self._environment.published
         return f"{published.rstrip('/')}/{file}" if published else str(self._environment.results / file)
 

@@ -1,4 +1,4 @@
-"""`Workload`: what the machines of a run are for, a training or a command. The service loop drives it."""
+"""`Workload`: the work of a run's machines, a training or a command, as the service loop drives it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Workload(Protocol):
     """The work of one run. Its state outlives its process, so that another process can resume the run."""
 
     def payload(self, order: RentIntended) -> Payload | None:
-        """What the machines of an order run. The same order gets the same payload in every process."""
+        """The payload of an order's machines: the same for the same order in every process."""
         ...
 
     def supplies(self) -> MachineSupplies:
-        """What the machines need besides their payload, and is never written where others can read it."""
+        """Supplies that the machines need besides their payload; never written where others can read them."""
         ...
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
@@ -44,7 +44,7 @@ class Workload(Protocol):
         ...
 
     def facts(self) -> Mapping[str, Any]:
-        """What the end of the run records about the work."""
+        """The facts about the work that the end of the run records."""
         ...
 
     def close(self) -> None:

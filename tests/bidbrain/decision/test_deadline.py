@@ -12,7 +12,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.planning.regimes import OVERHEADS
+from spotctl.planning.overheads import OVERHEADS
 from tests.bidbrain.decision.deciders import (
     BASELINE,
     LAST,

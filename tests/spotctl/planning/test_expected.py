@@ -16,7 +16,7 @@ from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import HOUR, MINUTE
 from spotctl.planning.expected import (
     Conditions,
-    Part,
+    PricedRent,
     Todo,
     beta_of,
     estimate,
@@ -58,7 +58,7 @@ def test_beta_includes_the_hazard_in_addition_to_the_price() -> None:
 
 def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
     beta, after = 0.25, 1800.0
-    found = first_hour([Part(Rent(B, 8, 5 * CENT), 4 * CENT, beta, after)], under(reliable=Rent(A, 1, None)))
+    found = first_hour([PricedRent(Rent(B, 8, 5 * CENT), 4 * CENT, beta, after)], under(reliable=Rent(A, 1, None)))
     cost = (1 - beta) * 0.04 * 8 + 0.2
     useful = (0.75 + 0.25 * 0.5 - 5 / 60) - beta / 60 - 0.5 / 60
     assert found.cost_usd == pytest.approx(cost)
@@ -69,14 +69,14 @@ def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
 def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
     """A job that is evicted after half an hour has it refunded; the machine in its place starts up, and is paid for the
     rest unless it is evicted too."""
-    found = later_hour([Part(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under())
+    found = later_hour([PricedRent(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under())
     assert found.cost_usd == pytest.approx(8 * 0.04 * (0.75 + 0.25 * 0.5 * 0.75))
     assert found.work == pytest.approx(32 * (0.75 ** (5 / 60) - 0.25 / 60))
 
 
 def test_a_whole_job_by_hand() -> None:
     """The first hour has 54.5 useful minutes, every other one 60."""
-    part = Part(Rent(A, 8, 20 * CENT), 4 * CENT, 0.0, None)
+    part = PricedRent(Rent(A, 8, 20 * CENT), 4 * CENT, 0.0, None)
     found = estimate([part], under("per-second", Rent(B, 1, None)), Todo(320.0, float("inf")))
     hours = 1 + (320 - 32 * 54.5 / 60) / 32
     assert found.hours == pytest.approx(hours)
@@ -102,7 +102,7 @@ def test_a_whole_job_by_hand() -> None:
     st.booleans(),
 )
 def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool) -> None:
-    made = [Part(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
+    made = [PricedRent(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
     conditions, todo = under(billing, Rent(A, 2, None) if helped else None), Todo(amount, float("inf"))
     found = estimate(made, conditions, todo)
     first, later = found.first.cost_usd, found.later.cost_usd
@@ -114,7 +114,7 @@ def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, 
 
 @pytest.mark.parametrize(("rule", "beta"), list(product(BILLING_RULES, (0.0, 0.5, 1.0))))
 def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) -> None:
-    parts = [Part(Rent(B, 8, 5 * CENT), 4 * CENT, beta, 1800.0)]
+    parts = [PricedRent(Rent(B, 8, 5 * CENT), 4 * CENT, beta, 1800.0)]
     for hour in (first_hour(parts, under(rule)), later_hour(parts, under(rule))):
         assert 0 <= hour.cost_usd <= 8 * 0.04 * (1 + 1e-9)
 

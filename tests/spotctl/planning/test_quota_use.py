@@ -10,7 +10,7 @@ from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.on_demand_limits import shared_quotas
-from spotctl.planning.quota_use import grown, left_of, used
+from spotctl.planning.quota_use import grown_parts, left_of, used
 from tests.spotctl.planning.worlds import catalog, offer
 
 A, B = offer("a.large"), offer("b.huge")
@@ -55,11 +55,11 @@ def test_a_quota_that_several_markets_share_is_told_with_what_each_takes() -> No
 def test_a_run_gets_an_equal_share_of_what_another_leaves() -> None:
     mine, other = {A: 2}, {A: 1}
     part = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS)
-    assert amounts(grown((part,), (VCPUS,), mine, [], TYPES)) == {"aws/us-east-1/a": 32}
+    assert amounts(grown_parts((part,), (VCPUS,), mine, [], TYPES)) == {"aws/us-east-1/a": 32}
     # 20 of 32 are free, for two runs.
-    assert amounts(grown((part,), (VCPUS,), mine, [other], TYPES)) == {"aws/us-east-1/a": 8 + 10}
+    assert amounts(grown_parts((part,), (VCPUS,), mine, [other], TYPES)) == {"aws/us-east-1/a": 8 + 10}
     within = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS)
-    assert amounts(grown((within,), (EACH,), mine, [], TYPES)) == {"aws/us-east-1/a": 16}
+    assert amounts(grown_parts((within,), (EACH,), mine, [], TYPES)) == {"aws/us-east-1/a": 16}
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 32))
@@ -67,7 +67,8 @@ def test_parts_never_shrink_and_fit_together(machines: list[int], part: int) -> 
     runs: list[dict[Market, int]] = [{A: count} for count in machines]
     given_ = Quota("aws", "us-east-1", "a", part, QuotaUnit.VCPUS)
     parts = [
-        grown((given_,), (VCPUS,), mine, [one for one in runs if one is not mine], TYPES)[0].amount for mine in runs
+        grown_parts((given_,), (VCPUS,), mine, [one for one in runs if one is not mine], TYPES)[0].amount
+        for mine in runs
     ]
     assert min(parts) >= part
     if sum(used(VCPUS, one, TYPES) for one in runs) <= VCPUS.amount and part == 0:

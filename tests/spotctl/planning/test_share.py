@@ -17,11 +17,11 @@ from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.mixing import MachineOption, Prices, machine_options
+from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
-from spotctl.planning.share import Demand, Share, companions, divide
-from spotctl.planning.work import Work
+from spotctl.planning.share import Demand, JobShare, companions, divide
+from spotctl.planning.work import JobLength
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
     MachineKind("aws", region, name)
@@ -35,7 +35,7 @@ PRICE = np.array([0.04, 0.16, 0.03, 0.048])
 def asked(
     name: str = "job", objective: Objective = Objective.MIN_COST, units: float = 320.0, **changes: object
 ) -> Demand:
-    made = Demand(name, objective, NU, 2, 8, Work("told", units=units), 32.0, inf, None)
+    made = Demand(name, objective, NU, 2, 8, JobLength("told", units=units), 32.0, inf, None)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -51,14 +51,16 @@ def limited(quotas: dict[MachineKind, int]) -> list[QuotaGroup]:
     ]
 
 
-def shares(jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, price: FloatArray = PRICE) -> list[Share]:
+def shares(
+    jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, price: FloatArray = PRICE
+) -> list[JobShare]:
     return divide(jobs, KINDS, price, limited(quotas or {}))
 
 
 def options(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineOption]:
     groups = limited(quotas or {})
     (share,) = divide([job], KINDS, PRICE, groups)
-    prices = Prices(PRICE, np.ones(len(KINDS)), np.zeros(len(KINDS)), Overheads(0, 0, 0))
+    prices = KindPrices(PRICE, np.ones(len(KINDS)), np.zeros(len(KINDS)), Overheads(0, 0, 0))
     return machine_options(job, share, KINDS, prices, groups)
 
 
@@ -146,7 +148,7 @@ def test_a_budget_buys_speed_and_one_that_is_too_small_is_refused() -> None:
 
 
 def test_an_unknown_job_length_is_not_checked_against_deadline_or_budget() -> None:
-    unknown = Work("assumed", hours=1.0, assumed=True)
+    unknown = JobLength("assumed", hours=1.0, assumed=True)
     (share,) = shares([asked(work=unknown, hours_left=0.0)])
     assert share.policy == "min-cost"
     hurry = asked(objective=Objective.MAKESPAN_WITHIN_BUDGET, work=unknown, budget_usd=0.01)

@@ -21,7 +21,7 @@ from spotctl.run.environment import RunEnvironment
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.planner import When, local_market_start, on_demand_left, plan_jobs, quotas_left
 from spotctl.run.start.quota_watch import QuotaWatch
-from spotctl.run.start.runs import begun, plan_of_run
+from spotctl.run.start.runs import begin_run, plan_of_run
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
@@ -129,7 +129,7 @@ def test_a_launch_keeps_its_part_of_the_on_demand_quotas_for_every_later_process
     (plan,) = plan_jobs([spec], settings, known, When(0)).plans
     begin_market(spec, settings)
     with EventLog(Paths(settings.home).log) as log:
-        journal, _ = begun(spec, settings, log, plan=plan)
+        journal, _ = begin_run(spec, settings, log, plan=plan)
         began = journal.state.began
     assert began is not None
     assert began.quotas == "local=10 machines, local on demand=3 machines"

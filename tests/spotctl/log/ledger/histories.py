@@ -43,7 +43,7 @@ from spotctl.log.events import (
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.store import EventLog
-from spotctl.planning.learning.inform import NOTHING_LEARNT
+from spotctl.planning.learning.inform import NOTHING_LEARNED
 from spotctl.planning.learning.values import Learned
 from spotctl.planning.request import PlanRequest, plans_of
 from spotctl.planning.values import JobPlan
@@ -230,7 +230,7 @@ def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
     return lambda spec, moment: plan_of(spec, known, moment)
 
 
-def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> JobPlan:
+def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> JobPlan:
     """The plan of a job that begins at a moment of market time."""
     (found,) = plans_of(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learned)
     return found

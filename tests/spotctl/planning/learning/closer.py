@@ -26,7 +26,7 @@ from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger_reader import read
 from spotctl.planning.values import JobPlan
-from spotctl.run.start.earlier_runs import lessons
+from spotctl.run.start.earlier_runs import learn_from_runs
 from tests.spotctl.log.ledger.histories import JOB, Truth, nights, plan_of
 
 COMMAND = """\
@@ -56,7 +56,7 @@ def missed(home: Path, count: int, seed: int, truth: Truth, job: str = JOB) -> l
     def plan(spec: JobSpec, moment: int) -> JobPlan:
         begun = [fold(run.events).began for run in read(settings)]
         wall = max(one.wall_us for one in begun if one is not None)
-        return plan_of(spec, known, moment, lessons(settings, known, (spec,), wall))
+        return plan_of(spec, known, moment, learn_from_runs(settings, known, (spec,), wall))
 
     nights(home, count, seed=seed, job=job, truth=truth, plan=plan)
     found = []

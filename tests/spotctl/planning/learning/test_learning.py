@@ -25,11 +25,11 @@ from spotctl.log.ledger_reader import read
 from spotctl.log.log_row import LogRow
 from spotctl.planning.learning.estimate import learn
 from spotctl.planning.learning.inform import evidence_of, hours_of
-from spotctl.planning.learning.values import Cell, Learned, Observed
+from spotctl.planning.learning.values import Learned, Observed, WorkOfSize
 from spotctl.planning.request import hazards
-from spotctl.planning.work import Measured, measured_for, work_of
-from spotctl.run.start.earlier_runs import lessons
-from spotctl.run.start.measured_run import observed
+from spotctl.planning.work import Measured, length_of, measured_for
+from spotctl.run.start.earlier_runs import learn_from_runs
+from spotctl.run.start.measured_run import observations_of
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
 from tests.spotctl.planning.learning.closer import missed
@@ -40,7 +40,7 @@ SMALL = Market.parse("aws/us-east-1/us-east-1a/c4.xlarge")
 REPLAYED = Market.parse("local/sim-east/a/c4.xlarge")
 
 
-def run_of(*cells: Cell, wall: int = 0, done: bool = True) -> Observed:
+def run_of(*cells: WorkOfSize, wall: int = 0, done: bool = True) -> Observed:
     hours = sum(sum(cell.hours.values()) for cell in cells)
     return Observed(wall, done, hours, cells, (), (), ())
 
@@ -92,7 +92,7 @@ def test_a_run_is_observed_by_hand() -> None:
         (60, ev.Progressed(9, None, 1, ready=(ev.Moment("b", AT + 60 * MINUTE),))),
         (120, ev.Progressed(33, None, 2, redone=(ev.Stretch(AT + 110 * MINUTE, AT + 120 * MINUTE),))),
     )
-    one = observed(told, no_prices())
+    one = observations_of(told, no_prices())
     assert one is not None
     assert (one.wall_ended, one.done) == (77, True)
     assert list(one.startups) == [(4 + 60) / 2 * MINUTE, 2 * MINUTE]
@@ -108,10 +108,10 @@ def test_a_run_is_observed_by_hand() -> None:
 
 @pytest.mark.parametrize(("price", "counts"), [(50, True), (100, True), (101, False)])
 def test_an_eviction_that_the_price_explains_is_no_hazard(price: int, counts: bool) -> None:
-    one = observed(events(SMALL, "evicted", price), no_prices())
+    one = observations_of(events(SMALL, "evicted", price), no_prices())
     assert one is not None
     assert bool(one.evidence[0].exposure.evictions) == counts
-    replayed = observed(events(REPLAYED, "evicted", price), no_prices())
+    replayed = observations_of(events(REPLAYED, "evicted", price), no_prices())
     assert replayed is not None
     assert bool(replayed.evidence) == counts
 
@@ -129,7 +129,7 @@ def test_an_order_that_is_evicted_as_a_whole_says_as_much_as_one_machine() -> No
             ev.Priced(SMALL, "per-second", (AT, AT + 2 * HOUR), (50, 50)),
             ev.RunEnded("done", "", 77),
         ]
-        one = observed([LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices())
+        one = observations_of([LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices())
         assert one is not None
         met = hazards((), AT, evidence_of({"job": learned_of(one)}))(SMALL)
         assert met is not None
@@ -139,7 +139,7 @@ def test_an_order_that_is_evicted_as_a_whole_says_as_much_as_one_machine() -> No
 
 
 def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
-    one = observed(events(SMALL, "evicted", 50), no_prices())
+    one = observations_of(events(SMALL, "evicted", 50), no_prices())
     assert one is not None
     assert hazards((), AT)(SMALL) is None
     met = hazards((), AT, evidence_of({"job": learned_of(one)}))(SMALL)
@@ -149,12 +149,12 @@ def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
 
 
 def test_a_run_that_goes_on_teaches_nothing_yet() -> None:
-    assert observed(events(SMALL, "returned", 50)[:-1], no_prices()) is None
+    assert observations_of(events(SMALL, "returned", 50)[:-1], no_prices()) is None
     assert learn((), VCPUS, 1, 1, 1) is None
 
 
 def test_throughput_is_what_was_done_in_an_hour() -> None:
-    found = learned_of(*(run_of(Cell(4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
+    found = learned_of(*(run_of(WorkOfSize(4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
     (one,) = found.throughputs.values()
     assert (one.per_hour, one.size) == pytest.approx((10.0, 4.0))
     assert (one.runs, one.last) == (3, 9)
@@ -163,22 +163,22 @@ def test_throughput_is_what_was_done_in_an_hour() -> None:
 
 def test_types_are_told_apart_when_both_were_used_and_alike_before() -> None:
     """A small machine does 9 clocks an hour, a large one 10: vCPUs alone would say 2 to 1."""
-    once = learned_of(run_of(Cell(4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).throughputs
+    once = learned_of(run_of(WorkOfSize(4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).throughputs
     assert once["large"].per_hour / once["small"].per_hour == pytest.approx(2.0, rel=0.35)
     # Two runs that hardly differ but by chance do not tell types apart: exactly solved, a small one would do nothing.
-    twice = [run_of(Cell(4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
+    twice = [run_of(WorkOfSize(4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
     alike = learned_of(*twice).throughputs
     assert 1.3 < alike["large"].per_hour / alike["small"].per_hour < 4
     mixes = [(3.0, 1.0), (1.0, 3.0), (8.0, 0.5), (0.5, 8.0), (2.0, 2.0)]
-    runs = [run_of(Cell(4, 9 * a + 10 * b, {"small": a, "large": b})) for a, b in mixes]
+    runs = [run_of(WorkOfSize(4, 9 * a + 10 * b, {"small": a, "large": b})) for a, b in mixes]
     found = learned_of(*runs).throughputs
     assert found["small"].per_hour == pytest.approx(9.0, rel=0.01)
     assert found["large"].per_hour == pytest.approx(10.0, rel=0.01)
 
 
 def test_scaling_shows_within_runs_and_leans_on_none() -> None:
-    def scaled(size: int) -> Cell:
-        return Cell(size, 1000 * size**0.9, {"large": 100.0 * size})
+    def scaled(size: int) -> WorkOfSize:
+        return WorkOfSize(size, 1000 * size**0.9, {"large": 100.0 * size})
 
     assert learned_of(run_of(scaled(8))).scaling == 0.0
     many = learned_of(*(run_of(*map(scaled, (1, 2, 4, 8))) for _ in range(20)))
@@ -190,8 +190,8 @@ def test_scaling_shows_within_runs_and_leans_on_none() -> None:
 
 
 def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
-    def cell(size: int, name: str) -> Cell:
-        return Cell(size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
+    def cell(size: int, name: str) -> WorkOfSize:
+        return WorkOfSize(size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
 
     runs = [run_of(*(cell(size, name) for size in (1, 2, 4, 8))) for name in VCPUS for _ in range(9)]
     found = learned_of(*runs, run_of(cell(1, "small")), run_of(cell(8, "large")))
@@ -212,15 +212,16 @@ def test_spans_lean_on_what_was_assumed() -> None:
 
 def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() -> None:
     runs = [
-        run_of(Cell(2, 0.0, {"small": hours}), done=done) for hours, done in ((4.0, True), (6.0, True), (1.0, False))
+        run_of(WorkOfSize(2, 0.0, {"small": hours}), done=done)
+        for hours, done in ((4.0, True), (6.0, True), (1.0, False))
     ]
     assert learned_of(*runs, machines=2).hours == 2.5
     assert learned_of(*runs, machines=None).hours is None
 
 
 def test_old_runs_are_left_out() -> None:
-    old = [run_of(Cell(1, 10.0, {"small": 10.0}), wall=wall) for wall in range(30)]
-    new = [run_of(Cell(1, 20.0, {"small": 10.0}), wall=100 + wall) for wall in range(20)]
+    old = [run_of(WorkOfSize(1, 10.0, {"small": 10.0}), wall=wall) for wall in range(30)]
+    new = [run_of(WorkOfSize(1, 20.0, {"small": 10.0}), wall=100 + wall) for wall in range(20)]
     assert learned_of(*new, *old).throughputs["small"].per_hour == pytest.approx(2.0)
 
 
@@ -232,7 +233,7 @@ def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
         pace, cells = rng.normal(1, 0.05), []
         for size in rng.choice([2, 4, 6, 8], 3, replace=False):
             a, b = rng.uniform(1, 20, 2)
-            cells.append(Cell(int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
+            cells.append(WorkOfSize(int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
         return run_of(*cells)
 
     found = learned_of(*(noisy() for _ in range(20)))
@@ -259,7 +260,7 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
 
     spec = reader.load(home / "job.yaml")
     walls = sorted(run.ended.wall_us for run in runs.values() if run.ended is not None)
-    learned = lessons(settings, known, (spec,), walls[1])
+    learned = learn_from_runs(settings, known, (spec,), walls[1])
     assert learned[spec.name].runs == 2
     overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learned).decider.overheads
     assert (overheads.startup, overheads.eviction) == (
@@ -280,7 +281,7 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
 
 def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_runs() -> None:
     text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {%s}\n"
-    learned = learned_of(run_of(Cell(2, 0.0, {"small": 5.0}), done=True), machines=2)
+    learned = learned_of(run_of(WorkOfSize(2, 0.0, {"small": 5.0}), done=True), machines=2)
     assert learned.hours is not None
     for stop, expected in (("minutes: 90", None), ("clocks: 9", None), ("loss: 0.1", learned.hours)):
         assert hours_of(loads(text % stop, Path("job.yaml")), learned) == expected
@@ -298,5 +299,5 @@ def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:
 
 def test_hours_of_earlier_runs_are_not_said_to_be_the_users() -> None:
     spec = loads("name: a\nkind: command\nrun: x\nresources: {clouds: [local]}\n", Path("job.yaml"))
-    work = work_of(spec, 5.2, "as earlier runs took", in_units=False)
+    work = length_of(spec, 5.2, "as earlier runs took", in_units=False)
     assert work.source == "5.2 hours of all machines, as earlier runs took"

@@ -11,7 +11,7 @@ from agileml.runtime.blob_store import FileBlobStore, Piece
 from spotctl.log.events import Decided, OrderSettled
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere import log_copy
-from spotctl.run.elsewhere.log_copy import CopiedRow, LogCopier, LogCopy, add_missing, joined
+from spotctl.run.elsewhere.log_copy import CopiedRow, LogCopier, LogCopy, add_missing, join_segments
 
 RUN = "job-1"
 
@@ -77,13 +77,15 @@ def test_a_successor_goes_on_where_the_copy_ends(path: Path, tmp_path: Path) -> 
 
 
 def test_what_a_superseded_runner_adds_does_not_count() -> None:
-    assert joined({(1, 0): rows(1, 2, 3, 4), (2, 2): rows(30)}) == rows(1, 2, 30)
-    assert joined({(1, 0): rows(1, 2), (1, 2): rows(3), (2, 2): rows(30), (3, 3): rows(40)}) == rows(1, 2, 30, 40)
+    assert join_segments({(1, 0): rows(1, 2, 3, 4), (2, 2): rows(30)}) == rows(1, 2, 30)
+    assert join_segments({(1, 0): rows(1, 2), (1, 2): rows(3), (2, 2): rows(30), (3, 3): rows(40)}) == rows(
+        1, 2, 30, 40
+    )
 
 
 def test_rows_after_a_gap_do_not_count() -> None:
-    assert joined({(1, 0): rows(1), (1, 2): rows(3)}) == rows(1)
-    assert joined({}) == []
+    assert join_segments({(1, 0): rows(1), (1, 2): rows(3)}) == rows(1)
+    assert join_segments({}) == []
 
 
 def test_another_log_is_completed_once(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""On-demand quotas, and the on-demand machines of plans: what an account may not rent, and what it would lack. Pure."""
+"""The on-demand machines that plans need or may need, and remarks on quotas that are too small for them. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from spotctl.planning.quota_use import Machines, left_of, used
 from spotctl.planning.values import JobPlan
 
 
-def lacking(
+def on_demand_remarks(
     plans: Sequence[JobPlan], quotas: Sequence[Quota], held: Sequence[Machines], catalog: Catalog
 ) -> tuple[str, ...]:
-    """Remarks on quotas that cannot hold all on-demand machines that the jobs may come to rent; `held` are those of
-    running jobs. Raises NotInTime if a quota cannot even hold those without which the jobs do not run."""
+    """Remarks on quotas that are too small for all on-demand machines that the jobs may rent; `held` are the machines
+    of running jobs. Raises NotInTime if a quota is too small for the machines that the jobs need in any case."""
     certain, most = _sum(map(_certain, plans)), _sum(map(possible, plans))
     remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
@@ -43,15 +43,16 @@ def lacking(
 
 def _certain(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the fewest machines of a job that wants on-demand machines only."""
-    found, least = _reliable(plan), plan.job.spec.resources.machines.least
+    machines, least = _reliable(plan), plan.job.spec.resources.machines.least
     if plan.job.spec.strategy == ON_DEMAND and len(plan.choice) == 1:
-        found[plan.choice[0].rent.offer.market] += least
-    return found
+        machines[plan.choice[0].rent.offer.market] += least
+    return machines
 
 
 def possible(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and those on demand with which the job begins, or to which it may turn."""
-    begins = _sum([Counter({one.rent.offer.market: one.rent.machines}) for one in plan.choice if one.rent.bid is None])
+    """The reliable machines, and the on-demand machines with which the job begins, or to which it may turn."""
+    rents = [choice.rent for choice in plan.choice if choice.rent.bid is None]
+    begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
     rent = plan.decider.fallback
     fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})
     return _reliable(plan) + (begins or fallback)
@@ -64,11 +65,11 @@ def _may_turn(plan: JobPlan) -> bool:
 
 def equal_parts(quotas: Iterable[Quota], jobs: int, clouds: Collection[str]) -> tuple[Quota, ...]:
     """The share of each quota of these clouds that one of several jobs may use."""
-    return tuple(replace(one, amount=one.amount // jobs) for one in quotas if one.cloud in clouds)
+    return tuple(replace(quota, amount=quota.amount // jobs) for quota in quotas if quota.cloud in clouds)
 
 
 def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
-    """What it means for a job that quotas hold fewer on-demand machines than it would turn to."""
+    """A remark on a job that would turn to more on-demand machines than quotas allow."""
     wanted, most = plan.decider.baseline, plan.decider.fallback.machines
     if not _may_turn(plan) or most >= wanted.machines:
         return

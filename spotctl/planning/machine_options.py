@@ -1,4 +1,4 @@
-"""The machines that a job's share is best spent on: a mixture of kinds in one region for the job's objective. Pure."""
+"""Machines on which a job could spend its share, best first: mixtures of kinds in one region, or single kinds. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
-from spotctl.planning.share import Demand, Share, mixture_terms, places
+from spotctl.planning.share import Demand, JobShare, mixture_terms, places
 
-_CLOSE = 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prices:
-    """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and what is paid
-    per hour whatever is held (reliable machines, the value of time). Further, how long changes of machines take."""
+class KindPrices:
+    """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and the standing
+    cost per hour (reliable machines, the value of time). Further, how long changes of machines take."""
 
     usd_per_hour: FloatArray
     useful: FloatArray
@@ -40,9 +40,9 @@ class Prices:
 class MachineOption:
     """Machines that a job could be planned on.
 
-    `home` is the kind (column) that most of the first machines are of. Without a schedule, the job's strategy chooses
-    among `home` and kinds that are about as good. With one, it follows the best mixture of the kinds in `columns`: the
-    first `used` of them are in the schedule, the others may be when time or money gets short.
+    `home` is the kind (column) of most of the first machines. Without a schedule, the job's strategy chooses among
+    `home` and kinds that are about as good. With a schedule, the strategy follows the best mixture of the kinds in
+    `columns`: the first `used` of them are in the schedule, the others may join when time or money gets short.
     """
 
     home: int
@@ -53,9 +53,10 @@ class MachineOption:
 
 
 def machine_options(
-    job: Demand, share: Share, kinds: Sequence[MachineKind], prices: Prices, groups: Sequence[QuotaGroup]
+    job: Demand, share: JobShare, kinds: Sequence[MachineKind], prices: KindPrices, groups: Sequence[QuotaGroup]
 ) -> list[MachineOption]:
-    """What a job could be planned on, best first; the last one is the cheapest kind that is fast enough."""
+    """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
+    enough."""
     own = [replace(group, most=limit) for group, limit in zip(groups, share.quotas, strict=True)]
     caps = np.array(share.caps)
     # Hours of work mean hours on the kind that they are counted in.
@@ -63,11 +64,11 @@ def machine_options(
     alone = job.gang or in_hours
     chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, kinds, prices, own)
     fallback = _cheapest_kind(job, share, caps)
-    return [*chosen, *(one for one in fallback if one.home not in {other.home for other in chosen})]
+    return [*chosen, *(option for option in fallback if option.home not in {option.home for option in chosen})]
 
 
 def aim_of(job: Demand) -> Aim:
-    """What a job's machines are chosen for. With a budget, speed is what the budget pays for."""
+    """The aim by which a job's machines are chosen. With a budget, the aim is the speed that the budget pays for."""
     if job.objective is Objective.MAKESPAN_WITHIN_BUDGET:
         return Aim.HIGHEST_RATE if job.work.assumed else Aim.SHORTEST_TIME
     if job.objective is Objective.MAX_THROUGHPUT:
@@ -76,7 +77,7 @@ def aim_of(job: Demand) -> Aim:
 
 
 def _mixtures(
-    job: Demand, share: Share, kinds: Sequence[MachineKind], prices: Prices, groups: Sequence[QuotaGroup]
+    job: Demand, share: JobShare, kinds: Sequence[MachineKind], prices: KindPrices, groups: Sequence[QuotaGroup]
 ) -> list[MachineOption]:
     """The best mixture of each region, in the order of the job's aim."""
     ranked: list[tuple[tuple[float, ...], MachineOption]] = []
@@ -105,7 +106,7 @@ def _schedule(job: Demand, mixing: Mixing, terms: MixtureTerms) -> Schedule | No
 
 
 def _rank(job: Demand, schedule: Schedule, aim: Aim) -> tuple[float, ...]:
-    late = job.hurries and schedule.hours > job.hours_left * (1 + _CLOSE)
+    late = job.hurries and schedule.hours > job.hours_left * (1 + _ROUNDING)
     usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
     if aim is Aim.LEAST_COST:
         return (late, usd, hours)
@@ -127,7 +128,7 @@ def _option(
     return MachineOption(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
 
 
-def _single_kinds(job: Demand, share: Share, caps: IntArray) -> list[MachineOption]:
+def _single_kinds(job: Demand, share: JobShare, caps: IntArray) -> list[MachineOption]:
     """The kinds that are fast enough by themselves, best first."""
     aim = aim_of(job)
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
@@ -136,7 +137,7 @@ def _single_kinds(job: Demand, share: Share, caps: IntArray) -> list[MachineOpti
     return [MachineOption(j, aim=aim) for j in sorted(possible, key=order)]
 
 
-def _cheapest_kind(job: Demand, share: Share, caps: IntArray) -> list[MachineOption]:
+def _cheapest_kind(job: Demand, share: JobShare, caps: IntArray) -> list[MachineOption]:
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
     return [MachineOption(min(possible, key=lambda j: share.usd_per_work[j]), aim=aim_of(job))] if possible else []
 
@@ -145,7 +146,9 @@ def _in_time(job: Demand, j: int, caps: IntArray) -> bool:
     return not job.hurries or float(caps[j] * job.nu[j]) * job.hours_left >= job.amount
 
 
-def outside_mixture(job: Demand, share: Share, option: MachineOption, kinds: Sequence[MachineKind]) -> dict[int, str]:
+def outside_mixture(
+    job: Demand, share: JobShare, option: MachineOption, kinds: Sequence[MachineKind]
+) -> dict[int, str]:
     """For each kind that no mixture of the job uses, the reason."""
     chosen = kinds[option.home]
     reasons: dict[int, str] = {}
