@@ -139,24 +139,24 @@ def _parsed(kind: type[T], value: object) -> T:
             raise ValueError(f"lines such as 'public_ip = false' ({error})") from None
     if not isinstance(value, Mapping):
         raise ValueError("a table of settings")
-    known = {one.name: _default(one) for one in fields(cast("Any", kind))}
+    known = {setting.name: _default(setting) for setting in fields(cast("Any", kind))}
     if unknown := sorted(set(value) - set(known)):
         raise ValueError(f"settings among {', '.join(sorted(known))}; {unknown[0]} is not one of them")
-    return kind(**{name: _checked(name, one, known[name]) for name, one in value.items()})
+    return kind(**{name: _checked(name, given, known[name]) for name, given in value.items()})
 
 
-def _default(one: Any) -> object:  # noqa: ANN401 - dataclasses.Field has a parameter for its type
-    return {} if callable(one.default_factory) else one.default
+def _default(setting: Any) -> object:  # noqa: ANN401 - dataclasses.Field has a parameter for its type
+    return {} if callable(setting.default_factory) else setting.default
 
 
 def _checked(name: str, value: object, default: object) -> object:
     """The value, if it is of the kind of the default; a string where that is None."""
     if isinstance(default, tuple):
-        if isinstance(value, list) and all(isinstance(one, str) and one for one in value):
+        if isinstance(value, list) and all(isinstance(text, str) and text for text in value):
             return tuple(value)
         raise ValueError(f'a list of strings for {name}, such as {name} = ["..."]; it is {value!r}')
     if isinstance(default, Mapping):
-        if isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
+        if isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values()):
             return dict(value)
         raise ValueError(f'a table of strings for {name}, such as {name} = {{team = "..."}}; it is {value!r}')
     kind = str if default is None else type(default)

@@ -124,7 +124,7 @@ def _dollars(value: object) -> float:
     return amount
 
 
-_NAMES = {one.name for one in fields(Settings)} - {"home"}
+_NAMES = {setting.name for setting in fields(Settings)} - {"home"}
 _PARSERS: dict[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
     "azure_managed_identity": _flag,

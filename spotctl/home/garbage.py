@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collection while many values are read that all stay."""
+"""Pauses Python's cyclic garbage collection while many values are read, all of which are kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Collecting would go through these values again and again, and up to double the time to read them."""
+    """Collecting would visit the values again and again, and take up to as long as reading them."""
     collecting = gc.isenabled()
     gc.disable()
     try:

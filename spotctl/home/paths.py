@@ -21,7 +21,7 @@ class Paths:
 
     @property
     def costs(self) -> Path:
-        """What ended runs cost, as reports keep it; it follows from the log and can be deleted."""
+        """The costs of ended runs, as reports keep them; the file follows from the log and can be deleted."""
         return self.home / "log.costs"
 
     @property
@@ -31,7 +31,7 @@ class Paths:
 
     @property
     def quotas(self) -> Path:
-        """What clouds said that the account may rent."""
+        """The quotas that clouds stated for the account."""
         return self.home / "quotas.json"
 
     @property
@@ -48,7 +48,7 @@ class Paths:
         return self.home / "kept" / job
 
     def output(self, run: str) -> Path:
-        """What the rented machines of a run have printed."""
+        """The output of the rented machines of a run."""
         return self.home / "runs" / run / "output"
 
     def results(self, run: str) -> Path:

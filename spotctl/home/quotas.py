@@ -16,7 +16,7 @@ EXAMPLE: Final = '"aws/us-east-1/p3" = 64'
 
 
 class QuotaUnit(StrEnum):
-    """What a quota counts."""
+    """The unit of a quota."""
 
     VCPUS = "vCPUs"
     MACHINES = "machines"
@@ -44,12 +44,12 @@ class Quota:
 
     @property
     def name(self) -> str:
-        """Where it holds: `aws/us-east-1/p3`, with ` on demand` for on-demand machines."""
+        """The place where the quota holds: `aws/us-east-1/p3`, with ` on demand` for on-demand machines."""
         where = "/".join(part for part in (self.cloud, self.region, self.family) if part)
         return where if self.spot else where + _ON_DEMAND
 
     def covers(self, cloud: str, region: str, family: str) -> bool:
-        """Whether machines of a family in a region count against it."""
+        """Whether machines of a family in a region count against this quota."""
         return cloud == self.cloud and self.region in (None, _ANY, region) and self._has(family)
 
     def _has(self, family: str) -> bool:
@@ -60,11 +60,11 @@ class Quota:
 
     @property
     def is_for_each_region(self) -> bool:
-        """Whether it stands for a quota in every region."""
+        """Whether this is a quota for every region, each with this amount."""
         return self.region == _ANY
 
     def within(self, region: str) -> Quota:
-        """The quota that holds in a region, of those that one for every region stands for."""
+        """The quota for one region; the quota itself, unless it is for every region."""
         return replace(self, region=region) if self.is_for_each_region else self
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 
 LISTING_DELAY = 5 * MINUTE
-"""How far a provider's list of machines may lag: only what is missing in a list that is later by as much counts as
-gone, or as never created."""
+"""How far a provider's list of machines may lag: a machine counts as gone, or as never created, only if a list that is
+later by as much does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ def used(state: RunState, now: int, tariff: Tariff) -> int:
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
-    """What was spent, and what can follow until the leases end if nothing more is renewed or rented.
+    """The amount spent, and the most that can follow until the leases end if nothing more is renewed or rented.
 
-    A request without an answer may have succeeded, also if it is not repeated any more, until a list of the provider
-    shows what came of it.
+    A request without an answer, even one that is no longer repeated, may have succeeded, until a list of the provider
+    shows its outcome.
     """
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
     requested = sum(_requested(state, intent, now, tariff, teardown) for intent in state.open.values())
@@ -77,7 +77,7 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
 
 
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
-    """What a renewal adds to the committed amount; nothing if the leases were extended as far already."""
+    """The amount that a renewal adds to the committed one; nothing if the leases were extended as far already."""
     alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]
     return sum(
         _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
@@ -86,7 +86,7 @@ def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tari
 
 
 def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, extra: int = 0) -> int:
-    """What a purchase adds: each hour of `machines` for a lease and the teardown, at the highest possible price.
+    """The amount that a purchase adds: every hour of a lease and the teardown of `machines`, at the highest price.
 
     `extra` is the price of their disks and addresses, in nano-dollars per hour.
     """

@@ -38,7 +38,7 @@ def to_json(event: Event) -> str:
 
 @cache
 def _adapter_of_many(kind: str) -> TypeAdapter[list[Event]]:
-    # Which class it is, only running code knows.
+    # The class is known at run time only.
     of_kind: Any = GenericAlias(list, (KINDS[kind],))
     return TypeAdapter(of_kind)
 
@@ -48,8 +48,8 @@ def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
     of_kind: defaultdict[str, list[str]] = defaultdict(list)
     for kind, body in zip(kinds, bodies, strict=True):
         of_kind[kind].append(body)
-    found = {kind: iter(_of_one_kind(kind, texts)) for kind, texts in of_kind.items()}
-    return [next(found[kind]) for kind in kinds]
+    events = {kind: iter(_of_one_kind(kind, texts)) for kind, texts in of_kind.items()}
+    return [next(events[kind]) for kind in kinds]
 
 
 def _of_one_kind(kind: str, bodies: list[str]) -> list[Event]:

@@ -29,7 +29,7 @@ def _number_json(number: float) -> float | str:
     return number if isfinite(number) else str(number)
 
 
-Number = Annotated[float, BeforeValidator(_number), PlainSerializer(_number_json, when_used="json")]
+JsonFloat = Annotated[float, BeforeValidator(_number), PlainSerializer(_number_json, when_used="json")]
 """A float that survives JSON, which has no infinity: there it is the text `inf`."""
 
 MarketText = Annotated[Market, PlainValidator(_market), PlainSerializer(str)]
@@ -87,7 +87,7 @@ class OnDemandOffer:
     market: MarketText
     machines: int
     price: int
-    nu: Number
+    nu: JsonFloat
     startup: int
     spread: float | None = None
 
@@ -99,11 +99,11 @@ class Planned:
     `instead` are the machines with which savings are compared.
     """
 
-    usd: Number
-    usd_low: Number
-    usd_high: Number
-    hours: Number
-    on_demand_usd: Number
+    usd: JsonFloat
+    usd_low: JsonFloat
+    usd_high: JsonFloat
+    hours: JsonFloat
+    on_demand_usd: JsonFloat
     assumed: bool
     instead: OnDemandOffer | None = None
 
@@ -120,7 +120,7 @@ class RentIntended:
     machines: int
     bid: int | None
     on_demand: int
-    nu: Number
+    nu: JsonFloat
     reliable: bool
     lease_until: int
     disk: int = 0
@@ -154,7 +154,7 @@ class RentRefused:
 
 @dataclass(frozen=True, slots=True)
 class OrderSettled:
-    """What an order without an answer has brought is known: a later list of the provider has no more machines of it."""
+    """The result of an order without an answer is known: a later list of the provider has no more of its machines."""
 
     intent: int
 
@@ -305,7 +305,7 @@ class AttemptBegan:
     attempt: int
     machines: tuple[str, ...]
     port: int
-    share: Number = 1.0
+    share: JsonFloat = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +329,8 @@ class Checkpointed:
     rank: int
     number: int
     bytes: int
-    seconds: Number
-    every_seconds: Number
+    seconds: JsonFloat
+    every_seconds: JsonFloat
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From events to the state of a run. Nothing else makes one, so that every process computes the same."""
+"""Computes the state of a run from its events. No other code does, so that every process computes the same."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def after(state: RunState, row: LogRow) -> RunState:
 
 
 def _step(state: RunState, row: LogRow) -> RunState:
-    """What an event changes, without the position in the log, which no step needs."""
+    """Applies an event, without its position in the log, which no step needs."""
     step = _STEPS.get(type(row.event))
     try:
         return state if step is None else step(state, row.event, row.at)
@@ -121,10 +121,10 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
             disk=order.disk,
             address=order.address,
         )
-    denied = frozenset(one for one in state.denied if not came or one[1] is not (order.bid is not None))
+    denied = frozenset(side for side in state.denied if not came or side[1] is not (order.bid is not None))
     closed = _closed(state, event.intent)
     granted = (order.market, order.bid is not None) if came else None
-    refused = {key: one for key, one in state.refused.items() if key != granted}
+    refused = {key: refusal for key, refusal in state.refused.items() if key != granted}
     machines = {**came, **state.machines}
     return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused)
 
@@ -142,7 +142,9 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
     else:
         state = _changed(state, refused={**state.refused, (market, spot): RefusedOrder(at, order.machines)})
-    if event.why == NO_QUOTA and not any((one.bid is not None) is spot for one in state.allocations.values()):
+    if event.why == NO_QUOTA and not any(
+        (allocation.bid is not None) is spot for allocation in state.allocations.values()
+    ):
         state = _changed(state, denied=state.denied | {(market, spot)})
     # Where on-demand machines are sold out, so are spot machines; a quota is of one kind.
     sides = (spot,) if spot or event.why == NO_QUOTA else (True, False)
@@ -183,7 +185,7 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     until = max(at, event.deadline)
     if not first:
         return state
-    return _avoided(state, event.id, until, lambda one: one.warned_until == event.deadline, eviction=True)
+    return _avoided(state, event.id, until, lambda held: held.warned_until == event.deadline, eviction=True)
 
 
 def _cards(state: RunState, event: ev.CardsUsed, at: int) -> RunState:
@@ -198,11 +200,11 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
     state = _machines(state, (event.id,), lambda held: _changed(held, ended=event.at, end_reason=event.reason))
     if state.machines[event.id].useless:
-        return _avoided(state, event.id, at, lambda one: one.useless, eviction=False)
+        return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
     if event.reason != EVICTED:
         return state
     state = _changed(state, evictions=state.evictions + 1)
-    return state if warned else _avoided(state, event.id, at, lambda one: one.ended == event.at, eviction=True)
+    return state if warned else _avoided(state, event.id, at, lambda held: held.ended == event.at, eviction=True)
 
 
 def _listed_again(state: RunState, event: ev.MachineListedAgain, _: int) -> RunState:
@@ -229,7 +231,7 @@ def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
 
 def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
-    ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
+    ready, left = {moment.id: moment.at for moment in event.ready}, {moment.id: moment.at for moment in event.left}
     state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
     state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state

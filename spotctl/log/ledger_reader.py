@@ -50,14 +50,14 @@ def read_from(
 ) -> Iterator[RunRead]:
     """The runs of some jobs, or of all, oldest first, without those that are known."""
     tariff, ended = stored(lambda: _library(settings)), log.ended()
-    for run in _began(log, lambda began: not jobs or began.job in jobs):
+    for run in _runs_of(log, lambda began: not jobs or began.job in jobs):
         if run not in without:
             events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)
             state = fold(events)
             yield RunRead(tuple(events), state, project_run(events, state, tariff, _now(state, settings)))
 
 
-_NO_COSTS = tuple(one.__name__ for one in (Decided, QuotasShared, RenewIntended, Renewed))
+_NO_COSTS = tuple(kind.__name__ for kind in (Decided, QuotasShared, RenewIntended, Renewed))
 """Events that change nothing about what a run that has ended did and cost: a third of a long log."""
 
 
@@ -67,10 +67,10 @@ def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: in
     if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as log:
-        return [tuple(log.of_run(run)) for run in _began(log, wanted)[-newest:]]
+        return [tuple(log.of_run(run)) for run in _runs_of(log, wanted)[-newest:]]
 
 
-def _began(log: store.EventLog, wanted: Callable[[RunBegan], bool]) -> list[str]:
+def _runs_of(log: store.EventLog, wanted: Callable[[RunBegan], bool]) -> list[str]:
     return [row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
 
 

@@ -1,6 +1,6 @@
-"""What a damaged event log still says: rows, runs and damage; and its repair.
+"""Reads a damaged event log as far as possible (rows, runs and damage), and repairs it.
 
-The commands that return machines use it when the log cannot be read as it should be.
+Commands that return machines fall back on this module when the log cannot be read normally.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Damage:
     """A row that cannot be used, or something that concerns the whole file (`row` and `run` are empty)."""
 
     what: str
-    """What is wrong."""
+    """The problem."""
     row: int | None = None
     """Number of the row; null if the whole file is concerned."""
     run: str = ""
@@ -88,24 +88,24 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     running = [lock.stem for lock in paths.locks.glob("*.lock") if store.is_running(paths.locks, lock.stem)]
     if running:
         raise AlreadyRunning(f"job {running[0]} is running and writes to the log; 'spotctl down {running[0]}' stops it")
-    found = salvage(paths.log)
-    if not found.damage:
-        return found, None
+    salvaged = salvage(paths.log)
+    if not salvaged.damage:
+        return salvaged, None
     new = paths.log.with_name(f"{paths.log.name}.new")
     for end in ("", "-wal", "-shm"):
         new.with_name(new.name + end).unlink(missing_ok=True)
-    store.write_rows(new, (*found.rows, *_stops(found)))
+    store.write_rows(new, (*salvaged.rows, *_stops(salvaged)))
     kept = paths.log.with_name(f"{paths.log.name}{_KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     for end in ("", "-wal", "-shm"):
         part = paths.log.with_name(paths.log.name + end)
         if part.exists():
             part.rename(kept.with_name(kept.name + end))
-    # Of a log that was removed, this much is left to say that there was one.
+    # An empty file shows that there was a log, even if the log itself was removed.
     kept.touch()
     new.rename(paths.log)
-    if not found.rows:
+    if not salvaged.rows:
         store.begun_marker(paths.log).unlink(missing_ok=True)
-    return found, kept
+    return salvaged, kept
 
 
 def no_runs(paths: Paths) -> str:
@@ -143,12 +143,12 @@ def _without_begin(runs: dict[str, RunState]) -> list[str]:
     return [run for run, state in runs.items() if state.began is None]
 
 
-def _stops(found: Salvaged) -> Iterator[RawRow]:
-    """What is added for runs that lost rows. A gap without a run may belong to any."""
-    lost = {damage.run for damage in found.damage if damage.run}
-    anywhere = any(not damage.run for damage in found.damage)
-    number = found.rows[-1].id if found.rows else 0
-    for run in found.runs:
+def _stops(salvaged: Salvaged) -> Iterator[RawRow]:
+    """Stop requests for runs that lost rows. Rows missing in a gap may belong to any run."""
+    lost = {damage.run for damage in salvaged.damage if damage.run}
+    anywhere = any(not damage.run for damage in salvaged.damage)
+    number = salvaged.rows[-1].id if salvaged.rows else 0
+    for run in salvaged.runs:
         if run.began is not None and run.ended is None and (anywhere or run.run in lost):
             number += 1
             stop = StopRequested(FAILED, LOST)

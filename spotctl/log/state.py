@@ -13,11 +13,11 @@ from spotctl.log.attempts import CommandWork
 from spotctl.log.events import Intended
 
 EVICTED, LEASE_ENDED, BROKE = "evicted", "lease ended", "failed"
-BY_THEMSELVES = frozenset({LEASE_ENDED, BROKE})
+_UNREQUESTED_ENDS = frozenset({LEASE_ENDED, BROKE})
 """The ends of machines that neither the launcher returned nor the cloud evicted."""
 
 NOT_LISTED = "not listed any more"
-"""The end of a machine that is missing in the provider's list. Should it be listed again, it has not ended."""
+"""The end of a machine that is missing in the provider's list. A machine that is listed again has not ended."""
 
 MOST_PACES = 128
 """More moments of a training's progress would hardly change its median speed."""
@@ -81,7 +81,7 @@ class Held:
         """Whether it ended by itself, or outlived its lease, before its agent ever answered."""
         if self.ran is not None or self.ended is None or self.end_reason == EVICTED:
             return False
-        return self.end_reason in BY_THEMSELVES or self.ended >= self.lease_until
+        return self.end_reason in _UNREQUESTED_ENDS or self.ended >= self.lease_until
 
     @property
     def returning(self) -> bool:
@@ -170,21 +170,21 @@ class RunState:
 
     @property
     def on_demand_machines(self) -> Counter[Market]:
-        """The same of on-demand machines."""
+        """On-demand machines by market, with those of orders whose outcome is not known."""
         return self._by_market(spot=False)
 
     def _by_market(self, *, spot: bool) -> Counter[Market]:
-        found: Counter[Market] = Counter()
+        counts: Counter[Market] = Counter()
         for held in self.alive:
             allocation = self.allocations[held.allocation]
             if (allocation.bid is not None) is spot:
-                found[allocation.market] += 1
+                counts[allocation.market] += 1
         asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
         for order in (*asked, *(self.orders[intent] for intent in self.unclear)):
             if (order.bid is not None) is spot:
                 known = sum(held.allocation == order.intent for held in self.machines.values())
-                found[order.market] += order.machines - known
-        return found
+                counts[order.market] += order.machines - known
+        return counts
 
     def useless(self, since: int) -> int:
         """How many machines in a row, of orders after number `since`, ended by themselves and were never running."""

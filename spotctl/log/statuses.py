@@ -1,4 +1,4 @@
-"""Which jobs were launched, and how the latest run of each stands: what every reader of runs asks first."""
+"""The jobs that were launched, and the status of the latest run of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
 
 
-UNREAD: Mapping[str, RunState] = MappingProxyType({})
+_NO_STATES: Mapping[str, RunState] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class LogRead:
 
 
 def read_log(settings: Settings) -> LogRead:
-    """What the log says, also if it is damaged or the disk is full: machines must be found and returned then, too."""
+    """Reads the log, even if the log is damaged or the disk is full: machines must be found and returned then, too."""
     path = Paths(settings.home).log
     if not store.exists(path):
         return LogRead()
@@ -82,8 +82,8 @@ def read_log(settings: Settings) -> LogRead:
         with EventLog(path) as log:
             return LogRead(tuple(_began(log)), tuple(latest_runs(log)))
     except (BrokenLog, LogFailed) as error:
-        found = salvage(path)
-        return LogRead(found.began, found.latest, (str(error), *map(str, found.damage)))
+        salvaged = salvage(path)
+        return LogRead(salvaged.began, salvaged.latest, (str(error), *map(str, salvaged.damage)))
 
 
 def job_names(settings: Settings) -> list[str]:
@@ -96,7 +96,7 @@ def job_names(settings: Settings) -> list[str]:
             began = _began(log)
     except (BrokenLog, LogFailed):
         began = list(salvage(path).began)
-    return list(dict.fromkeys(one.job for one in began))
+    return list(dict.fromkeys(event.job for event in began))
 
 
 def _began(log: EventLog) -> list[RunBegan]:
@@ -119,7 +119,7 @@ def statuses(settings: Settings, read: LogRead | None = None, elsewhere: Collect
     return [_status(state, settings, elsewhere) for state in (read or read_log(settings)).latest]
 
 
-def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[RunState]:
+def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
     """The newest run of every job; `known` are states that were read before, by run."""
     newest = {row.event.job: row.run for row in log.beginnings() if isinstance(row.event, RunBegan)}
     states = ((run, known.get(run, RunState())) for run in newest.values())

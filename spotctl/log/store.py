@@ -236,7 +236,7 @@ _SCANS = (
 
 def raw_rows(path: Path) -> tuple[list[RawRow], str]:
     """The rows of a log that may be damaged, as far as they can be read, and why others cannot be. Changes nothing."""
-    found: dict[int, RawRow] = {}
+    rows: dict[int, RawRow] = {}
     failure = ""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=WAIT_MS / 1000)) as db:
@@ -244,13 +244,13 @@ def raw_rows(path: Path) -> tuple[list[RawRow], str]:
             for scan in _SCANS:
                 try:
                     for id_, run, at, kind, body in db.execute(scan):
-                        found[id_] = RawRow(id_, _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body))
+                        rows[id_] = RawRow(id_, _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body))
                     break
                 except sqlite3.Error as error:
                     failure = str(error)
     except sqlite3.Error as error:
         failure = str(error)
-    return [found[id_] for id_ in sorted(found)], failure
+    return [rows[id_] for id_ in sorted(rows)], failure
 
 
 def _text(stored: bytes | None) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with a nightly job, for monitoring."""
+"""The problem of a nightly job, if it has one, for monitoring."""
 
 from __future__ import annotations
 

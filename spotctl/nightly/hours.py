@@ -24,7 +24,7 @@ LONGEST_SHUTDOWN = MINUTE
 """How long before the deadline a run is stopped, to write a checkpoint and return all machines."""
 
 _LOCALTIME = Path("/etc/localtime")
-_YEAR = 370
+_DAYS_SEARCHED = 370
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Hours:
     def timer_times(self, now: int, zone: tzinfo) -> tuple[time, ...]:
         """`at`, and the times at which nights begin on days that skip `at`: systemd does not fire on such days."""
         today = to_datetime(now).astimezone(zone).date()
-        days = (today + timedelta(days=ahead) for ahead in range(_YEAR))
+        days = (today + timedelta(days=ahead) for ahead in range(_DAYS_SEARCHED))
         begins = (to_datetime(moment_of(day, self.at, zone)).astimezone(zone) for day in days)
         return tuple(dict.fromkeys([self.at, *(begin.time().replace(fold=0) for begin in begins)]))
 

@@ -75,8 +75,8 @@ class Timers:
             before = self.crontab.read()
             label, *former = _labels(before, nightly.name, home)
             after = before
-            for one in former:
-                after = crontab.without_block(after, one)
+            for old in former:
+                after = crontab.without_block(after, old)
             installed = StateDir(home, nightly.name).folder / "installed.json"
             watchdog = crontab.watchdog(nightly.name, argv[0], installed)
             lines = crontab.block(label, nightly.hours.at, argv, watchdog)
@@ -101,7 +101,7 @@ def _labels(table: bytes, name: str, home: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class InstallResult:
-    """What an installation changed, and what the user still has to do."""
+    """The change that an installation made, and the steps left to the user."""
 
     nightly: Installed
     done: str
@@ -156,7 +156,7 @@ def remove(state_dir: StateDir, nightly: Installed, timers: Timers) -> None:
 
 
 def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
-    """What would prevent the next night from running; empty if nothing."""
+    """The reason why the next night would not run; empty if it would."""
     try:
         if not timers.has(nightly, state_dir.home):
             cure = f"spotctl nightly install {nightly.file} --at {nightly.hours.at:%H:%M}"
@@ -171,7 +171,7 @@ def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
 def _variables(spec: JobSpec) -> tuple[str, ...]:
     """The variables that a night needs: secrets, and addresses of `notify` that are kept out of the job file."""
     addresses = (spec.webhook, spec.heartbeat)
-    named = (one[1:] for one in addresses if one is not None and one.startswith("$"))
+    named = (address[1:] for address in addresses if address is not None and address.startswith("$"))
     return tuple(dict.fromkeys((*spec.secrets, *named)))
 
 
@@ -197,7 +197,7 @@ def _check_startup(home: Path) -> None:
 
 
 def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """What the user has to do before the first night."""
+    """The steps that the user has to take before the first night."""
     steps = []
     if missing := environment.missing(_variables(spec), variables):
         steps.append(f"add {', '.join(f'{name}=...' for name in missing)} to {state_dir.environment}")

@@ -59,8 +59,8 @@ class Installed:
         """Reads the JSON in the state folder."""
         deadline = stored["deadline"]
         hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
-        told = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
-        return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *told)
+        optional = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
+        return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *optional)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def installed(home: Path, name: str) -> tuple[StateDir, Installed]:
     state_dir = StateDir(home, name)
     nightly = state_dir.installed
     if nightly is None:
-        known = ", ".join(one.name for one in state_dirs(home)) or "none"
+        known = ", ".join(folder.name for folder in state_dirs(home)) or "none"
         raise BadRequest(f"no nightly job named {name!r} is installed under {home}; installed: {known}")
     return state_dir, nightly
 

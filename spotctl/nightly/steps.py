@@ -17,7 +17,7 @@ TOO_LATE = StopRequested(NOT_IN_TIME, "the deadline came before the job was done
 
 
 class NightStep(Enum):
-    """What a start does."""
+    """The action of a start."""
 
     LAUNCH = auto()
     RESUME = auto()
@@ -36,7 +36,7 @@ class NightStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NightState:
-    """What a start finds: the last recorded night, the job's runs, and whether the latest can be resumed."""
+    """The state at a start: the last recorded night, the job's runs, and whether the latest run can be resumed."""
 
     record: NightRecord | None
     runs: Sequence[RunState]
@@ -58,7 +58,7 @@ def runs_since(runs: Sequence[RunState], since: int) -> list[RunState]:
 
 
 def next_step(state: NightState, night: Night, now: int, *, scheduled: bool) -> NightStep:
-    """What to do now. Starts by a timer (`scheduled`) run each night once, and never after its deadline."""
+    """The action to take now. Starts by a timer (`scheduled`) run each night once, and never after its deadline."""
     latest = state.runs[-1] if state.runs else None
     if latest is not None and latest.ended is None:
         if night.is_over(now):

@@ -7,11 +7,11 @@ the next one finds in the event log how far it got, and continues.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from bidbrain.billing import usd
@@ -69,7 +69,7 @@ class NightRunner:
     publish_night: Callable[[NightFigures], None] = lambda _: None
     """Gets whether a night is going on, and how the last one ended, for metrics."""
     log: NightLog = field(init=False)
-    stopped: Event = field(init=False, default_factory=Event)
+    stopped: threading.Event = field(init=False, default_factory=threading.Event)
 
     @property
     def name(self) -> str:

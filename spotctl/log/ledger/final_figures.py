@@ -8,12 +8,12 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR
 from spotctl.log.events import RunEnded
 from spotctl.log.ledger.rows import Use
-from spotctl.log.ledger.uses import parts
+from spotctl.log.ledger.uses import use_spans
 from spotctl.log.state import RunState
 
 
 def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
-    """What `spotctl launch --json` prints, and what a message about the run says.
+    """The figures that `spotctl launch --json` prints, and that a message about the run has.
 
     Fields:
         run: id of the run
@@ -54,7 +54,7 @@ def busy(state: RunState) -> float | None:
     """The share of the machines' time that was useful work; work that was redone counts once."""
     whole = working = 0
     for held in state.machines.values():
-        for begin, end, use in parts(state, held, state.at if held.ended is None else held.ended):
+        for begin, end, use in use_spans(state, held, state.at if held.ended is None else held.ended):
             whole += end - begin
             working += (end - begin) * (use is Use.WORKING)
     return working / whole if whole else None

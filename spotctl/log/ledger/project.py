@@ -21,11 +21,11 @@ from spotctl.log.budget import Tariff, bill_of, life_of, sent_amount
 from spotctl.log.events import Corrected, Priced, Sent
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.log.ledger.uses import Part, parts, replacements
+from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import Held, RunState
 
-_ABOUT_MONEY = (Priced, Corrected)
+_MONEY_EVENTS = (Priced, Corrected)
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)
 
 
@@ -58,8 +58,8 @@ def project_run(events: Sequence[LogRow], state: RunState, tariff: Tariff, now: 
     if state.began is None:
         return Ledger()
     until = state.at if now is None or state.ended is not None else max(now, state.at)
-    # A long log is gone through once.
-    about = [row for row in events if isinstance(row.event, _ABOUT_MONEY)]
+    # A single pass, because logs are long.
+    about = [row for row in events if isinstance(row.event, _MONEY_EVENTS)]
     rows = rows_of(state, until, recorded(about, tariff), settled=_is_settled(state, about))
     return Ledger((*rows, *_corrections(state, about)))
 
@@ -85,12 +85,16 @@ def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
 
 
 def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced:
-    spot = {number for number, one in state.allocations.items() if one.market == market and one.bid is not None}
+    spot = {
+        number
+        for number, allocation in state.allocations.items()
+        if allocation.market == market and allocation.bid is not None
+    }
     lives = [life_of(held, now) for held in state.machines.values() if held.allocation in spot]
     rule = tariff.rule(market).name
     if not lives:
         return Priced(market, rule, (), ())
-    whole = tariff.prices(market, now).window(min(one.start for one in lives), max(one.end for one in lives))
+    whole = tariff.prices(market, now).window(min(life.start for life in lives), max(life.end for life in lives))
     # Repeated prices can go, but the last one says until when prices are known.
     changed = np.diff(whole.prices, prepend=0) != 0
     changed[-1] = True
@@ -98,7 +102,7 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
 
 
 def _is_settled(state: RunState, events: Iterable[LogRow]) -> bool:
-    """Whether the run has ended and its log has all prices; a provider may no longer have known them."""
+    """Whether the run has ended and its log has all prices; a provider may no longer know some of them."""
     known = {row.event.market for row in events if isinstance(row.event, Priced)}
     return state.ended is not None and known >= {allocation.market for allocation in state.allocations.values()}
 
@@ -106,11 +110,10 @@ def _is_settled(state: RunState, events: Iterable[LogRow]) -> bool:
 def recorded(events: Iterable[LogRow], otherwise: Tariff) -> Tariff:
     """The tariff that a run's own events record; `otherwise` prices the rest."""
     known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
-
     series = {
-        market: PriceSeries(market, np.array(one.times, dtype=np.int64), np.array(one.prices, dtype=np.int64))
-        for market, one in known.items()
-        if one.times
+        market: PriceSeries(market, np.array(event.times, dtype=np.int64), np.array(event.prices, dtype=np.int64))
+        for market, event in known.items()
+        if event.times
     }
 
     def rule(market: Market) -> BillingRule:
@@ -134,22 +137,22 @@ class _Page:
     now: int
     replaces: bool
     settled: bool
-    _parts: tuple[Part, ...] = field(init=False)
+    _spans: tuple[UseSpan, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         life = life_of(self.held, self.now)
-        cut = _by_day(parts(self.state, self.held, life.end))
-        object.__setattr__(self, "_parts", tuple(cut))
+        cut = _by_day(use_spans(self.state, self.held, life.end))
+        object.__setattr__(self, "_spans", tuple(cut))
 
     def computing(self, bill: Bill) -> Iterator[LedgerRow]:
         """The bill cut into parts: a second belongs to the part, and to the day, in which it began.
 
-        What a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid and not used.
+        Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid and not used.
         """
         whole, billed = life_of(self.held, self.now), 0
         for charge in bill.charges:
             last = billed + charge.seconds
-            for begin, end, use in self._parts:
+            for begin, end, use in self._spans:
                 since, until = max(begin, charge.begin), min(end, charge.end)
                 if since < until:
                     upto = min(max(self._second(until), billed), last)
@@ -160,10 +163,10 @@ class _Page:
             billed = last
 
     def disk_and_address(self) -> Iterator[LedgerRow]:
-        """Its disk and its address, by the second; evictions do not refund them."""
+        """The rows of the machine's disk and address, by the second; evictions do not refund them."""
         allocation = self.state.allocations[self.held.allocation]
         for kind, price in ((ChargeKind.DISK, allocation.disk), (ChargeKind.ADDRESS, allocation.address)):
-            for begin, end, use in self._parts if price else ():
+            for begin, end, use in self._spans if price else ():
                 amount = price * (self._second(end) - self._second(begin))
                 yield self.row(kind, begin, end, use, price, amount, amount)
 
@@ -175,7 +178,7 @@ class _Page:
             yield self.row(ChargeKind.REFUND, begin, end, use, charge.price, -amount, 0)
 
     def row(self, kind: ChargeKind, begin: int, end: int, use: Use, price: int, amount: int, listed: int) -> LedgerRow:
-        """A row about it. Time that only an eviction made necessary has no on-demand price."""
+        """A row of the machine. Time that only an eviction made necessary has no on-demand price."""
         allocation = self.state.allocations[self.held.allocation]
         needed = use is not Use.REDONE and not (self.replaces and use in (Use.STARTING, Use.LOADING))
         return LedgerRow(
@@ -201,7 +204,7 @@ class _Page:
         return -(-(at - self.held.started) // SECOND)
 
 
-def _by_day(whole: Iterable[Part]) -> Iterator[Part]:
+def _by_day(whole: Iterable[UseSpan]) -> Iterator[UseSpan]:
     for begin, end, use in whole:
         midnights = range((begin // DAY + 1) * DAY, end, DAY)
         for since, until in pairwise((begin, *midnights, end)):

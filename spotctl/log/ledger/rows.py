@@ -15,11 +15,11 @@ _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 
 
 class ChargeKind(StrEnum):
-    """What a row charges."""
+    """The kind of a row's charge."""
 
     COMPUTE = "compute"
     REFUND = "refund"
-    """The same time was charged by COMPUTE rows."""
+    """Pays back COMPUTE rows of the same time."""
     DISK = "disk"
     ADDRESS = "address"
     EGRESS = "egress"
@@ -28,17 +28,17 @@ class ChargeKind(StrEnum):
 
 
 class Use(StrEnum):
-    """What a machine's time was spent on."""
+    """The use of a machine's time."""
 
     STARTING = "starting"
-    """From when it was rented until it was first seen running."""
+    """From the rental of the machine until it was first seen running."""
     LOADING = "loading"
-    """Until it first worked."""
+    """From then until the machine first worked."""
     WORKING = "working"
     REDONE = "redone"
     """Work that was lost in an eviction and done again."""
     IDLE = "idle"
-    """It ran without working: before other machines were ready, or after the job was done."""
+    """The machine ran without working: before other machines were ready, or after the job was done."""
 
 
 class LedgerRow(NamedTuple):

@@ -1,9 +1,9 @@
-"""What the work that a run has done would have cost on demand, and the steps from there to what was paid. Pure.
+"""The on-demand cost of the same work: of all that a run has finished. Pure.
 
-The work is what the run finished: clocks of a training, and the time that checkpoints or the end of a command kept. The
-speed is measured in the run itself, as the median over its clocks: clocks in which machines stood still or were being
-replaced take longer, and on demand they would not have. The machines are the cheapest on-demand machines that the job
-allows, as the plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
+Finished work is the clocks of a training, and the time of a command that checkpoints or its end kept. The speed is
+measured in the run itself, as the median over its clocks: some clocks take longer because machines stand still or are
+replaced, which would not happen on demand. The machines are the cheapest on-demand machines that the job allows, as the
+plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bidbrain.billing import End, Life, rule_of_cloud
 from spotctl.log.budget import life_of
 from spotctl.log.events import OnDemandOffer
 from spotctl.log.ledger.rows import SameWork, Use
-from spotctl.log.ledger.uses import parts
+from spotctl.log.ledger.uses import use_spans
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import RunState
 
-ALIKE = 0.5
+_UNMEASURED_SPREAD = 0.5
 """Spread of the logarithm of the relative speed of two types, if it follows from their vCPUs alone."""
 
 _QUANTILES = (0.5, 0.25, 0.75)
@@ -32,7 +32,10 @@ _QUANTILES = (0.5, 0.25, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class _Needed:
-    """Time of machines at work, weighted with their speed (microseconds times nu): in all, and what the work needs."""
+    """Time of machines at work, weighted with their speed (microseconds times nu).
+
+    `whole` is all of this time, `middle` the part that the work needs, with the interval `low` to `high`.
+    """
 
     whole: float
     middle: float
@@ -67,7 +70,7 @@ def _working(state: RunState, now: int) -> Iterator[_Working]:
     for held in state.machines.values():
         allocation = state.allocations[held.allocation]
         if not allocation.reliable:
-            for begin, end, use in parts(state, held, life_of(held, now).end):
+            for begin, end, use in use_spans(state, held, life_of(held, now).end):
                 if use is Use.WORKING:
                     yield begin, end, allocation.nu
 
@@ -77,14 +80,14 @@ def _needed(state: RunState, working: Sequence[_Working], now: int) -> _Needed:
     if state.work.attempt is None:
         return _of_clocks(state, working, whole) if state.paces else _Needed(whole, 0.0, 0.0, 0.0)
     until = now if state.stopped is None else state.stopped
-    spells = sum(one.worked for one in state.work.spells)
+    spells = sum(spell.worked for spell in state.work.spells)
     tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
     kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
     return _Needed(whole, kept, kept, kept)
 
 
 def _of_clocks(state: RunState, working: Sequence[_Working], whole: float) -> _Needed:
-    """Each clock takes the median of the time that clocks took."""
+    """The time that the clocks of a training need, if each takes the median of the measured times."""
     clock = state.paces[0][1]
     worked = _until(working, [at for at, _ in state.paces])
     # A resumed training does not begin with clock 0, so the first entry says only how long its clocks took together.
@@ -93,7 +96,7 @@ def _of_clocks(state: RunState, working: Sequence[_Working], whole: float) -> _N
         ((after - before) / (clocks - done), clocks - done)
         for (before, after), ((_, done), (_, clocks)) in zip(pairwise(worked), pairwise(state.paces), strict=True)
     ]
-    middle, low, high = _quantiles([one for one in spans if one[0] > 0] or [(opening / max(clock, 1), clock)])
+    middle, low, high = _quantiles([span for span in spans if span[0] > 0] or [(opening / max(clock, 1), clock)])
     clocks = sum(count for _, count in spans) + min(float(clock), opening / middle if middle else 0.0)
     return _Needed(whole, *(min(clocks * each, whole) for each in (middle, low, high)))
 
@@ -101,33 +104,33 @@ def _of_clocks(state: RunState, working: Sequence[_Working], whole: float) -> _N
 def _until(working: Sequence[_Working], moments: Sequence[int]) -> list[float]:
     """The time at work up to each moment."""
     begins, ends, speeds = (np.array(column) for column in zip(*working, strict=True))
-    found: list[float] = ((np.clip(np.array(moments)[:, None], begins, ends) - begins) @ speeds).tolist()
-    return found
+    times: list[float] = ((np.clip(np.array(moments)[:, None], begins, ends) - begins) @ speeds).tolist()
+    return times
 
 
 def _quantiles(weighted: Sequence[tuple[float, int]]) -> tuple[float, ...]:
     """The median and the quartiles."""
     ordered, total = sorted(weighted), sum(weight for _, weight in weighted)
-    found = []
+    quantiles = []
     for share in _QUANTILES:
         so_far = 0
         for value, weight in ordered:
             so_far += weight
             if so_far >= share * total:
-                found.append(value)
+                quantiles.append(value)
                 break
-    return tuple(found)
+    return tuple(quantiles)
 
 
 def _offer(state: RunState) -> OnDemandOffer | None:
     """The on-demand machines of the plan. Logs of earlier versions have none: then the cheapest of those rented."""
     if state.planned is not None and state.planned.instead is not None:
         return state.planned.instead
-    used = [one for one in state.allocations.values() if not one.reliable and one.nu > 0]
+    used = [allocation for allocation in state.allocations.values() if not allocation.reliable and allocation.nu > 0]
     if not used:
         return None
-    best = min(used, key=lambda one: one.on_demand / one.nu)
-    most = max(sum(held.allocation == one.number for held in state.machines.values()) for one in used)
+    best = min(used, key=lambda allocation: allocation.on_demand / allocation.nu)
+    most = max(sum(held.allocation == allocation.number for held in state.machines.values()) for allocation in used)
     starts = sorted(max(held.turns[0] - held.started, 0) for held in state.machines.values() if held.turns)
     startup = starts[len(starts) // 2] if starts else 0
     return OnDemandOffer(best.market, most, best.on_demand, best.nu, startup)
@@ -135,10 +138,10 @@ def _offer(state: RunState) -> OnDemandOffer | None:
 
 def _spread(state: RunState, offer: OnDemandOffer) -> float:
     """How uncertain the speed of the on-demand machines is, relative to those that the run measured."""
-    used = {one.market.instance_type for one in state.allocations.values() if not one.reliable}
+    used = {allocation.market.instance_type for allocation in state.allocations.values() if not allocation.reliable}
     if used == {offer.market.instance_type}:
         return 0.0
-    return ALIKE if offer.spread is None else offer.spread
+    return _UNMEASURED_SPREAD if offer.spread is None else offer.spread
 
 
 def _cost(offer: OnDemandOffer, needed: float) -> int:

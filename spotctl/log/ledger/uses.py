@@ -1,4 +1,4 @@
-"""What a machine's time was spent on, from the event log. Pure."""
+"""The uses of a machine's time, from the event log. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from spotctl.files.job.spec import ProgramKind
 from spotctl.log.ledger.rows import Use
 from spotctl.log.state import EVICTED, Held, RunState
 
-Part = tuple[int, int, Use]
-"""Begin, end (exclusive) and use."""
+UseSpan = tuple[int, int, Use]
+"""Begin, end (exclusive) and use of a part of a machine's life."""
 
 
-def parts(state: RunState, held: Held, end: int) -> list[Part]:
+def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
     """A life until `end`, cut without gap or overlap.
 
     If it is not known when a machine began to work, it works as soon as it runs, unless it belongs to a training, whose
@@ -25,12 +25,12 @@ def parts(state: RunState, held: Held, end: int) -> list[Part]:
     return [part for part in whole if part[0] < part[1]]
 
 
-def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState) -> Iterator[Part]:
-    """The time after it was seen running: loading, then work with interruptions until the run stops, then idle."""
+def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState) -> Iterator[UseSpan]:
+    """The time after a machine was seen running: loading, work with interruptions until the run stops, then idle."""
     within = [_within(turn, ran, over) for turn in turns]
     if len(within) % 2:
         within.append(over)
-    redone = [(one.begin, one.end) for one in state.redone]
+    redone = [(stretch.begin, stretch.end) for stretch in state.redone]
     at, before = ran, Use.LOADING
     for begin, until in zip(within[::2], within[1::2], strict=True):
         yield at, begin, before
@@ -66,7 +66,7 @@ def _within(at: int | None, begin: int, end: int) -> int:
     return end if at is None else min(max(at, begin), end)
 
 
-def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[Part]:
+def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[UseSpan]:
     """Working time, and periods of redone work, which may overlap."""
     at = begin
     for since, until in sorted(redone):

@@ -1,7 +1,8 @@
-"""What each run did and cost. For runs that have ended, it is kept next to the log, so that events are read once.
+"""Accounts: each run with its timeline and its costs. Those of ended runs are kept in a file next to the log.
 
-What is kept is believed only if the run's events, and the code that goes through them, are still the same to the byte.
-So a correction, a repaired log or another version makes it again, and it can be deleted at any time.
+A kept account saves reading the events again. It is used only if the run's events, and the code that reads them, are
+unchanged to the byte. So a correction, a repaired log or another version replaces the account, and the file can be
+deleted at any time.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from spotctl.show.costs.run_timeline import RunTimeline
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
 
-ROOM = 256 << 20
-"""Bytes of the disk that stay free for what runs must write."""
+MIN_FREE_BYTES = 256 << 20
+"""Disk space that stays free for what runs must write."""
 
-_MAKERS = (
+_CODE_FOLDERS = (
     *(PACKAGE / folder for folder in ("log", "log/ledger", "files/job", "show/costs")),
     Path(bidbrain.__path__[0], "billing"),
     Path(pricing_data.__path__[0]),
 )
-"""Folders of the code that makes rows and timelines from events."""
+"""Folders with the code that makes rows and timelines from events; if any of it changes, no kept account is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Account:
 
     @property
     def is_final(self) -> bool:
-        """Whether it follows from the log alone: the run has ended, and its prices are recorded."""
+        """Whether the account follows from the log alone: the run has ended, and its prices are recorded."""
         return not self.timeline.is_running and all(row.settled for row in self.rows)
 
 
@@ -61,22 +62,25 @@ def accounts(settings: Settings, jobs: Collection[str] = ()) -> list[Account]:
     if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as log, log.unchanging():
-        digests, kept = log.digests(), _kept(paths.costs)
+        digests, kept = log.digests(), _read_kept(paths.costs)
         known = {run: kept[digest] for run, digest in digests.items() if digest in kept}
-        made = _made(log, settings, jobs, known) if len(known) < len(digests) else {}
-    found = known | made
-    final = {digests[run]: one for run, one in found.items() if one.is_final}
+        made = _from_events(log, settings, jobs, known) if len(known) < len(digests) else {}
+    by_run = known | made
+    final = {digests[run]: account for run, account in by_run.items() if account.is_final}
     if len(final) > len(known):
         _keep(paths.costs, final)
-    return [one for one in found.values() if not jobs or one.timeline.job in jobs]
+    return [account for account in by_run.values() if not jobs or account.timeline.job in jobs]
 
 
-def _made(log: store.EventLog, settings: Settings, jobs: Collection[str], known: Collection[str]) -> dict[str, Account]:
+def _from_events(
+    log: store.EventLog, settings: Settings, jobs: Collection[str], known: Collection[str]
+) -> dict[str, Account]:
+    """The accounts of some jobs' runs, without those that are known."""
     from spotctl.log.ledger_reader import read_from
     from spotctl.show.costs.timelines import timeline_of
 
     runs = read_from(log, settings, jobs, known)
-    return {one.state.run: Account(timeline_of(one.events, one.state), one.ledger.rows) for one in runs}
+    return {run.state.run: Account(timeline_of(run.events, run.state), run.ledger.rows) for run in runs}
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
@@ -91,23 +95,23 @@ class _Stored:
     columns: dict[str, list[Any]]
 
 
-def _kept(path: Path) -> dict[str, Account]:
-    """The accounts in a file, by the digest of their events; none if it is damaged or comes from other code."""
+def _read_kept(path: Path) -> dict[str, Account]:
+    """The accounts in a file, by the digest of their events; none if the file is damaged or comes from other code."""
     with suppress(OSError, msgspec.MsgspecError):
         head, _, content = path.read_bytes().partition(b"\n")
         if head == _head(content):
             # A digest says that this very code wrote it, so that columns need no check.
             stored = msgspec.json.decode(content, type=dict[str, _Stored], dec_hook=lambda _, text: Fraction(text))
-            return {digest: Account(one.timeline, _rows(one)) for digest, one in stored.items()}
+            return {digest: Account(account.timeline, _rows(account)) for digest, account in stored.items()}
     return {}
 
 
 def _keep(path: Path, final: Mapping[str, Account]) -> None:
-    """Writes the file. Without room for it, the next report goes through the events again."""
+    """Writes the file, if there is room for it; otherwise the next report reads the events again."""
     with suppress(OSError, OverflowError, UnicodeError, WriteFailed, PricingDataError):
-        if shutil.disk_usage(path.parent).free < ROOM:
+        if shutil.disk_usage(path.parent).free < MIN_FREE_BYTES:
             return
-        stored = {digest: _Stored(one.timeline, *_columns(one.rows)) for digest, one in final.items()}
+        stored = {digest: _Stored(account.timeline, *_columns(account.rows)) for digest, account in final.items()}
         content = msgspec.json.encode(stored, enc_hook=str)
         with atomic_write(path) as out:
             out.write_bytes(_head(content) + b"\n" + content)
@@ -120,7 +124,7 @@ def _head(content: bytes) -> bytes:
 @cache
 def _code() -> str:
     digest = blake2b(digest_size=16)
-    for folder in _MAKERS:
+    for folder in _CODE_FOLDERS:
         # An installation may be without sources; one in an archive raises OSError here, and nothing is kept.
         for path in sorted(folder.iterdir()):
             if path.suffix in (".py", ".pyc"):
@@ -135,11 +139,11 @@ def _columns(rows: Collection[LedgerRow]) -> tuple[list[Market], dict[str, list[
     return markets, columns | {"market": [number[row.market] for row in rows]}
 
 
-_KINDS, _USES = {one.value: one for one in ChargeKind}, {one.value: one for one in Use}
+_KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for use in Use}
 
 
 def _rows(stored: _Stored) -> tuple[LedgerRow, ...]:
     columns: dict[str, Any] = dict(stored.columns)
     for name, values in (("market", stored.markets), ("kind", _KINDS), ("use", _USES)):
-        columns[name] = [values[one] for one in columns.get(name, ())]
+        columns[name] = [values[key] for key in columns.get(name, ())]
     return tuple(map(LedgerRow, *(columns.get(name, ()) for name in LedgerRow._fields)))

@@ -31,19 +31,19 @@ def as_json(report: Report) -> dict[str, Any]:
         groups[] -> _group
     """
     return {
-        **{one.name: one.json(report.whole) for one in JSON_WHOLE},
+        **{column.name: column.json(report.whole) for column in JSON_WHOLE},
         "saving": saving(report.whole),
-        "trend": [_trend(one) for one in trends_of(report)],
+        "trend": [_trend(trend) for trend in trends_of(report)],
         "month": _month(report.month),
-        "groups": [_group(one) for one in report.groups],
+        "groups": [_group(group) for group in report.groups],
     }
 
 
-def _trend(one: UnitTrend) -> dict[str, Any]:
-    return {**asdict(one), "change_pct": one.change_pct}
+def _trend(trend: UnitTrend) -> dict[str, Any]:
+    return {**asdict(trend), "change_pct": trend.change_pct}
 
 
-def _month(one: Month) -> dict[str, Any]:
+def _month(month: Month) -> dict[str, Any]:
     """The present month: what it has cost, and what it is expected to cost.
 
     Fields:
@@ -55,12 +55,12 @@ def _month(one: Month) -> dict[str, Any]:
         budget_usd: monthly budget; null if none is set
     """
     return {
-        "month": one.name,
-        "paid_usd": usd(one.paid),
-        "forecast_usd": usd(one.forecast),
-        "forecast_low_usd": usd(one.low),
-        "forecast_high_usd": usd(one.high),
-        "budget_usd": one.budget,
+        "month": month.name,
+        "paid_usd": usd(month.paid),
+        "forecast_usd": usd(month.forecast),
+        "forecast_low_usd": usd(month.low),
+        "forecast_high_usd": usd(month.high),
+        "budget_usd": month.budget,
     }
 
 
@@ -105,16 +105,20 @@ def _group(group: Group) -> dict[str, Any]:
         saving -> saving
     """
     key = {by.value: value for by, value in group.key.items()}
-    return {**key, **{one.name: one.json(group.figures) for one in JSON_GROUP}, "saving": saving(group.figures)}
+    return {
+        **key,
+        **{column.name: column.json(group.figures) for column in JSON_GROUP},
+        "saving": saving(group.figures),
+    }
 
 
 def as_csv(report: Report) -> str:
     """A line per group. Amounts have all nine decimals, unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([by.value for by in report.by] + ([one.name for one in JSON_GROUP] if report.groups else []))
+    writer.writerow([by.value for by in report.by] + ([column.name for column in JSON_GROUP] if report.groups else []))
     for group in report.groups:
-        writer.writerow([*group.key.values(), *(one.csv(group.figures) for one in JSON_GROUP)])
+        writer.writerow([*group.key.values(), *(column.csv(group.figures) for column in JSON_GROUP)])
     return text.getvalue()
 
 

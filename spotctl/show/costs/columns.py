@@ -14,8 +14,8 @@ from pricing_data.units import HOUR
 from spotctl.show.costs import formatting
 from spotctl.show.costs.figures import Figures, usd
 
-Number = int | float | None
-"""A figure as the report has it; None if it is unknown."""
+FigureValue = int | float | None
+"""A figure of the report; None if its value is unknown."""
 
 
 class Unit(Enum):
@@ -28,7 +28,7 @@ class Unit(Enum):
     DOLLARS_PER_WORK = auto()
     BYTES = auto()
 
-    def json(self, value: Number) -> Number:
+    def json(self, value: FigureValue) -> FigureValue:
         """The value in JSON: dollars and hours as numbers, None for unknown."""
         if value is None:
             return None
@@ -40,13 +40,13 @@ class Unit(Enum):
             case _:
                 return value
 
-    def csv(self, value: Number) -> str:
+    def csv(self, value: FigureValue) -> str:
         """The value in CSV: dollars with all nine decimals, empty for unknown."""
         if value is None:
             return ""
         return f"{self.json(value):.9f}" if self is Unit.DOLLARS else str(self.json(value))
 
-    def text(self, value: Number, digits: int) -> str:
+    def text(self, value: FigureValue, digits: int) -> str:
         """The value for a reader; `digits` are the decimals of dollars."""
         if value is None:
             return formatting.UNKNOWN
@@ -69,10 +69,10 @@ class FigureColumn:
     name: str
     heading: str
     unit: Unit
-    figure: Callable[[Figures], Number]
+    figure: Callable[[Figures], FigureValue]
     meaning: str
 
-    def json(self, figures: Figures) -> Number:
+    def json(self, figures: Figures) -> FigureValue:
         return self.unit.json(self.figure(figures))
 
     def csv(self, figures: Figures) -> str:
@@ -85,89 +85,111 @@ class FigureColumn:
 COLUMNS = {
     column.name: column
     for column in (
-        FigureColumn("total_usd", "paid", Unit.DOLLARS, lambda one: one.total, "amount paid"),
+        FigureColumn("total_usd", "paid", Unit.DOLLARS, lambda figures: figures.total, "amount paid"),
         FigureColumn(
             "on_demand_usd",
             "on demand",
             Unit.DOLLARS,
-            lambda one: one.on_demand,
+            lambda figures: figures.on_demand,
             "cost of the same work on on-demand machines",
         ),
         FigureColumn(
-            "saved_pct", "saved", Unit.PERCENT, lambda one: one.saved_pct, "saved, in percent of the on-demand cost"
+            "saved_pct",
+            "saved",
+            Unit.PERCENT,
+            lambda figures: figures.saved_pct,
+            "saved, in percent of the on-demand cost",
         ),
-        FigureColumn("free_usd", "refunded", Unit.DOLLARS, lambda one: one.free, "amount refunded or not billed"),
+        FigureColumn(
+            "free_usd", "refunded", Unit.DOLLARS, lambda figures: figures.free, "amount refunded or not billed"
+        ),
         FigureColumn(
             "lost_work_usd",
             "lost work",
             Unit.DOLLARS,
-            lambda one: one.lost_work,
+            lambda figures: figures.lost_work,
             "paid for work that evictions lost and that was redone",
         ),
         FigureColumn(
             "waiting_usd",
             "waiting",
             Unit.DOLLARS,
-            lambda one: one.waiting,
+            lambda figures: figures.waiting,
             "paid for time in which machines were not working",
         ),
-        FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions, "number of evictions"),
-        FigureColumn("work", "clocks", Unit.COUNT, lambda one: one.work, "clocks done; null if unknown"),
+        FigureColumn("evictions", "evictions", Unit.COUNT, lambda figures: figures.evictions, "number of evictions"),
+        FigureColumn("work", "clocks", Unit.COUNT, lambda figures: figures.work, "clocks done; null if unknown"),
         FigureColumn(
-            "usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work, "cost of a clock"
+            "usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda figures: figures.usd_per_work, "cost of a clock"
         ),
-        FigureColumn("samples", "samples", Unit.COUNT, lambda one: one.samples, "items that trainings processed"),
+        FigureColumn(
+            "samples", "samples", Unit.COUNT, lambda figures: figures.samples, "items that trainings processed"
+        ),
         FigureColumn(
             "usd_per_million_samples",
             "per million samples",
             Unit.DOLLARS_PER_WORK,
-            lambda one: one.usd_per_million_samples,
+            lambda figures: figures.usd_per_million_samples,
             "cost of a million samples",
         ),
-        FigureColumn("successes", "successful", Unit.COUNT, lambda one: one.successes, "number of successful runs"),
+        FigureColumn(
+            "successes", "successful", Unit.COUNT, lambda figures: figures.successes, "number of successful runs"
+        ),
         FigureColumn(
             "usd_per_success",
             "per success",
             Unit.DOLLARS_PER_WORK,
-            lambda one: one.usd_per_success,
+            lambda figures: figures.usd_per_success,
             "cost of all runs, per successful run",
         ),
         FigureColumn(
-            "budget_usd", "budget", Unit.DOLLARS, lambda one: one.budget, "budget of the runs; null unless all have one"
+            "budget_usd",
+            "budget",
+            Unit.DOLLARS,
+            lambda figures: figures.budget,
+            "budget of the runs; null unless all have one",
         ),
-        FigureColumn("runs", "runs", Unit.COUNT, lambda one: one.runs, "number of runs"),
-        FigureColumn("running", "running", Unit.COUNT, lambda one: one.running, "number of runs that have not ended"),
+        FigureColumn("runs", "runs", Unit.COUNT, lambda figures: figures.runs, "number of runs"),
+        FigureColumn(
+            "running", "running", Unit.COUNT, lambda figures: figures.running, "number of runs that have not ended"
+        ),
         FigureColumn(
             "unsettled_usd",
             "unsettled",
             Unit.DOLLARS,
-            lambda one: one.unsettled,
+            lambda figures: figures.unsettled,
             "part of the amount paid that may change, because machines are still running",
         ),
-        FigureColumn("loss_usd", "lost in failed runs", Unit.DOLLARS, lambda one: one.loss, "paid for failed runs"),
+        FigureColumn(
+            "loss_usd", "lost in failed runs", Unit.DOLLARS, lambda figures: figures.loss, "paid for failed runs"
+        ),
         FigureColumn(
             "sent_bytes",
             "sent",
             Unit.BYTES,
-            lambda one: one.sent,
+            lambda figures: figures.sent,
             "bytes sent by machines; null if no machine counted",
         ),
         FigureColumn(
             "received_bytes",
             "received",
             Unit.BYTES,
-            lambda one: one.received,
+            lambda figures: figures.received,
             "bytes received by machines; null if no machine counted",
         ),
         FigureColumn(
             "traffic_runs",
             "runs that counted traffic",
             Unit.COUNT,
-            lambda one: one.traffic_runs,
+            lambda figures: figures.traffic_runs,
             "number of runs that counted traffic",
         ),
         FigureColumn(
-            "machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros, "hours of all machines"
+            "machine_hours",
+            "machine-hours",
+            Unit.HOURS,
+            lambda figures: figures.machine_micros,
+            "hours of all machines",
         ),
     )
 }
@@ -183,7 +205,7 @@ JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success 
 JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
 JSON_WHOLE = (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC)
 JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC)
-"""Of JSON and CSV. Names may be added but never change."""
+"""The columns of a group in JSON and CSV. Names may be added but never change."""
 
 TERMINAL = columns(
     "runs machine_hours total_usd on_demand_usd saved_pct"

@@ -1,4 +1,4 @@
-"""What runs cost, in total and by any grouping."""
+"""The costs of runs, in total and by any grouping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.show.costs.figures import Figures, Sums, added, figures_of, sums_of
+from spotctl.show.costs.figures import Figures, Sums, figures_of, sums_of, total_of
 from spotctl.show.costs.grouping import WHOLE_RUNS, By, Subject, key_of
 from spotctl.show.costs.month import Month, month_of
 from spotctl.show.costs.period import Period, part_of
@@ -80,40 +80,40 @@ def report(
     A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut.
     """
     whole = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
-    parts = [part for one in whole if (part := _within(one, period, at))]
-    jobs = {one.run.job for one in parts}
+    parts = [within for part in whole if (within := _within(part, period, at))]
+    jobs = {part.run.job for part in parts}
     return Report(
         figures(parts),
         tuple(by),
         groups(parts, by),
-        tuple(row for one in parts for row in one.rows),
-        tuple(one.run for one in parts),
+        tuple(row for part in parts for row in part.rows),
+        tuple(part.run for part in parts),
         at,
-        tuple(RunCost(one.run, figures([one])) for one in whole if one.run.job in jobs),
-        month_of([(one.run, one.rows) for one in whole], at, month_budget),
+        tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
+        month_of([(part.run, part.rows) for part in whole], at, month_budget),
     )
 
 
 def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
     """Each run with its rows."""
-    rows_of: dict[str, list[LedgerRow]] = {one.run: [] for one in timelines}
+    rows_of: dict[str, list[LedgerRow]] = {timeline.run: [] for timeline in timelines}
     for row in rows:
         rows_of[row.run].append(row)
-    return [(one, rows_of[one.run]) for one in timelines]
+    return [(timeline, rows_of[timeline.run]) for timeline in timelines]
 
 
 def _within(whole: RunPart, period: Period, at: int) -> RunPart | None:
-    found = part_of(whole.run, whole.rows, period, at)
-    if found is None:
+    part = part_of(whole.run, whole.rows, period, at)
+    if part is None:
         return None
-    run, rows = found
+    run, rows = part
     return whole if run is whole.run else RunPart.of(run, rows)
 
 
 def figures(parts: Sequence[RunPart]) -> Figures:
     """The figures of all parts together."""
-    runs = [one.run for one in parts]
-    return figures_of(added(one.sums for one in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
+    runs = [part.run for part in parts]
+    return figures_of(total_of(part.sums for part in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
 
 
 def groups(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
@@ -130,7 +130,7 @@ def _of_whole_runs(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, .
 
 
 def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
-    members: defaultdict[tuple[str, ...], _Members] = defaultdict(_Members)
+    members: defaultdict[tuple[str, ...], _GroupMembers] = defaultdict(_GroupMembers)
     for part in parts:
         for row in part.rows:
             members[key_of(by, Subject(row, part.run))].rows[part.run.run].append(row)
@@ -139,14 +139,14 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[By]) -> tuple[Group, ...]:
             group.evictions += 1
             group.rows[part.run.run].extend(())
     run_of = {part.run.run: part.run for part in parts}
-    found = []
+    grouped = []
     for key, group in sorted(members.items()):
-        sums = added(sums_of(run_of[name], rows) for name, rows in group.rows.items())
+        sums = total_of(sums_of(run_of[name], rows) for name, rows in group.rows.items())
         runs = [run_of[name] for name in group.rows]
         of_group = figures_of(sums, runs, group.evictions, whole=False)
         of_group = replace(of_group, only_keeps_state=_only_keeps_state(group.rows.values()))
-        found.append(Group(dict(zip(by, key, strict=True)), of_group))
-    return tuple(found)
+        grouped.append(Group(dict(zip(by, key, strict=True)), of_group))
+    return tuple(grouped)
 
 
 def _only_keeps_state(rows: Iterable[Sequence[LedgerRow]]) -> bool:
@@ -155,8 +155,8 @@ def _only_keeps_state(rows: Iterable[Sequence[LedgerRow]]) -> bool:
 
 
 @dataclass(slots=True)
-class _Members:
-    """What has been assigned to a group so far; a run may have been evicted in it without a row."""
+class _GroupMembers:
+    """The rows and evictions of a group so far; a run may have an eviction there without a row."""
 
     rows: defaultdict[str, list[LedgerRow]] = field(default_factory=lambda: defaultdict(list))
     evictions: int = 0
@@ -169,13 +169,13 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
     """
     weights = list(map(_weight, rows))
     whole, total = run.same_work.amount, sum(weights) or 1
-    found, so_far, before = list[LedgerRow](), 0, 0
+    costed, so_far, before = list[LedgerRow](), 0, 0
     for row, weight in zip(rows, weights, strict=True):
         so_far += weight
         upto = whole * so_far // total
-        found.append(row._replace(on_demand=upto - before))
+        costed.append(row._replace(on_demand=upto - before))
         before = upto
-    return found
+    return costed
 
 
 def _weight(row: LedgerRow) -> int:

@@ -28,7 +28,7 @@ STEPS = (
     "disks, addresses, traffic and corrections",
     "failed runs",
 )
-"""From what the same work would have cost on demand to what was paid."""
+"""The steps from the on-demand cost of the same work to the amount paid."""
 
 _STEP_OF_USE = {
     Use.STARTING: "start-up",
@@ -60,7 +60,7 @@ class Figures:
     received: int | None = None
     """Bytes that machines counted at their interfaces; None if none has, or for parts of runs."""
     traffic_runs: int = 0
-    """How many of the runs have counted it."""
+    """How many of the runs have counted their bytes."""
     successes: int = 0
     budget: int | None = None
     """The budgets of the runs, None unless all are whole and have one."""
@@ -154,19 +154,19 @@ def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
     return Sums(on_demand, low, high, free, other_charges, unsettled, machine_micros, by_use, by_step)
 
 
-def added(sums: Iterable[Sums]) -> Sums:
-    """The sums over all rows of several sums."""
-    known = (_NONE, *sums)
+def total_of(sums: Iterable[Sums]) -> Sums:
+    """The total of several sums."""
+    addends = (_NONE, *sums)
     return Sums(
-        on_demand=sum(one.on_demand for one in known),
-        on_demand_low=sum(one.on_demand_low for one in known),
-        on_demand_high=sum(one.on_demand_high for one in known),
-        free=sum(one.free for one in known),
-        other_charges=sum(one.other_charges for one in known),
-        unsettled=sum(one.unsettled for one in known),
-        machine_micros=sum(one.machine_micros for one in known),
-        uses=tuple(map(sum, zip(*(one.uses for one in known), strict=True))),
-        steps=tuple(map(sum, zip(*(one.steps for one in known), strict=True))),
+        on_demand=sum(addend.on_demand for addend in addends),
+        on_demand_low=sum(addend.on_demand_low for addend in addends),
+        on_demand_high=sum(addend.on_demand_high for addend in addends),
+        free=sum(addend.free for addend in addends),
+        other_charges=sum(addend.other_charges for addend in addends),
+        unsettled=sum(addend.unsettled for addend in addends),
+        machine_micros=sum(addend.machine_micros for addend in addends),
+        uses=tuple(map(sum, zip(*(addend.uses for addend in addends), strict=True))),
+        steps=tuple(map(sum, zip(*(addend.steps for addend in addends), strict=True))),
     )
 
 
@@ -197,7 +197,7 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
 
 
 def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
-    """Adds what was paid to the step from the on-demand cost that it belongs to."""
+    """Subtracts the amount of a row from the step that it belongs to."""
     if run.failed:
         steps["failed runs"] -= row.amount
     elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
@@ -216,10 +216,10 @@ def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
 
 def _interval(run: RunTimeline, on_demand: int) -> tuple[int, int]:
     """The interval of the on-demand cost of a part of a run's work."""
-    one = run.same_work
-    if not one.amount:
+    work = run.same_work
+    if not work.amount:
         return on_demand, on_demand
-    return on_demand * one.low // one.amount, on_demand * one.high // one.amount
+    return on_demand * work.low // work.amount, on_demand * work.high // work.amount
 
 
 def _share(amount: int, share: Fraction) -> int:
@@ -228,9 +228,9 @@ def _share(amount: int, share: Fraction) -> int:
 
 
 def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
-    """What whole runs did, and what they were allowed to cost."""
+    """The work, samples, traffic and budget of whole runs."""
     budgets = [run.expected.budget_usd for run in runs]
-    known = [round(one * NANO_SECONDS_PER_DOLLAR) for one in budgets if one is not None]
+    known = [round(budget * NANO_SECONDS_PER_DOLLAR) for budget in budgets if budget is not None]
     whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
     work = _work(runs)
     budget = sum(known) if whole else None

@@ -132,7 +132,7 @@ def _when(row: LedgerRow) -> dict[str, str]:
 
 
 def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
-    """What was paid, and the list price of the same quantity."""
+    """The amount paid, and the list price of the same quantity."""
     paid = _dollars(row.amount)
     # Nothing is billed for a replayed market.
     billed = "0.0" if row.market.cloud == "local" else paid
@@ -168,7 +168,7 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
 
 
 def _details(row: LedgerRow) -> dict[str, str]:
-    """What all charges with the same `SkuPriceId` share."""
+    """The details that all charges with the same `SkuPriceId` share."""
     return {"InstanceType": row.market.instance_type, "OperatingSystem": row.market.os}
 
 
@@ -259,7 +259,7 @@ COLUMNS = (
 )
 """All columns of FOCUS 1.2 in order. Commitments, reservations, invoices and sub-accounts are unknown, hence null."""
 
-_LATER = frozenset(
+_SINCE_1_1 = frozenset(
     {
         "BillingAccountType",
         "CapacityReservationId",
@@ -278,5 +278,5 @@ _LATER = frozenset(
     }
 )
 
-COLUMNS_1_0 = tuple(name for name in COLUMNS if name not in _LATER)
-"""Without those that later versions introduced."""
+COLUMNS_1_0 = tuple(name for name in COLUMNS if name not in _SINCE_1_1)
+"""The columns of FOCUS 1.0: those of 1.2 without the ones that later versions introduced."""

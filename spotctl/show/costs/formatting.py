@@ -10,7 +10,7 @@ from spotctl.show.costs.run_timeline import RunTimeline
 
 UNKNOWN = "-"
 RUNNING_MARK = " *"
-"""Follows what belongs to a run that is still going on."""
+"""Follows the name of a run that is still going on, or of a group with such a run."""
 
 
 def money(amount: int, digits: int = 2) -> str:
@@ -86,7 +86,7 @@ def outcome(run: RunTimeline) -> str:
 
 
 def subject(report: Report) -> str:
-    """What the report is about: `quickstart`, `3 jobs`."""
+    """The subject of the report: `quickstart`, `3 jobs`."""
     jobs = sorted({run.job for run in report.runs})
     if not jobs:
         return "no runs"

@@ -29,8 +29,8 @@ def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequen
     with without_garbage_collection():
         # Only these jobs are read: missing prices of another job must not prevent this report.
         runs = accounts(settings, jobs)
-        rows = [row for one in runs for row in one.rows]
-        return report(rows, in_order(one.timeline for one in runs), period, by, now, settings.monthly_budget)
+        rows = [row for run in runs for row in run.rows]
+        return report(rows, in_order(run.timeline for run in runs), period, by, now, settings.monthly_budget)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:

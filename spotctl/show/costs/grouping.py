@@ -28,7 +28,7 @@ class By(StrEnum):
     PRICING = "pricing"
     """Spot or on demand."""
     KIND = "kind"
-    """What was charged: machines of either pricing, disks, addresses, traffic by destination, refunds, corrections."""
+    """The kind of charge: machines by pricing, disks, addresses, traffic by destination, refunds, corrections."""
     DAY = "day"
     MONTH = "month"
     TAG = "tag"
@@ -37,7 +37,7 @@ class By(StrEnum):
 WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
 """Groupings that never split a run, so that its work belongs to one group."""
 
-_TWO_PRICES = frozenset({By.TYPE, By.MARKET})
+_SPLIT_BY_PRICING = frozenset({By.TYPE, By.MARKET})
 """Spot and on-demand machines of one type are different things at different prices."""
 
 
@@ -53,14 +53,14 @@ def parse_by(text: str) -> tuple[By, ...]:
     if not words:
         raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}")
     chosen = [known[word] for word in words]
-    if _TWO_PRICES.intersection(chosen):
+    if _SPLIT_BY_PRICING.intersection(chosen):
         chosen.append(By.PRICING)
     return tuple(dict.fromkeys(chosen))
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is assigned to a group: a row or an eviction with its run, or a run alone."""
+    """A row or an eviction with its run, or a run alone: all that can be assigned to a group."""
 
     what: LedgerRow | Eviction | None
     run: RunTimeline
@@ -105,21 +105,21 @@ _KINDS = {
 }
 
 _VALUES: Mapping[By, Callable[[Subject], str]] = {
-    By.JOB: lambda one: one.run.job,
-    By.RUN: lambda one: one.run.run,
-    By.CLOUD: lambda one: one.market.cloud,
-    By.REGION: lambda one: one.market.region,
-    By.TYPE: lambda one: one.market.instance_type,
-    By.MARKET: lambda one: str(one.market),
-    By.PRICING: lambda one: one.pricing,
-    By.KIND: lambda one: one.kind,
+    By.JOB: lambda subject: subject.run.job,
+    By.RUN: lambda subject: subject.run.run,
+    By.CLOUD: lambda subject: subject.market.cloud,
+    By.REGION: lambda subject: subject.market.region,
+    By.TYPE: lambda subject: subject.market.instance_type,
+    By.MARKET: lambda subject: str(subject.market),
+    By.PRICING: lambda subject: subject.pricing,
+    By.KIND: lambda subject: subject.kind,
     # By the provider's clock, as in bills. A row belongs to the day on which it begins.
-    By.DAY: lambda one: to_datetime(one.at).date().isoformat(),
-    By.MONTH: lambda one: to_datetime(one.at).strftime("%Y-%m"),
-    By.TAG: lambda one: ", ".join(f"{k}={v}" for k, v in sorted(one.run.tags.items())) or UNTAGGED,
+    By.DAY: lambda subject: to_datetime(subject.at).date().isoformat(),
+    By.MONTH: lambda subject: to_datetime(subject.at).strftime("%Y-%m"),
+    By.TAG: lambda subject: ", ".join(f"{k}={v}" for k, v in sorted(subject.run.tags.items())) or UNTAGGED,
 }
 
 
-def key_of(by: Sequence[By], one: Subject) -> tuple[str, ...]:
+def key_of(by: Sequence[By], subject: Subject) -> tuple[str, ...]:
     """The values of a subject, in the order of the grouping."""
-    return tuple(_VALUES[each](one) for each in by)
+    return tuple(_VALUES[grouping](subject) for grouping in by)

@@ -108,27 +108,27 @@ def _run_of(row: LedgerRow) -> str:
 
 
 def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
-    sums = {market: sum(row.amount for row in these) for market, these in _by_market(rows).items()}
-    parts = tuple(BarPart(one.class_, one.name, usd(sums.get(one.market, 0))) for one in markets)
+    sums = {market: sum(row.amount for row in market_rows) for market, market_rows in _by_market(rows).items()}
+    parts = tuple(BarPart(cost.class_, cost.name, usd(sums.get(cost.market, 0))) for cost in markets)
     return Bar(label, name, parts)
 
 
 def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> list[Layer]:
-    """What one run had paid up to each moment, by market; the amount of a row accrues evenly over its time."""
+    """The amount that one run had paid up to each moment, by market; a row's amount accrues evenly over its time."""
     begin, end = min(row.begin for row in rows), max(row.end for row in rows)
     moments = np.linspace(begin, end, _POINTS).astype(np.int64)
     layers = []
-    for one in markets:
+    for cost in markets:
         sums = np.zeros(_POINTS)
         for row in rows:
-            if row.market == one.market:
+            if row.market == cost.market:
                 # A charge for time after the end of a machine has no length.
                 length = row.end - row.begin
                 share = np.clip((moments - row.begin) / length, 0.0, 1.0) if length else moments >= row.end
                 sums += row.amount * share
         dollars = np.maximum(sums / NANO_SECONDS_PER_DOLLAR, 0.0)
         points = zip(moments.tolist(), dollars.tolist(), strict=True)
-        layers.append(Layer(one.class_, one.name, tuple(points)))
+        layers.append(Layer(cost.class_, cost.name, tuple(points)))
     return layers
 
 
@@ -136,10 +136,10 @@ def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> lis
     """The mean price of the spot machines held in each market, in percent of on-demand."""
     lines = []
     by_market = _by_market(row for row in rows if row.kind is ChargeKind.COMPUTE and row.spot and row.begin < row.end)
-    for one in markets:
-        if one.market in by_market and one.listed:
-            pieces = _percents(by_market[one.market], one.listed)
-            lines.append(PriceLine(one.class_, one.name, tuple(pieces)))
+    for cost in markets:
+        if cost.market in by_market and cost.listed:
+            pieces = _percents(by_market[cost.market], cost.listed)
+            lines.append(PriceLine(cost.class_, cost.name, tuple(pieces)))
     return lines
 
 

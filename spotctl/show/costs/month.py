@@ -1,4 +1,4 @@
-"""What the present month has cost, its forecast, and the budget for it. Pure."""
+"""The cost of the present month, its forecast and its budget. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spotctl.log.ledger.rows import LedgerRow
 from spotctl.show.costs.period import on_this_clock
 from spotctl.show.costs.run_timeline import RunTimeline
 
-LEARNED = 28
-"""The days from which the rest of a month is forecast: four weeks, so that each weekday counts as often."""
+LEARNING_DAYS = 28
+"""The rest of a month is forecast from as many days: four weeks, so that all weekdays count alike."""
 
-_LIKELY = 1.28
+_DEVIATIONS_OF_INTERVAL = 1.28
 """Four of five months are within this many standard deviations."""
 
 
@@ -33,7 +33,7 @@ class Month:
 
 
 def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None) -> Month:
-    """The month that contains `now`. The rest of it is forecast to cost as much a day as the last four weeks did."""
+    """The month of `now`; the rest of the month is forecast to cost as much a day as the last four weeks did."""
     today = to_datetime(now)
     first = to_micros(datetime(today.year, today.month, 1, tzinfo=UTC))
     end = to_micros(datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC))
@@ -44,12 +44,12 @@ def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, 
             at = on_this_clock(run, row.begin, now)
             if first <= at < end:
                 paid += row.amount
-            # Counted back from now, so that today counts as far as it has gone.
+            # Counted back from now, so that only the part of today that is over counts.
             days[(now - at) // DAY] += row.amount
-    learned = min(LEARNED, -(-(now - began) // DAY))
+    learned = min(LEARNING_DAYS, -(-(now - began) // DAY))
     daily = [days[day] for day in range(learned)]
     rest = (end - now) / DAY
-    more, spread = (fmean(daily) * rest, pstdev(daily) * _LIKELY * rest**0.5) if daily else (0.0, 0.0)
+    more, spread = (fmean(daily) * rest, pstdev(daily) * _DEVIATIONS_OF_INTERVAL * rest**0.5) if daily else (0.0, 0.0)
     return Month(
         today.strftime("%Y-%m"),
         paid,

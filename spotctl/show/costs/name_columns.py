@@ -31,11 +31,11 @@ class NameColumns:
 
     @property
     def width(self) -> int:
-        """What they take next to each other, with the gaps between them."""
+        """The width of all columns side by side, with the gaps between them."""
         return sum(_widest(column) + _GAP for column in self._columns) - _GAP
 
     def within(self, width: int) -> NameColumns:
-        """The same in this width: names that are too long are broken where a person would break them."""
+        """The columns in this width: names that are too long are broken where a person would break them."""
         first, *others = (_widest(column) for column in self._columns)
         room = max(width - sum(others) - _GAP * len(others), _LEAST_NAME)
         if first <= room:
@@ -51,24 +51,26 @@ class NameColumns:
 def side_by_side(by: Sequence[By], groups: Sequence[Group]) -> NameColumns:
     """A column for each property."""
     return NameColumns(
-        tuple(one.value for one in by), tuple(NameRow(tuple(group.key.values()), group) for group in groups)
+        tuple(grouping.value for grouping in by), tuple(NameRow(tuple(group.key.values()), group) for group in groups)
     )
 
 
 def nested(by: Sequence[By], groups: Sequence[Group]) -> NameColumns:
     """One column, with groups below the properties that they share; pricing is short and has a column of its own."""
-    levels: list[By] = [one for one in by if one is not By.PRICING] or list(by)
-    others = [one for one in by if one not in levels]
+    levels: list[By] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
+    others = [grouping for grouping in by if grouping not in levels]
     rows, above = list[NameRow](), list[str]()
     for group in groups:
-        names = [group.key[one] for one in levels]
+        names = [group.key[grouping] for grouping in levels]
         for level, name in enumerate(names[:-1]):
             if above[: level + 1] != names[: level + 1]:
                 rows.append(NameRow((_INDENT * level + name, *("" for _ in others)), None))
         last = _INDENT * (len(levels) - 1) + names[-1]
-        rows.append(NameRow((last, *(group.key[one] for one in others)), group))
+        rows.append(NameRow((last, *(group.key[grouping] for grouping in others)), group))
         above = names
-    return NameColumns((", ".join(one.value for one in levels), *(one.value for one in others)), tuple(rows))
+    return NameColumns(
+        (", ".join(grouping.value for grouping in levels), *(grouping.value for grouping in others)), tuple(rows)
+    )
 
 
 def _widest(cells: Sequence[str]) -> int:

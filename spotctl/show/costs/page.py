@@ -226,7 +226,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     title = "Cost over time, by market"
     if not report.rows:
         return section(title, paragraph("Nothing was paid."))
-    keys = list(dict.fromkeys((one.class_, one.name) for one in markets))
+    keys = list(dict.fromkeys((cost.class_, cost.name) for cost in markets))
     if len(report.runs) == 1:
         layers = cumulative_of(report.rows, markets)
         alt = f"Cumulative cost of {report.runs[0].run}, {fmt.money(report.whole.total)} in total"
@@ -256,16 +256,16 @@ def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
     )
     rows = [
         (
-            str(one.market),
-            fmt.hours(one.machine_micros),
-            fmt.UNKNOWN if one.price is None else f"${one.price:.4f}",
-            fmt.UNKNOWN if one.listed is None else f"${one.listed:.4f}",
-            fmt.whole_number(one.evictions),
-            fmt.money(one.refunded, digits),
-            fmt.money(one.on_demand, digits),
-            fmt.money(one.paid, digits),
+            str(cost.market),
+            fmt.hours(cost.machine_micros),
+            fmt.UNKNOWN if cost.price is None else f"${cost.price:.4f}",
+            fmt.UNKNOWN if cost.listed is None else f"${cost.listed:.4f}",
+            fmt.whole_number(cost.evictions),
+            fmt.money(cost.refunded, digits),
+            fmt.money(cost.on_demand, digits),
+            fmt.money(cost.paid, digits),
         )
-        for one in markets
+        for cost in markets
     ]
     return section("Markets", table(heads, rows))
 

@@ -34,7 +34,7 @@ def table(
     heads: Sequence[ColumnHead], rows: Sequence[Sequence[str]], foot: Sequence[str] = (), caption: str = ""
 ) -> Html:
     """A table of texts. If it is too wide for a phone it scrolls, and the page does not."""
-    head = el("tr", *(el("th", one.name, scope="col", class_=one.class_) for one in heads))
+    head = el("tr", *(el("th", column.name, scope="col", class_=column.class_) for column in heads))
     parts = [
         *([el("caption", caption)] if caption else []),
         el("thead", head),

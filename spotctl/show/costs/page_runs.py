@@ -100,9 +100,9 @@ def _stages(run: RunTimeline) -> list[StageBand]:
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
     """A mark for all machines that were evicted at one moment."""
     marks = []
-    for (at, warned), group in groupby(evictions, key=lambda one: (one.at, one.warned)):
+    for (at, warned), group in groupby(evictions, key=lambda eviction: (eviction.at, eviction.warned)):
         evicted = list(group)
-        markets = ", ".join(sorted({str(one.market) for one in evicted}))
+        markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
         how = "with a warning" if warned else "without warning"
         tooltip = f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
         marks.append(EvictionMark(at, warned, tooltip))
@@ -148,17 +148,17 @@ def _lowest_and_highest(pieces: Sequence[tuple[int, int, float]]) -> tuple[str, 
 
 def plan_section(report: Report) -> Html:
     """Planned against actual cost, run by run."""
-    cost_of = {one.timeline.run: one for one in report.history}
+    cost_of = {cost.timeline.run: cost for cost in report.history}
     planned = [cost_of[run.run] for run in report.runs if run.expected.usd is not None]
     title = "Plan against actual"
     if not planned:
         return section(title, paragraph("No plan was logged for these runs."))
-    ended = [one for one in planned if not one.timeline.is_running]
+    ended = [cost for cost in planned if not cost.timeline.is_running]
     lead = _plan_text(ended) if ended else "The plan of runs that are still running."
     latest = planned[-1]
     parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
     if len(planned) > 1:
-        dots = [_planned_dot(one) for one in planned[-MOST_TREND:]]
+        dots = [_planned_dot(cost) for cost in planned[-MOST_TREND:]]
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
         parts.append(figure(for_both_widths(lambda canvas: dot_chart(canvas, alt, dots)), keys))
@@ -166,33 +166,33 @@ def plan_section(report: Report) -> Html:
 
 
 def _plan_text(ended: Sequence[RunCost]) -> str:
-    planned = sum(one.timeline.expected.usd or 0.0 for one in ended)
-    paid = sum(usd(one.figures.total) for one in ended)
+    planned = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
+    paid = sum(usd(cost.figures.total) for cost in ended)
     text = f"{usd_text(planned)} was planned and {usd_text(paid)} paid"
     if planned:
         text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
     if len(ended) > 1:
         text += f"; {sum(map(_is_within_plan, ended))} of {len(ended)} runs fell inside the predicted range"
-    if any(one.timeline.expected.assumed for one in ended):
+    if any(cost.timeline.expected.assumed for cost in ended):
         text += ". Where the job length was unknown, the plan assumed one"
     return text + "."
 
 
-def _is_within_plan(one: RunCost) -> bool:
-    low, high = one.timeline.expected.usd_low, one.timeline.expected.usd_high
-    return low is not None and high is not None and low <= usd(one.figures.total) <= high
+def _is_within_plan(run_cost: RunCost) -> bool:
+    low, high = run_cost.timeline.expected.usd_low, run_cost.timeline.expected.usd_high
+    return low is not None and high is not None and low <= usd(run_cost.figures.total) <= high
 
 
-def _plan_table(one: RunCost, digits: int) -> Html:
-    expected, run = one.timeline.expected, one.timeline
-    cost, took = usd(one.figures.total), (run.until - run.began) / HOUR
+def _plan_table(run_cost: RunCost, digits: int) -> Html:
+    expected, run = run_cost.timeline.expected, run_cost.timeline
+    cost, took = usd(run_cost.figures.total), (run.until - run.began) / HOUR
     low, high = expected.usd_low, expected.usd_high
     predicted = "" if low is None or high is None else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
     dollars = partial(usd_text, digits=digits)
     rows = [
         _against("cost", expected.usd, cost, dollars, predicted),
         _against("hours", expected.hours, took, "{:,.1f}".format),
-        _against("on demand", expected.on_demand_usd, usd(one.figures.on_demand), dollars),
+        _against("on demand", expected.on_demand_usd, usd(run_cost.figures.on_demand), dollars),
     ]
     if expected.budget_usd is not None:
         share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
@@ -217,9 +217,9 @@ def _against(
     return [name, text(planned), predicted, text(actual), difference]
 
 
-def _planned_dot(one: RunCost) -> Dot:
-    run, expected = one.timeline, one.timeline.expected
-    cost = usd(one.figures.total)
+def _planned_dot(run_cost: RunCost) -> Dot:
+    run, expected = run_cost.timeline, run_cost.timeline.expected
+    cost = usd(run_cost.figures.total)
     tooltip = f"{run.run}: {usd_text(cost, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
     label = fmt.short_day(run.wall_began)
     return Dot(label, tooltip, cost, is_running=run.is_running, low=expected.usd_low, high=expected.usd_high)
@@ -230,7 +230,7 @@ def _planned_dot(one: RunCost) -> Dot:
 
 def trend_section(report: Report) -> Html:
     """The runs of each job compared with the ones before them."""
-    latest = {one.timeline.job: one.timeline for one in report.history}
+    latest = {cost.timeline.job: cost.timeline for cost in report.history}
     newest = sorted(latest.values(), key=lambda run: -run.wall_began)
     parts = [part for run in newest[:MOST_JOBS] if (part := _trend(report, run.job))]
     if not parts:
@@ -240,14 +240,14 @@ def trend_section(report: Report) -> Html:
 
 
 def _trend(report: Report, job: str) -> Html:
-    runs = [one for one in report.history if one.timeline.job == job][-MOST_TREND:]
-    by_work = all(one.figures.usd_per_work is not None for one in runs)
-    ended = [one for one in runs if not one.timeline.is_running]
+    runs = [cost for cost in report.history if cost.timeline.job == job][-MOST_TREND:]
+    by_work = all(cost.figures.usd_per_work is not None for cost in runs)
+    ended = [cost for cost in runs if not cost.timeline.is_running]
     if len(runs) < 2 or not ended[:-1]:
         return Html()
-    usual = median(_trend_value(one, by_work=by_work) for one in ended[:-1])
+    usual = median(_trend_value(cost, by_work=by_work) for cost in ended[:-1])
     reported = {run.run for run in report.runs}
-    dots = [_trend_dot(one, by_work=by_work, is_reported=one.timeline.run in reported) for one in runs]
+    dots = [_trend_dot(cost, by_work=by_work, is_reported=cost.timeline.run in reported) for cost in runs]
     unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
     picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
@@ -256,15 +256,15 @@ def _trend(report: Report, job: str) -> Html:
     return fragment(subheading(job, unit), paragraph(text), figure(picture))
 
 
-def _trend_dot(one: RunCost, *, by_work: bool, is_reported: bool) -> Dot:
-    run, value = one.timeline, _trend_value(one, by_work=by_work)
+def _trend_dot(run_cost: RunCost, *, by_work: bool, is_reported: bool) -> Dot:
+    run, value = run_cost.timeline, _trend_value(run_cost, by_work=by_work)
     label = fmt.short_day(run.wall_began)
     tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
     return Dot(label, tooltip, value, is_reported, run.is_running)
 
 
-def _trend_value(one: RunCost, *, by_work: bool) -> float:
-    return (one.figures.usd_per_work or 0.0) if by_work else usd(one.figures.total)
+def _trend_value(run_cost: RunCost, *, by_work: bool) -> float:
+    return (run_cost.figures.usd_per_work or 0.0) if by_work else usd(run_cost.figures.total)
 
 
 def _trend_text(last: float, usual: float, before: int) -> str:
@@ -282,8 +282,8 @@ def _trend_text(last: float, usual: float, before: int) -> str:
 
 def runs_section(report: Report) -> Html:
     """All runs of the report, the newest first."""
-    cost_of = {one.timeline.run: one for one in report.history}
-    newest = sorted((cost_of[run.run] for run in report.runs), key=lambda one: -one.timeline.wall_began)
+    cost_of = {cost.timeline.run: cost for cost in report.history}
+    newest = sorted((cost_of[run.run] for run in report.runs), key=lambda cost: -cost.timeline.wall_began)
     listed, digits = newest[:MOST_RUNS], fmt.digits_of(report)
     heads = [
         ColumnHead("run", is_text=True),
@@ -293,7 +293,7 @@ def runs_section(report: Report) -> Html:
         *heads_of(HTML_RUNS, wide_only="machine_hours on_demand_usd"),
     ]
     foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
-    parts = [table(heads, [_run_row(one, digits) for one in listed], foot)]
+    parts = [table(heads, [_run_row(cost, digits) for cost in listed], foot)]
     if len(newest) > len(listed):
         more = len(newest) - len(listed)
         parts.append(paragraph(f"Only the latest {len(listed)} are listed; the total includes {more:,} more.", "lead"))
@@ -307,12 +307,12 @@ def _unsuccessful(report: Report) -> list[RunTimeline]:
     return sorted(ended, key=lambda run: -run.wall_began)[:MOST_MESSAGES]
 
 
-def _run_row(one: RunCost, digits: int) -> list[str]:
-    run = one.timeline
+def _run_row(run_cost: RunCost, digits: int) -> list[str]:
+    run = run_cost.timeline
     return [
         run.run + (fmt.RUNNING_MARK if run.is_running else ""),
         fmt.minute(run.wall_began).removesuffix(" UTC"),
         fmt.span(run.until - run.began),
         fmt.outcome(run),
-        *texts(HTML_RUNS, one.figures, digits),
+        *texts(HTML_RUNS, run_cost.figures, digits),
     ]

@@ -23,7 +23,7 @@ ALWAYS = Period()
 def part_of(
     run: RunTimeline, rows: Sequence[LedgerRow], period: Period, now: int
 ) -> tuple[RunTimeline, Sequence[LedgerRow]] | None:
-    """A run and its rows within a period; None if it was not going on in it."""
+    """A run and its rows within a period; None if the run was not going on then."""
     ended = now if run.wall_ended is None else run.wall_ended
     starts_before = period.since is not None and run.wall_began < period.since
     ends_after = period.until is not None and ended >= period.until
@@ -34,7 +34,7 @@ def part_of(
     kept = list(_within(rows, since, until))
     if not kept and (ended < (period.since or 0) or (period.until is not None and run.wall_began >= period.until)):
         return None
-    evictions = tuple(one for one in run.evictions if _is_within(one.at, since, until))
+    evictions = tuple(eviction for eviction in run.evictions if _is_within(eviction.at, since, until))
     return replace(run, evictions=evictions, work=None, samples=None, sent=None, received=None, is_cut=True), kept
 
 
@@ -70,7 +70,7 @@ def _is_within(at: int, since: int | None, until: int | None) -> bool:
 
 
 def _cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
-    """A part of a row; the parts of a row add up to it."""
+    """A part of a row; the parts of a row add up to the row."""
 
     def part(amount: int) -> int:
         length = row.end - row.begin

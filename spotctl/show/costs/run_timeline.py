@@ -1,4 +1,4 @@
-"""What a report shows of a run besides its cost: its times, outcome, machines, stages, evictions and plan."""
+"""The timeline of a run for reports: its times, outcome, machines, stages, evictions and plan."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RunTimeline:
     """A run. `wall_*` are times of this computer's clock, all others of the provider's.
 
     `work` is in clocks, None for jobs that count none; `samples` are the items that a finished training went through.
-    `outcome` is None while the run is going on. `is_cut`: only a part of it is in the report.
+    `outcome` is None while the run is going on. `is_cut`: only a part of the run is in the report.
     """
 
     run: str
@@ -80,11 +80,11 @@ class RunTimeline:
     is_cut: bool = False
     received: int | None = None
     sent: int | None = None
-    """Bytes that its machines received and sent, as far as they have said so; None if none has."""
+    """Bytes that its machines received and sent, as far as machines reported them; None if none has."""
 
     @property
     def failed(self) -> bool:
-        """Whether the run failed: what it cost is a loss."""
+        """Whether the run failed: then its cost is a loss."""
         return self.outcome == FAILED
 
     @property
@@ -94,12 +94,12 @@ class RunTimeline:
 
     @property
     def on_ray(self) -> bool:
-        """Whether it trained on a Ray cluster: nothing was rented, and what the cluster costs is not known here."""
+        """Whether the run trained on a Ray cluster: it rented nothing, and the cost of the cluster is unknown here."""
         return self.provider == RAY
 
     @property
     def is_replayed(self) -> bool:
-        """Whether it ran on a replayed market, where nothing is paid."""
+        """Whether the run was on a replayed market, where nothing is paid."""
         return self.provider == "local"
 
 

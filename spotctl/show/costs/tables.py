@@ -93,8 +93,8 @@ def _fitting(report: Report, room: int) -> list[FigureColumn]:
 def _width_of(report: Report, column: FigureColumn) -> int:
     """The width of a column, with the gap in front of it."""
     digits = digits_of(report)
-    all_figures = (report.whole, *(one.figures for one in report.groups))
-    return max(map(len, [column.heading, *(column.text(one, digits) for one in all_figures)])) + _GAP
+    all_figures = (report.whole, *(group.figures for group in report.groups))
+    return max(map(len, [column.heading, *(column.text(figures, digits) for figures in all_figures)])) + _GAP
 
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
@@ -109,11 +109,11 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
         notes.append(_month(report.month, digits_of(report)))
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
-    if report.runs and not report.is_replayed and not all(one.on_ray for one in report.runs):
+    if report.runs and not report.is_replayed and not all(run.on_ray for run in report.runs):
         notes.append(_traffic(report))
     if whole.work is not None and whole.usd_per_work is not None:
         notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
-    elif on_ray := sorted({one.job for one in report.runs if one.on_ray}):
+    elif on_ray := sorted({run.job for run in report.runs if run.on_ray}):
         notes.append(f"{', '.join(on_ray)}: trained on a Ray cluster, whose cost is not in this report")
     elif whole.work is None and COLUMNS["work"] in columns:
         notes.append("clocks are not added up over different jobs, and commands have none")
@@ -130,19 +130,19 @@ def _traffic(report: Report) -> str:
     return f"{priced} are priced; in all, {moved}{counted_in(whole)}"
 
 
-def _trend(one: UnitTrend) -> str:
-    change = "" if one.change_pct is None else f" ({one.change_pct:+.0f}%)"
-    latest = f"the latest {one.runs} successful runs" if one.runs > 1 else "the latest successful run"
-    before = f"the {one.runs} before them" if one.runs > 1 else "the one before it"
-    costs = f"{per_work(one.latest_usd)} per {one.unit} in {latest}, {per_work(one.before_usd)} in {before}"
-    return f"{one.job}: {costs}{change}"
+def _trend(trend: UnitTrend) -> str:
+    change = "" if trend.change_pct is None else f" ({trend.change_pct:+.0f}%)"
+    latest = f"the latest {trend.runs} successful runs" if trend.runs > 1 else "the latest successful run"
+    before = f"the {trend.runs} before them" if trend.runs > 1 else "the one before it"
+    costs = f"{per_work(trend.latest_usd)} per {trend.unit} in {latest}, {per_work(trend.before_usd)} in {before}"
+    return f"{trend.job}: {costs}{change}"
 
 
-def _month(one: Month, digits: int) -> str:
-    low, high = money(one.low, digits), money(one.high, digits)
-    text = f"{one.name}: {money(one.paid, digits)} so far, {money(one.forecast, digits)} expected by its end"
-    text += f" (likely {low} to {high})" if one.low < one.high else ""
-    return text if one.budget is None else f"{text}; budget {usd_text(one.budget)}"
+def _month(month: Month, digits: int) -> str:
+    low, high = money(month.low, digits), money(month.high, digits)
+    text = f"{month.name}: {money(month.paid, digits)} so far, {money(month.forecast, digits)} expected by its end"
+    text += f" (likely {low} to {high})" if month.low < month.high else ""
+    return text if month.budget is None else f"{text}; budget {usd_text(month.budget)}"
 
 
 def plain_text(report: Report) -> str:

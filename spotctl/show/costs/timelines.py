@@ -40,8 +40,8 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None) -> RunTim
         expected=_expected(began, state.planned),
         same_work=same_work(state, state.at),
         samples=None if ended is None else ended.facts.get("samples"),
-        received=sum(one.received for one in counted) if counted else None,
-        sent=sum(one.sent for one in counted) if counted else None,
+        received=sum(traffic.received for traffic in counted) if counted else None,
+        sent=sum(traffic.sent for traffic in counted) if counted else None,
     )
 
 
@@ -68,7 +68,7 @@ def _evictions(state: RunState) -> tuple[Eviction, ...]:
         Eviction(held.ended or 0, held.id, state.allocations[held.allocation].market, held.warned_until is not None)
         for held in evicted
     )
-    return tuple(sorted(evictions, key=lambda one: (one.at, one.machine)))
+    return tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine)))
 
 
 def _work(state: RunState) -> int | None:

@@ -37,20 +37,20 @@ class UnitTrend:
 def trends_of(report: Report) -> list[UnitTrend]:
     """A trend for each job with two successful runs or more, by job."""
     runs_of: dict[str, list[RunCost]] = {}
-    for one in report.history:
-        if one.timeline.outcome == DONE:
-            runs_of.setdefault(one.timeline.job, []).append(one)
+    for run in report.history:
+        if run.timeline.outcome == DONE:
+            runs_of.setdefault(run.timeline.job, []).append(run)
     return [_trend(job, runs) for job, runs in sorted(runs_of.items()) if len(runs) > 1]
 
 
 def _trend(job: str, runs: Sequence[RunCost]) -> UnitTrend:
     compared = min(MOST_COMPARED, len(runs) // 2)
-    per_work = [one.figures.usd_per_work for one in runs[-2 * compared :]]
+    per_work = [run.figures.usd_per_work for run in runs[-2 * compared :]]
     by_work = None not in per_work
     values = (
         [cost for cost in per_work if cost is not None]
         if by_work
-        else [usd(one.figures.total) for one in runs[-2 * compared :]]
+        else [usd(run.figures.total) for run in runs[-2 * compared :]]
     )
     unit = "clock" if by_work else "successful run"
     return UnitTrend(job, unit, compared, median(values[compared:]), median(values[:compared]))

@@ -53,7 +53,7 @@ class ExportFormat:
     """Nothing for usage that is not of a resource, such as support."""
     periods: tuple[str, str] | None
     after_end: int = 0
-    """What a billing period's end lacks to be the moment after it."""
+    """Time from the stated end of a billing period to the moment after the period."""
 
     def fits(self, columns: Collection[str]) -> bool:
         """Whether a file with these columns has this format."""
@@ -145,7 +145,7 @@ def _gcp(cells: Cells, where: str) -> list[BillLine]:
         kind,
     )
     credited = (replace(line, kind=kind, amount=amount) for kind, amount in _credits(cells.get("credits", "")))
-    return [_converted(one, cells, "currencyconversionrate") for one in (line, *credited)]
+    return [_converted(charge, cells, "currencyconversionrate") for charge in (line, *credited)]
 
 
 def _credits(text: str) -> list[tuple[BillKind, Decimal]]:
@@ -153,8 +153,11 @@ def _credits(text: str) -> list[tuple[BillKind, Decimal]]:
         return []
     try:
         return [
-            (BillKind.DISCOUNT if "DISCOUNT" in one.get("type", "") else BillKind.CREDIT, Decimal(str(one["amount"])))
-            for one in json.loads(text)
+            (
+                BillKind.DISCOUNT if "DISCOUNT" in credit.get("type", "") else BillKind.CREDIT,
+                Decimal(str(credit["amount"])),
+            )
+            for credit in json.loads(text)
         ]
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
         raise BadCell(f"credits {text[:40]!r} are not a list of amounts") from None
@@ -275,8 +278,8 @@ def _time(cells: Cells, name: str) -> int:
 def moment(text: str, name: str) -> int:
     """A time as providers write it: ISO 8601, the same followed by ` UTC`, or 01/31/2026. In microseconds."""
     try:
-        if found := _SLASHED.match(text):
-            month, day, year = map(int, found.groups())
+        if slashed := _SLASHED.match(text):
+            month, day, year = map(int, slashed.groups())
             return to_micros(datetime(year, month, day, tzinfo=UTC))
         return parse_time(text.removesuffix(" UTC"))
     except (BadInput, ValueError):
@@ -298,5 +301,5 @@ def _tag(text: str, where: str) -> str:
         tags = json.loads(text if text[0] in "{[" else f"{{{text}}}")
     except ValueError:
         raise BadCell(f"{where} holds {text[:40]!r}, which is not a set of tags") from None
-    pairs = tags.items() if isinstance(tags, dict) else ((one.get("key"), one.get("value")) for one in tags)
+    pairs = tags.items() if isinstance(tags, dict) else ((tag.get("key"), tag.get("value")) for tag in tags)
     return next((str(value) for key, value in pairs if normalized(str(key)).removeprefix("user") == _RUN), "")

@@ -21,7 +21,7 @@ class BadBill(BadRequest):
 
 
 class BillKind(Enum):
-    """What a line is. The ledger has usage before credits and taxes, so only usage is compared with it."""
+    """The kind of a line. The ledger has usage before credits and taxes, so only usage is compared."""
 
     USAGE = "usage"
     CREDIT = "credits"
@@ -55,7 +55,7 @@ class BillLine:
 
     @property
     def is_traffic(self) -> bool:
-        """Whether it charges for data that was sent."""
+        """Whether the line charges for data that was sent."""
         return not self.is_machine and _TRAFFIC.search(self.what) is not None
 
     @property

@@ -49,7 +49,7 @@ def _format(cells: Cells, provider: str) -> ExportFormat:
         if missing := chosen.missing(cells):
             raise BadBill(f"column missing: {', '.join(missing)}; {provider} exports have it{_hint(provider, missing)}")
         return chosen
-    fitting = [one for one in FORMATS.values() if one.fits(cells)]
+    fitting = [export for export in FORMATS.values() if export.fits(cells)]
     if fitting:
         return fitting[0]
     if "lineitemunblendedcost" in cells:
@@ -141,7 +141,7 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
 
 def _tags_of(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
     """Parquet's maps are read as lists of pairs."""
-    pairs = isinstance(value, list) and value and all(isinstance(one, tuple) for one in value)
+    pairs = isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
     return dict(value) if pairs else value
 
 

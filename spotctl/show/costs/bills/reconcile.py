@@ -92,17 +92,17 @@ class Agreement:
     def disputed(self) -> Mapping[DifferenceKind, int]:
         """The amounts of differences in dollars, by kind."""
         amounts: Counter[DifferenceKind] = Counter()
-        for one in self.differences:
-            if one.currency == DOLLARS:
-                amounts[one.kind] += abs((one.bill or 0) - (one.ledger or 0))
+        for difference in self.differences:
+            if difference.currency == DOLLARS:
+                amounts[difference.kind] += abs((difference.bill or 0) - (difference.ledger or 0))
         return amounts
 
     @property
     def agreed(self) -> float:
         """The share of all amounts, of either side, that both have; 1 only without differences."""
         disputed = self.disputed
-        found = disputed.get(DifferenceKind.MISSING_IN_LEDGER, 0) + disputed.get(DifferenceKind.DUPLICATE, 0)
-        whole = max(abs(self.ledger) + found, sum(disputed.values()))
+        in_bill_only = disputed.get(DifferenceKind.MISSING_IN_LEDGER, 0) + disputed.get(DifferenceKind.DUPLICATE, 0)
+        whole = max(abs(self.ledger) + in_bill_only, sum(disputed.values()))
         return 1 - sum(disputed.values()) / whole if whole else float(self.agrees)
 
 
@@ -120,9 +120,11 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
         rows_of[_name_of(row)].append(row)
     unmeasured = {name: more for name in lines_of if (more := _unmeasured(rows_of[name], lines_of[name])) > 0}
     differences = [
-        one
+        difference
         for name in sorted({*rows_of, *lines_of})
-        for one in _compare(name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance)
+        for difference in _compare(
+            name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance
+        )
     ]
     own = [line for lines in lines_of.values() for line in lines]
     return Agreement(
@@ -193,7 +195,7 @@ def _traffic(run: str) -> str:
 
 
 def _unmeasured(rows: Sequence[LedgerRow], lines: Sequence[BillLine]) -> int:
-    """What a bill charges for traffic beyond the ledger's; doubled lines are differences of their own."""
+    """The amount that a bill charges for traffic beyond the ledger's; doubled lines are differences of their own."""
     once, _ = _without_duplicates([line for line in lines if line.is_traffic and line.currency == DOLLARS])
     return sum(line.nanos for line in once) - sum(row.amount for row in rows) if once else 0
 
@@ -261,7 +263,7 @@ class _LedgerTime:
         return sum(row.amount for row in self.rows) - sum(self.between(*interval) for interval in self.excluded)
 
     def without(self, intervals: tuple[Interval, ...]) -> _LedgerTime:
-        """The same rows, with some time excluded."""
+        """These rows, with some time excluded."""
         return _LedgerTime(self.rows, intervals)
 
     def between(self, begin: int, end: int) -> int:
@@ -305,9 +307,9 @@ def _locate(name: str, ledger: _LedgerTime, lines: Sequence[BillLine], tolerance
 
 def _is_off(ledger: _LedgerTime, lines: Sequence[BillLine], line: BillLine, tolerance: float) -> bool:
     """Whether the lines of this period do not add up to the ledger's amount for it."""
-    together = [one for one in lines if (one.begin, one.end) == (line.begin, line.end)]
+    together = [other for other in lines if (other.begin, other.end) == (line.begin, line.end)]
     amount = ledger.between(line.begin, line.end)
-    return not _is_close(amount, sum(one.nanos for one in together), len(together), tolerance)
+    return not _is_close(amount, sum(other.nanos for other in together), len(together), tolerance)
 
 
 def _overlaps(intervals: Sequence[Interval], line: BillLine) -> bool:

@@ -49,7 +49,7 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "bill_usd": usd(agreement.bill),
         "machines": agreement.machines,
         "lines": agreement.lines,
-        "differences": [_difference(one) for one in agreement.differences],
+        "differences": [_difference(difference) for difference in agreement.differences],
         "other_lines": agreement.other_lines,
         "other_usd": usd(agreement.others),
         "unsettled_rows": agreement.unsettled,
@@ -57,15 +57,15 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "untold_usd": usd(agreement.untagged),
         "unmeasured_traffic_usd": usd(agreement.unmeasured),
         "adjustments": [
-            {"kind": one.kind.value, "usd": usd(one.own), "other_resources_usd": usd(one.others)}
-            for one in agreement.adjustments
+            {"kind": adjustment.kind.value, "usd": usd(adjustment.own), "other_resources_usd": usd(adjustment.others)}
+            for adjustment in agreement.adjustments
         ],
         "converted_from": list(agreement.converted),
     }
 
 
 def percent_of(agreement: Agreement) -> float:
-    """What agreed, in percent with one decimal; rounded down, so that 100 means all of it."""
+    """The share that agreed, in percent with one decimal; rounded down, so that only full agreement gives 100."""
     return floor(max(agreement.agreed, 0.0) * 1000 + 1e-9) / 10 if not agreement.agrees else 100.0
 
 
@@ -73,14 +73,14 @@ def headline(agreement: Agreement) -> str:
     """How much agreed, and what the rest is."""
     text = f"{percent_of(agreement):g}% agreed"
     rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
-    if foreign := sum(one.kind is DifferenceKind.OTHER_CURRENCY for one in agreement.differences):
+    if foreign := sum(difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences):
         rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
     text = f"{text}, the rest is {', '.join(rest)}" if rest else text
     more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
     return f"{text}{more}" if agreement.unmeasured else text
 
 
-def _difference(one: BillDifference) -> dict[str, Any]:
+def _difference(difference: BillDifference) -> dict[str, Any]:
     """A difference between ledger and bill.
 
     Fields:
@@ -94,14 +94,14 @@ def _difference(one: BillDifference) -> dict[str, Any]:
         lines: places of the lines in the bill
     """
     return {
-        "kind": one.kind.value,
-        "resource": one.resource,
-        "from": format_time(one.begin),
-        "to": format_time(one.end),
-        "ledger_usd": None if one.ledger is None else usd(one.ledger),
-        "bill_amount": None if one.bill is None else usd(one.bill),
-        "currency": one.currency,
-        "lines": list(one.where),
+        "kind": difference.kind.value,
+        "resource": difference.resource,
+        "from": format_time(difference.begin),
+        "to": format_time(difference.end),
+        "ledger_usd": None if difference.ledger is None else usd(difference.ledger),
+        "bill_amount": None if difference.bill is None else usd(difference.bill),
+        "currency": difference.currency,
+        "lines": list(difference.where),
     }
 
 
@@ -110,8 +110,8 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
     yield headline(agreement)
     if agreement.differences:
         yield ""
-    for one in agreement.differences[:MOST_LISTED]:
-        yield _line(one)
+    for difference in agreement.differences[:MOST_LISTED]:
+        yield _line(difference)
     if (more := len(agreement.differences) - MOST_LISTED) > 0:
         yield f"and {more:,} more (--json lists all)"
     if agreement.differences:
@@ -147,17 +147,19 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
         yield f"not compared: {agreement.outside:,} ledger rows outside the billing period"
 
 
-def _line(one: BillDifference) -> str:
-    text = f"{one.kind.value:<21} {one.resource}  {format_time(one.begin)} to {format_time(one.end)}  {_amounts(one)}"
-    return f"{text}  ({_places(one.where)})" if one.where else text
+def _line(difference: BillDifference) -> str:
+    period = f"{format_time(difference.begin)} to {format_time(difference.end)}"
+    text = f"{difference.kind.value:<21} {difference.resource}  {period}  {_amounts(difference)}"
+    return f"{text}  ({_places(difference.where)})" if difference.where else text
 
 
-def _amounts(one: BillDifference) -> str:
-    if one.kind is DifferenceKind.DIFFERS and one.ledger is not None and one.bill is not None:
-        return f"ledger {_dollars(one.ledger)}, bill {_dollars(one.bill)}, difference {_dollars(one.bill - one.ledger)}"
-    amount = one.ledger if one.bill is None else one.bill
+def _amounts(difference: BillDifference) -> str:
+    ledger, bill = difference.ledger, difference.bill
+    if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
+        return f"ledger {_dollars(ledger)}, bill {_dollars(bill)}, difference {_dollars(bill - ledger)}"
+    amount = ledger if bill is None else bill
     assert amount is not None, "a difference has an amount"
-    return _dollars(amount) if one.currency == DOLLARS else f"{usd(amount):.6f} {one.currency}"
+    return _dollars(amount) if difference.currency == DOLLARS else f"{usd(amount):.6f} {difference.currency}"
 
 
 def _places(where: tuple[str, ...]) -> str:

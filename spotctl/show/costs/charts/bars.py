@@ -52,7 +52,7 @@ def stacked_bars(canvas: svg.Canvas, title: str, bars: Sequence[Bar]) -> Html:
         middle = canvas.left + spacing * (i + 0.5)
         parts.append(_bar(y, bar, middle - width / 2, width))
         if i % every == 0:
-            parts.append(svg.under(canvas, middle, bar.label))
+            parts.append(svg.axis_label(canvas, middle, bar.label))
     return canvas.drawing(title, *parts)
 
 

@@ -42,7 +42,7 @@ def dot_chart(
         middle = canvas.left + spacing * (i + 0.5)
         parts.append(_dot(y, run, middle, min(spacing * 0.5, 14.0)))
         if i % every == 0:
-            parts.append(svg.under(canvas, middle, run.label))
+            parts.append(svg.axis_label(canvas, middle, run.label))
     return canvas.drawing(title, *parts)
 
 

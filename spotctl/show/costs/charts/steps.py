@@ -87,20 +87,20 @@ class PriceLine:
 
 def prices(canvas: svg.Canvas, title: str, series: Sequence[PriceLine]) -> Html:
     """Prices paid while machines were held, in percent of the on-demand price, which is a dashed line."""
-    pieces = [piece for one in series for piece in one.pieces]
+    pieces = [piece for line in series for piece in line.pieces]
     x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
     values = svg.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
     y = svg.y_of(canvas, values)
     parts = [svg.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"), svg.time_axis(canvas, x)]
     parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
     parts.append(svg.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
-    for one in series:
+    for line in series:
         parts += [
             svg.titled(
-                el("path", d=svg.path(_joined(x, y, run)), class_=f"stroke {one.class_}"),
-                f"{one.name}: {min(p for _, _, p in run):.0f}% to {max(p for _, _, p in run):.0f}% of on-demand",
+                el("path", d=svg.path(_joined(x, y, run)), class_=f"stroke {line.class_}"),
+                f"{line.name}: {min(p for _, _, p in run):.0f}% to {max(p for _, _, p in run):.0f}% of on-demand",
             )
-            for run in unbroken(one.pieces)
+            for run in unbroken(line.pieces)
         ]
     return canvas.drawing(title, *parts)
 

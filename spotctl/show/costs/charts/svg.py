@@ -178,12 +178,12 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
                 class_="zero",
             )
         )
-        parts.append(under(canvas, scale(at), label))
+        parts.append(axis_label(canvas, scale(at), label))
     return fragment(*parts)
 
 
-def under(canvas: Canvas, x: float, label: str) -> Html:
-    """A label under the axis, shifted where it would leave the chart."""
+def axis_label(canvas: Canvas, x: float, label: str) -> Html:
+    """A label below the axis, moved sideways if its text would leave the chart."""
     half = 3.4 * len(label)
     anchor = "start" if x - half < 0 else "end" if x + half > canvas.width else "middle"
     at = 0.0 if anchor == "start" else float(canvas.width) if anchor == "end" else x

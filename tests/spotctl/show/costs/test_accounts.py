@@ -150,7 +150,7 @@ def test_nothing_is_kept_where_it_cannot_be_or_would_take_room_from_runs(
     file.mkdir()
     assert cost() == first
     file.rmdir()
-    monkeypatch.setattr(accounts, "ROOM", 1 << 62)
+    monkeypatch.setattr(accounts, "MIN_FREE_BYTES", 1 << 62)
     assert cost() == first
     assert not file.exists()
 
