@@ -65,7 +65,7 @@ def admit(
 
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
-    """The provider of a job's run that goes on, and what its machines are tagged with."""
+    """The provider of a job's active run, and the tags of the run's machines."""
     from spotctl.cli.elsewhere import client_of
     from spotctl.clouds.installation import installation_id
     from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG

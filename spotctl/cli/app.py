@@ -94,12 +94,16 @@ def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] == "--home" else 1
     name = words[at] if at < len(words) else ""
-    commands = [one for one in whole.registered_commands if name in (one.name, getattr(one.callback, "__name__", ""))]
-    groups = [one for one in whole.registered_groups if one.name == name]
+    commands = [
+        command
+        for command in whole.registered_commands
+        if name in (command.name, getattr(command.callback, "__name__", ""))
+    ]
+    groups = [group for group in whole.registered_groups if group.name == name]
     if not commands and not groups:
         return _outline(whole)
     part = copy.copy(whole)
-    part.registered_commands, part.registered_groups = commands, [copy.copy(one) for one in groups]
+    part.registered_commands, part.registered_groups = commands, [copy.copy(group) for group in groups]
     for group in part.registered_groups:
         assert group.typer_instance is not None
         group.typer_instance = named_part(group.typer_instance, words[at + 1 :])
@@ -109,10 +113,10 @@ def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
 def _outline(whole: typer.Typer) -> typer.Typer:
     """The names and descriptions of an app's commands and groups."""
     part = copy.copy(whole)
-    part.registered_commands = [copy.copy(one) for one in whole.registered_commands]
+    part.registered_commands = [copy.copy(command) for command in whole.registered_commands]
     for command in part.registered_commands:
         command.callback = _described(command.callback)
-    part.registered_groups = [copy.copy(one) for one in whole.registered_groups]
+    part.registered_groups = [copy.copy(group) for group in whole.registered_groups]
     for group in part.registered_groups:
         group.typer_instance = inside = copy.copy(group.typer_instance)
         assert inside is not None

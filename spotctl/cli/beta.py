@@ -94,7 +94,7 @@ def plot(
         curve = beta.curve(query, hazard, step)
     beta_plots.draw_curve(curve, out)
     if json_:
-        session.answer_json({"file": str(out), "curve": [beta.to_json(one) for one in curve]})
+        session.answer_json({"file": str(out), "curve": [beta.to_json(estimate) for estimate in curve]})
     else:
         session.remark(f"plotted {len(curve)} bids to {out}")
 
@@ -140,7 +140,7 @@ def calibrate(
         beta_plots.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")
     if json_:
-        session.answer_json({"results": [beta.calibration_json(bid, one) for bid, one in scored.items()]})
+        session.answer_json({"results": [beta.calibration_json(bid, score) for bid, score in scored.items()]})
     else:
         session.out.print(beta_tables.calibrations(scored, session.out.width))
 

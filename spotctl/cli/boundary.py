@@ -35,13 +35,13 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
         _say(f"{error.filename or 'output'}: {error.strerror or error}")
         return FAILED
     except Exception as error:  # noqa: BLE001  # the boundary: users see a traceback only with --debug
-        return _failed(error, debug=debug)
+        return _report_error(error, debug=debug)
     if result == INTERRUPTED:
         _say("interrupted; stored data is kept")
     return result if isinstance(result, int) else DONE
 
 
-def _failed(error: Exception, *, debug: bool) -> int:
+def _report_error(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     message = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))

@@ -22,7 +22,7 @@ _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minute
 
 
 def moves(specs: Sequence[JobSpec], session: Session) -> bool:
-    """Whether the runner moves to a machine; says so if it could be expected and does not. BadRequest: it cannot."""
+    """Whether the runner moves to a machine; tells the user why if it stays. Raises BadRequest if it cannot move."""
     from spotctl.run.elsewhere.place import check_movable, stays_because
 
     if all(spec.is_local for spec in specs):
@@ -35,11 +35,11 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
     return True
 
 
-def refreshed(session: Session, job: str = "") -> set[str]:
-    """The runs with a runner elsewhere, of one job or of all, as this home's log knows them from now on."""
+def refresh(session: Session, job: str = "") -> set[str]:
+    """Updates this home's log from the runners of one job or of all; returns the runs that a runner attends to."""
     from spotctl.home.paths import Paths
 
-    # Most homes have none, and finding that out needs few imports.
+    # Most homes have no runner elsewhere, and finding that out needs few imports.
     if not Paths(session.settings.home).elsewhere("x").parent.exists():
         return set()
     from spotctl.run.elsewhere.place import all_places
@@ -61,7 +61,7 @@ def refreshed(session: Session, job: str = "") -> set[str]:
 
 
 def client_of(session: Session, job: str) -> RunnerClient | None:
-    """The client of a job's run, if that has a runner elsewhere and goes on. RunnerLost: it cannot be read."""
+    """The client of a job's active run with a runner elsewhere. Raises RunnerLost if the runner cannot be reached."""
     from spotctl.run.elsewhere.client import RunnerClient
     from spotctl.run.elsewhere.place import known_place
 
@@ -72,7 +72,7 @@ def client_of(session: Session, job: str) -> RunnerClient | None:
     return None if client.state.ended is not None else client
 
 
-def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
+def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit code."""
     from spotctl.run.elsewhere.errors import RunnerLost
 
@@ -89,7 +89,7 @@ def passed_on(session: Session, job: str, *words: str, terminal: bool = False) -
     raise typer.Exit(code)
 
 
-def stopped(session: Session, job: str) -> Ending | None:
+def stop(session: Session, job: str) -> Ending | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
     from spotctl.cli.live_runs import live_view
     from spotctl.run.elsewhere import ending
@@ -126,7 +126,7 @@ def attach(
 
     session: Session = context.obj
     known = places.attach(place, session.settings, LAUNCHER)
-    refreshed(session, known.job)
+    refresh(session, known.job)
     if json_:
         session.answer_json({"job": known.job, "run": known.run})
     else:
@@ -158,10 +158,10 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
         f"the runner now lives on {moved.machine}: you may switch this computer off",
         f"from another computer: spotctl attach {moved.place.location}",
     )
-    return followed(session, moved.place, publish)
+    return follow(session, moved.place, publish)
 
 
-def followed(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> Ending | None:
+def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> Ending | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
     from spotctl.cli.live_runs import live_view
     from spotctl.run.elsewhere import ending

@@ -72,7 +72,7 @@ def launch(
     from spotctl.show.plans import on_cluster as cluster_tables
     from spotctl.show.plans import tables as plan_tables
 
-    jobs = launching.prepared(session, specs, max_cost, attached=attached)
+    jobs = launching.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
     if dry_run and json_:
         answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else [*map(plan_json.answer, plans)]
@@ -83,7 +83,7 @@ def launch(
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
         if jobs.on_ray:
             session.out.print(cluster_tables.plan_text(jobs.on_ray))
-    if dry_run or not (yes or jobs.on_ray or confirmed(session)):
+    if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
     launched = launching.run(session, jobs, fresh=fresh, metrics=metrics)
     if len(launched) > 1:
@@ -130,7 +130,7 @@ def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = ""
     with published(metrics, RunMarkets(session.settings), session.remark) as publish:
         if client is not None:
             session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
-            ending = elsewhere.followed(session, client.place, publish)
+            ending = elsewhere.follow(session, client.place, publish)
         else:
             with live_view(session, from_here=True, publish=publish) as callbacks:
                 ending = runs.resume(job, session.settings, callbacks)
@@ -206,19 +206,21 @@ def gc(
     from spotctl.run.orphans import orphans
 
     session: Session = context.obj
-    elsewhere.refreshed(session)
-    found = list(orphans(session.settings, clouds or ()))
-    orphaned = [one for part in found for one in part.resources]
-    failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in found if part.failure is not None]
+    elsewhere.refresh(session)
+    orphans_by_cloud = list(orphans(session.settings, clouds or ()))
+    orphaned = [resource for part in orphans_by_cloud for resource in part.resources]
+    failures = [
+        f"{part.cloud}: not fully searched: {part.failure}" for part in orphans_by_cloud if part.failure is not None
+    ]
     if not json_:
-        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in orphaned), *failures)
+        session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
     remaining = list[str]()
     if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        remaining = _removed(found)
+        remaining = _remove(orphans_by_cloud)
     failures += remaining
     if json_:
-        resources = [{"kind": one.kind, "id": one.id} for one in orphaned]
+        resources = [{"kind": resource.kind, "id": resource.id} for resource in orphaned]
         session.answer_json({"removed": yes, "resources": resources, "failures": failures})
     else:
         session.remark(*remaining)
@@ -226,12 +228,12 @@ def gc(
         raise typer.Exit(1)
 
 
-def _removed(found: Sequence[Orphans]) -> list[str]:
+def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
     from spotctl.home.errors import SpotctlError
 
     failures = list[str]()
-    for part in found:
+    for part in orphans_by_cloud:
         try:
             part.provider.remove(part.resources)
         except SpotctlError as error:
@@ -258,13 +260,15 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     from spotctl.show.runs import tables as run_tables
 
     session: Session = context.obj
-    attended = elsewhere.refreshed(session, job)
+    attended = elsewhere.refresh(session, job)
     read = read_log(session.settings)
     standings = statuses(session.settings, read, attended)
     if read.damage:
         _damaged_status(session, read, standings, json_=json_)
     if job:
-        standings = [one for one in standings if one.state.began is not None and one.state.began.job == job]
+        standings = [
+            standing for standing in standings if standing.state.began is not None and standing.state.began.job == job
+        ]
         if not standings:
             raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
     if json_:
@@ -276,7 +280,7 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
 
 
 def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStatus], *, json_: bool) -> NoReturn:
-    """What can be read of a damaged log, and the machines that the providers show.
+    """Shows what can be read of a damaged log, and the machines that the providers list.
 
     Fields:
         log_damage: what cannot be read of the event log
@@ -291,15 +295,19 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
 
     machines, failures = shown_machines(session.settings)
     if json_:
-        shown = {"log_damage": list(read.damage), "shown": [asdict(one) for one in machines], "failures": failures}
+        shown = {
+            "log_damage": list(read.damage),
+            "shown": [asdict(machine) for machine in machines],
+            "failures": failures,
+        }
         session.answer_json({**run_tables.status_answer(standings), **shown})
         raise typer.Exit(1)
     session.remark(*read.damage)
     if standings:
         session.out.print(run_tables.status_table(standings, session.out.width))
     session.out.print(f"machines that the providers show: {len(machines)}")
-    for one in machines:
-        session.out.print(f"  {one.id} of run {one.run}, {one.market}", soft_wrap=True, markup=False)
+    for machine in machines:
+        session.out.print(f"  {machine.id} of run {machine.run}, {machine.market}", soft_wrap=True, markup=False)
     session.remark(*failures)
     raise typer.Exit(1)
 
@@ -321,13 +329,17 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
     if json_:
         session.answer_json({"log_damage": why, **asdict(ended)})
     else:
-        session.remark(why, *(f"returned {one.id} of run {one.run}, {one.market}" for one in ended.returned))
-        session.remark(*(f"still running: {one.id} of run {one.run}" for one in ended.left), *ended.failures)
+        session.remark(
+            why, *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)
+        )
+        session.remark(
+            *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
+        )
         session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
     raise typer.Exit(1)
 
 
-def confirmed(session: Session) -> bool:
+def confirm(session: Session) -> bool:
     from spotctl.home.errors import BadRequest
 
     if not sys.stdin.isatty():
@@ -336,13 +348,13 @@ def confirmed(session: Session) -> bool:
     return typer.confirm("Rent these machines?")
 
 
-def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
+def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli import elsewhere
     from spotctl.cli.live_runs import live_view
     from spotctl.run.start import runs
 
-    if (found := elsewhere.stopped(session, job)) is not None:
-        return found
+    if (ending := elsewhere.stop(session, job)) is not None:
+        return ending
     # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
     with live_view(session, from_here=True, leaving=Event()) as callbacks:
         return runs.stop(job, session.settings, callbacks)
@@ -358,7 +370,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
     for job in unfinished_jobs(session.settings):
         try:
-            endings.append(_ended(session, job))
+            endings.append(_stop_run(session, job))
         except SpotctlError as error:
             # The machines of the other jobs are returned all the same.
             failure = failure or error
@@ -374,7 +386,7 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     from spotctl.log.errors import BrokenLog, LogFailed
 
     try:
-        state, ended = _ended(session, job)
+        state, ended = _stop_run(session, job)
     except (BrokenLog, LogFailed) as error:
         _emergency(session, str(error), job, json_=json_)
     if json_ or ended.outcome != "stopped":

@@ -26,7 +26,7 @@ class Prepared:
     on_ray: JobSpec | None = None
 
 
-def prepared(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
+def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
     from spotctl.run.start import concurrent_runs, runs

@@ -46,30 +46,31 @@ def live_view(
 
     `publish` is called with each new state of a run. With `several` runs, each line names its job.
 
-    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first only sets that.
+    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first one only sets
+    that event.
     """
     live = _LiveRuns(session, RunView(several), leaving or Event(), from_here, leaving is None)
 
-    def turned(state: RunState) -> None:
+    def show_turn(state: RunState) -> None:
         publish(state)
-        live.turned(state)
+        live.show_turn(state)
 
-    observer = runs.RunObserver(turned, partial(_notify, session), partial(_notify_of_short_budget, session))
+    observer = runs.RunObserver(show_turn, partial(_notify, session), partial(_notify_of_short_budget, session))
     try:
         with (
             stop_signals(live.stopped),
             Live(live.view, console=session.err, transient=True, refresh_per_second=4),
-            noticing(live.stopped, live.noticed),
+            noticing(live.stopped, live.ask_to_stop),
         ):
             yield observer
     except KeyboardInterrupt:
         if not live.seen:
             raise
-        raise Interrupted(live.interrupted()) from None
+        raise Interrupted(live.interruption()) from None
 
 
 class _LiveRuns:
-    """The runs that a command waits for. With `ends_runs`, it attends to them, and Ctrl-C asks them to stop."""
+    """The runs that a command waits for. With `ends_runs`, the command attends to them, and Ctrl-C stops them."""
 
     def __init__(self, session: Session, view: RunView, stopped: Event, from_here: bool, ends_runs: bool) -> None:
         self.view, self.stopped = view, stopped
@@ -78,13 +79,13 @@ class _LiveRuns:
         self._markets = RunMarkets(session.settings)
         self._remarked, self._noticed, self._lock = set[str](), False, Lock()
 
-    def turned(self, state: RunState) -> None:
+    def show_turn(self, state: RunState) -> None:
         """Shows what happened in a turn of a run."""
         assert state.began is not None
         before = self.seen.get(state.run, state if self._from_here else RunState())
         self.seen[state.run] = state
         if self.stopped.is_set():
-            self.noticed()
+            self.ask_to_stop()
             if self._ends_runs and state.stopping is None:
                 runs.request_stop(state.began.job, self._session.settings)
         for action in state.over_budget.keys() - self._remarked:
@@ -95,7 +96,7 @@ class _LiveRuns:
                 self._say(line, state.began.job)
             self.view.show(self._markets.figures(state))
 
-    def noticed(self) -> None:
+    def ask_to_stop(self) -> None:
         """Says, once, what the first Ctrl-C does, and asks the runs to stop; a turn may be waiting for a cloud."""
         with self._lock:
             if self._noticed:
@@ -108,11 +109,11 @@ class _LiveRuns:
             with suppress(SpotctlError):
                 runs.request_stop(_job(state), self._session.settings)
 
-    def interrupted(self) -> str:
-        """What a second Ctrl-C leaves, and how to go on."""
+    def interruption(self) -> str:
+        """The runs that a second Ctrl-C leaves behind, and how to continue them."""
         with EventLog(Paths(self._session.settings.home).log) as log:
-            found = [latest_run(log, _job(state)) for state in self.seen.values()]
-        left = [state for state in found if state is not None and state.ended is None]
+            latest = [latest_run(log, _job(state)) for state in self.seen.values()]
+        left = [state for state in latest if state is not None and state.ended is None]
         return "; ".join(["interrupted", *(_left(state, attended=not self._ends_runs) for state in left)])
 
     def _say(self, line: str, job: str = "") -> None:

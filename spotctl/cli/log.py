@@ -30,11 +30,11 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 
     session: Session = context.obj
     path = Paths(session.settings.home).log
-    found = salvage(path) if exists(path) else Salvaged((), (), ())
-    _report(session, found, f"event log {path}", json_=json_)
-    if found.damage and not json_:
+    salvaged = salvage(path) if exists(path) else Salvaged((), (), ())
+    _report(session, salvaged, f"event log {path}", json_=json_)
+    if salvaged.damage and not json_:
         session.remark("repair it with: spotctl log repair (keeps the damaged file)")
-    raise typer.Exit(1 if found.damage else 0)
+    raise typer.Exit(1 if salvaged.damage else 0)
 
 
 @app.command()
@@ -54,13 +54,13 @@ def repair(context: typer.Context, json_: JsonOption = False) -> None:
     if not exists(paths.log):
         session.remark(f"event log {paths.log}: no job was launched yet")
         return
-    found, kept = repaired(paths)
-    _report(session, found, f"event log {paths.log}", json_=json_)
+    salvaged, kept = repaired(paths)
+    _report(session, salvaged, f"event log {paths.log}", json_=json_)
     if kept is not None:
         session.remark(f"repaired; the damaged file is {kept}", "machines without a run: spotctl gc")
 
 
-def _report(session: Session, found: Salvaged, log: str, *, json_: bool) -> None:
+def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> None:
     """The state of the event log.
 
     Fields:
@@ -70,10 +70,10 @@ def _report(session: Session, found: Salvaged, log: str, *, json_: bool) -> None
         damage[] -> spotctl.log.salvage:Damage
     """
     if json_:
-        damage = [asdict(one) for one in found.damage]
-        session.answer_json({"rows": len(found.rows), "runs": len(found.runs), "damage": damage})
+        damage = [asdict(flaw) for flaw in salvaged.damage]
+        session.answer_json({"rows": len(salvaged.rows), "runs": len(salvaged.runs), "damage": damage})
         return
-    rows, runs = counted(len(found.rows), "row"), counted(len(found.runs), "run")
+    rows, runs = counted(len(salvaged.rows), "row"), counted(len(salvaged.runs), "run")
     session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)
-    for one in found.damage:
-        session.out.print(f"  {one}", soft_wrap=True, markup=False)
+    for flaw in salvaged.damage:
+        session.out.print(f"  {flaw}", soft_wrap=True, markup=False)

@@ -40,7 +40,7 @@ def logs(
     session: Session = context.obj
     start = start_of(since, wall_us()) if since else None
     options = {"--follow": follow, "--json": json_, f"--since={since}": since}
-    elsewhere.passed_on(session, job, "logs", job, *(option for option, given in options.items() if given))
+    elsewhere.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
     for line in output_lines(job, session.settings, follow=follow):
         if start is None or (line.at is not None and line.at >= start):
             sys.stdout.write(_as_json(line) if json_ else _as_text(line))

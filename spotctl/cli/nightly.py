@@ -209,7 +209,7 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
         return Scheduler(written)
     except ValueError:
         raise BadRequest(
-            f"--scheduler: {written!r} is not one of {', '.join(one.value for one in Scheduler)}"
+            f"--scheduler: {written!r} is not one of {', '.join(scheduler.value for scheduler in Scheduler)}"
         ) from None
 
 

@@ -64,9 +64,9 @@ def plan(
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
     if json_:
-        answers = [plan_json.answer(one) for one in planned.plans]
+        answers = [plan_json.answer(plan) for plan in planned.plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
-    for one in planned.plans:
-        session.out.print(plan_tables.plan_view(one, session.out.width, explain=explain))
+    for plan in planned.plans:
+        session.out.print(plan_tables.plan_view(plan, session.out.width, explain=explain))
     session.remark(*shared, *planned.remarks)

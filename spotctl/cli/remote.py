@@ -43,7 +43,7 @@ def exec_(
 
     session: Session = context.obj
     options = [f"--node={node}", *(["--json"] if json_ else [])]
-    elsewhere.passed_on(session, job, "exec", job, *options, "--", *command, terminal=True)
+    elsewhere.pass_on(session, job, "exec", job, *options, "--", *command, terminal=True)
     target = remote.target_of(job, node, session.settings)
     result = remote.run(target, command, capture=json_)
     if json_:
@@ -70,7 +70,7 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
     from spotctl.run import remote
 
     session: Session = context.obj
-    elsewhere.passed_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
+    elsewhere.pass_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
     target = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:

@@ -77,7 +77,7 @@ def cost(
     chosen_format = Format.JSON if json_ else format_
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
-    report = gathered(session, job or (), since, until, by)
+    report = gather_report(session, job or (), since, until, by)
     if not report.runs:
         _say_if_empty(session)
     if chosen_format is Format.TABLE and out is None:
@@ -102,7 +102,7 @@ def _say_if_empty(session: Session) -> None:
         session.remark(no_runs(Paths(session.settings.home)))
 
 
-def gathered(session: Session, jobs: Sequence[str], since: str, until: str, by: str) -> Report:
+def gather_report(session: Session, jobs: Sequence[str], since: str, until: str, by: str) -> Report:
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
     from spotctl.cli.options import moment_of, start_of
@@ -115,7 +115,7 @@ def gathered(session: Session, jobs: Sequence[str], since: str, until: str, by: 
     period = Period(start_of(since, now) if since else None, moment_of(until, now) if until else None)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
-    elsewhere.refreshed(session)
+    elsewhere.refresh(session)
     return gather(session.settings, jobs, period, groups, now)
 
 
@@ -192,7 +192,7 @@ def reconcile(
     session: Session = context.obj
     share = _share(tolerance)
     bill_lines = read_bill(bill, provider or "")
-    rows = [row for one in read(session.settings) for row in one.ledger.rows]
+    rows = [row for run in read(session.settings) for row in run.ledger.rows]
     agreement = compare(rows, bill_lines, share)
     if json_:
         session.answer_json(views.as_json(agreement))

@@ -33,7 +33,7 @@ def top(
     session: Session = context.obj
     options = [*(["--once"] if once else []), *(["--json"] if json_ else [])]
     if job:
-        elsewhere.passed_on(session, job, "top", job, *options, terminal=not options)
+        elsewhere.pass_on(session, job, "top", job, *options, terminal=not options)
     live = not (once or json_)
     if live:
         _require_live()

@@ -32,7 +32,7 @@ def try_(
         left[].kind: machine, disk, address or the like
         left[].id: its id
     """
-    from spotctl.cli.launch import EXIT_CODES, confirmed
+    from spotctl.cli.launch import EXIT_CODES, confirm
     from spotctl.cli.live_runs import live_view
     from spotctl.clouds import wiring
     from spotctl.home.errors import BadRequest
@@ -53,17 +53,17 @@ def try_(
     (plan,) = plan_jobs((spec,), session.settings, known, When(wall_us())).plans
     if not json_:
         session.out.print(plan_tables.plan_view(plan, session.out.width, explain=False))
-    if not (yes or confirmed(session)):
+    if not (yes or confirm(session)):
         return
     with live_view(session) as callbacks:
         state, ended = runs.launch(spec, session.settings, callbacks, fresh=True, expected=expectation(plan))
     left = trial.left_in_cloud(spec, state.run, session.settings)
     if json_:
-        found = [{"kind": one.kind, "id": one.id} for one in left]
-        session.answer_json({**final_figures(state, ended), "left": found})
+        resources = [{"kind": resource.kind, "id": resource.id} for resource in left]
+        session.answer_json({**final_figures(state, ended), "left": resources})
     else:
         session.out.print(run_tables.summary(state, ended))
-        session.remark(*(f"left: {one.kind} {one.id} (spotctl gc removes it)" for one in left))
+        session.remark(*(f"left: {resource.kind} {resource.id} (spotctl gc removes it)" for resource in left))
         if not left:
             session.out.print(f"nothing is left: {cloud} lists no machine, disk, address, rule or group of {state.run}")
     raise typer.Exit(1 if left else EXIT_CODES[ended.outcome])

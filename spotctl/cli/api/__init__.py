@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotctl.cli import launching
 from spotctl.cli.api.values import CostReport, LaunchedJob, PlannedJob
-from spotctl.cli.report import gathered
+from spotctl.cli.report import gather_report
 from spotctl.cli.session import Session
 from spotctl.files.job import reader
 from spotctl.home.errors import BadRequest, Interrupted
@@ -50,7 +50,7 @@ def launch(
     machine. `max_cost` is in dollars; `fresh` and `attached` are the flags of the command.
     """
     session, spec = _session(home), _spec(job)
-    jobs = launching.prepared(session, [spec], str(max_cost), attached=attached)
+    jobs = launching.prepare(session, [spec], str(max_cost), attached=attached)
     ending = launching.run(session, jobs, fresh=fresh)[0].ending
     if ending is None:
         raise Interrupted(f"job {spec.name} continues without this computer ('spotctl resume {spec.name}' watches it)")
@@ -65,9 +65,9 @@ def report(
     by: str = "job",
     home: str | PathLike[str] | None = None,
 ) -> CostReport:
-    """What runs cost, of one job, of several, or of all. The options are those of `spotctl report cost`."""
+    """The cost of the runs of one job, of several, or of all. The options are those of `spotctl report cost`."""
     names = [jobs] if isinstance(jobs, str) else jobs
-    return CostReport.of(gathered(_session(home), names, since, until, by))
+    return CostReport.of(gather_report(_session(home), names, since, until, by))
 
 
 def _session(home: str | PathLike[str] | None) -> Session:

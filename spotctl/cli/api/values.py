@@ -37,13 +37,13 @@ _HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a command prints: on the terminal by `str()`, with `--json` by `json()`."""
+    """A command's result: `str()` is its text on the terminal, `json()` its answer with `--json`."""
 
     _answer: Mapping[str, Any] = field(repr=False)
     _view: Callable[[int], RenderableType] = field(repr=False, compare=False)
 
     def json(self) -> dict[str, Any]:
-        """What the command prints with `--json`."""
+        """The command's answer with `--json`."""
         return deepcopy(dict(self._answer))
 
     def __str__(self) -> str:
@@ -79,21 +79,21 @@ class PlannedJob(Drawn):
     @classmethod
     def of(cls, planned: JobPlans) -> PlannedJob:
         """The plan of a single job."""
-        (one,) = planned.plans
-        answer = plan_json.answer(one)
+        (plan,) = planned.plans
+        answer = plan_json.answer(plan)
         expected = answer["expected"]
         return cls(
             answer,
-            lambda width: plan_tables.plan_view(one, width, explain=False),
+            lambda width: plan_tables.plan_view(plan, width, explain=False),
             job=answer["job"],
             cost_usd=expected["cost_usd"],
             cost_p10_usd=expected["cost_p10_usd"],
             cost_p90_usd=expected["cost_p90_usd"],
             hours=expected["hours"],
-            finish_by=None if expected["finish_by"] is None else to_datetime(finish_by(one)),
+            finish_by=None if expected["finish_by"] is None else to_datetime(finish_by(plan)),
             on_demand_usd=answer["on_demand_usd"],
             remarks=planned.remarks,
-            _plan=one,
+            _plan=plan,
         )
 
     def plot(self, path: str | PathLike[str]) -> None:
@@ -140,7 +140,7 @@ class LaunchedJob(Drawn):
 
 @dataclass(frozen=True)
 class CostReport(Drawn):
-    """What runs cost, and what the same work would have cost on demand; None where that is unknown.
+    """The cost of runs, and of the same work on demand; None where that is unknown.
 
     `page` is the report as a self-contained HTML page, which a notebook shows.
     """

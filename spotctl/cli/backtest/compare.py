@@ -62,14 +62,14 @@ def _differences(
 
     from bidbrain.backtest.robustness import differences
     from bidbrain.backtest.run import portions
-    from spotctl.cli.backtest.pool import replayed
+    from spotctl.cli.backtest.pool import replay
 
     named = tuple(dict.fromkeys((against, *schemes)))
     by_variant = [portions(variant.scenario, named) for variant in chosen]
-    results = iter(replayed(session, [part for parts in by_variant for part in parts], workers))
+    results = iter(replay(session, [part for parts in by_variant for part in parts], workers))
     compared = []
     for variant, parts in zip(chosen, by_variant, strict=True):
-        of_variant = [one for _ in parts for one in next(results)]
+        of_variant = [result for _ in parts for result in next(results)]
         rng = np.random.default_rng(variant.scenario.seed)
         compared += differences(variant.name, of_variant, against, rng)
     return compared

@@ -38,7 +38,7 @@ def frontier(
     from bidbrain.backtest.results import notes
     from bidbrain.backtest.robustness import variants
     from bidbrain.backtest.run import portions
-    from spotctl.cli.backtest.pool import replayed
+    from spotctl.cli.backtest.pool import replay
     from spotctl.clouds import wiring
     from spotctl.lab.backtest import frontier_tables as backtest_frontier_tables
     from spotctl.lab.backtest.scenario import load
@@ -51,22 +51,22 @@ def frontier(
     named = tuple(dict.fromkeys(name.strip() for name in schemes.split(",") if name.strip())) or settings_of(chosen)
     windows = variants(chosen, cuts, ())
     parts = [portions(window.scenario, named) for window in windows]
-    played = iter(replayed(session, [part for some in parts for part in some], workers))
-    results = [[one for _ in some for one in next(played)] for some in parts]
-    found = [points(window.scenario, rows) for window, rows in zip(windows, results, strict=True)]
+    played = iter(replay(session, [part for window_parts in parts for part in window_parts], workers))
+    results = [[result for _ in window_parts for result in next(played)] for window_parts in parts]
+    frontiers = [points(window.scenario, rows) for window, rows in zip(windows, results, strict=True)]
     seconds, billing = time.monotonic() - started, chosen.billing.name
     if out is not None:
         from spotctl.lab.backtest import frontier_plots as backtest_frontier_plots
 
-        backtest_frontier_plots.write(out, *found[0])
+        backtest_frontier_plots.write(out, *frontiers[0])
     if json_:
-        others = {window.name: one for window, (one, _) in zip(windows[1:], found[1:], strict=True)}
-        session.answer_json(backtest_frontier_tables.answer(*found[0], billing, seconds, others))
+        others = {window.name: frontier for window, (frontier, _) in zip(windows[1:], frontiers[1:], strict=True)}
+        session.answer_json(backtest_frontier_tables.answer(*frontiers[0], billing, seconds, others))
         return
-    for window, rows, (made, _) in zip(windows, results, found, strict=True):
+    for window, rows, (frontier, _) in zip(windows, results, frontiers, strict=True):
         if cuts:
             session.out.print(f"\n{window.name}")
-        session.out.print(backtest_frontier_tables.table(made, session.out.width))
-        session.remark(*notes(rows), backtest_frontier_tables.verdict(made, billing))
+        session.out.print(backtest_frontier_tables.table(frontier, session.out.width))
+        session.remark(*notes(rows), backtest_frontier_tables.verdict(frontier, billing))
     count = sum(map(len, results))
     session.remark(f"{count:,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from bidbrain.backtest.run import BacktestPortion
 
 
-def replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
-    """Results of each part, in order, from `workers` processes (0: one per core)."""
+def replay(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
+    """Replays the parts in `workers` processes (0: one per core); returns their results in order."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 

@@ -26,7 +26,7 @@ def run(
     """
     from bidbrain.backtest.results import notes, summarize
     from bidbrain.backtest.run import portions
-    from spotctl.cli.backtest.pool import replayed
+    from spotctl.cli.backtest.pool import replay
     from spotctl.clouds import wiring
     from spotctl.lab.backtest import run_tables as backtest_tables
     from spotctl.lab.backtest.scenario import load
@@ -35,8 +35,8 @@ def run(
     started = time.monotonic()
     loaded = load(scenario, wiring.library(session.settings))
     session.remark(*loaded.remarks)
-    portion_results = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
-    results = [one for of_portion in portion_results for one in of_portion]
+    portion_results = replay(session, portions(loaded.scenario, loaded.schemes), workers)
+    results = [result for portion in portion_results for result in portion]
     summaries, billing = summarize(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:

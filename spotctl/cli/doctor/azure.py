@@ -47,7 +47,7 @@ def _permissions(session: AzureSession) -> Iterator[Finding]:
     yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
     yield skew("azure", answer.headers["date"])
     grants: list[dict[str, Any]] = answer.json()["value"]
-    missing = [action for action in ALL if not any(_grants(one, action) for one in grants)]
+    missing = [action for action in ALL if not any(_grants(grant, action) for grant in grants)]
     yield permissions("azure", missing, len(ALL))
 
 

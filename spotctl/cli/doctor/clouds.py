@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CloudCheck:
-    """How to tell, without contacting a cloud, that it is configured; its checks; and how to configure it."""
+    """A cloud's checks, how to tell offline whether the cloud is configured, and how to configure it."""
 
     name: str
     is_configured: Callable[[Settings], bool]

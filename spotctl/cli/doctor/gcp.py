@@ -35,16 +35,18 @@ def _permissions(session: GcpSession) -> Iterator[Finding]:
     granted, date = session.granted(call, list(policies.GCP))
     yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
     yield skew("gcp", date)
-    yield permissions("gcp", [one for one in policies.GCP if one not in granted], len(policies.GCP))
+    yield permissions(
+        "gcp", [permission for permission in policies.GCP if permission not in granted], len(policies.GCP)
+    )
 
 
 def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
-    """Of the region with the highest quota of spot machines."""
+    """The quotas of the region that allows the most spot machines; keeps those of all regions."""
     call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
     pages = session.pages(call, "Regions", {"project": session.project})
     regions = [region for page in pages for region in page]
-    stated = [one for region in regions for one in (*spot_quotas(region), *on_demand_quotas(region))]
-    account_quotas.keep(settings, stated, wall_us())
+    limits = [limit for region in regions for limit in (*spot_quotas(region), *on_demand_quotas(region))]
+    account_quotas.keep(settings, limits, wall_us())
     best = max(regions, key=spot_vcpus, default=None)
     cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
     if best is None:

@@ -136,10 +136,10 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return
-    interrupted = [one for one in run_statuses if one.word == "interrupted"]
-    for one in interrupted:
-        job = "" if one.state.began is None else one.state.began.job
-        detail = f"interrupted, with {len(one.state.alive)} machines"
+    interrupted = [status for status in run_statuses if status.word == "interrupted"]
+    for status in interrupted:
+        job = "" if status.state.began is None else status.state.began.job
+        detail = f"interrupted, with {len(status.state.alive)} machines"
         yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl down {job}")
     for cloud in searched:
         if cloud.failure is not None:
@@ -150,5 +150,5 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     for thing in unowned:
         yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
     if not interrupted and not unowned:
-        running = sum(one.word in ("running", "stopping") for one in run_statuses)
+        running = sum(status.word in ("running", "stopping") for status in run_statuses)
         yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {running} active runs")

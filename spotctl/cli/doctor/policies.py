@@ -1,6 +1,6 @@
 """The minimal permissions that spotctl needs in each cloud, and their policy documents. Pure.
 
-Those of AWS and Azure are in `spotctl.clouds.aws.permissions` and `spotctl.clouds.azure.permissions`.
+The permissions for AWS and Azure are in `spotctl.clouds.aws.permissions` and `spotctl.clouds.azure.permissions`.
 """
 
 from __future__ import annotations

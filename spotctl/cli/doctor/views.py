@@ -21,7 +21,7 @@ _MARKS = {
 
 
 def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """What `doctor --json` prints.
+    """The answer of `doctor --json`.
 
     Fields:
         exit_code: exit code of the command
@@ -36,13 +36,13 @@ def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
         "exit_code": exit_code(findings),
         "findings": [
             {
-                "about": one.about,
-                "what": one.what,
-                "level": one.level.value,
-                "told": one.detail,
-                "cure": one.cure or None,
+                "about": finding.about,
+                "what": finding.what,
+                "level": finding.level.value,
+                "told": finding.detail,
+                "cure": finding.cure or None,
             }
-            for one in findings
+            for finding in findings
         ],
     }
 
@@ -50,12 +50,12 @@ def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
 def report(findings: Sequence[Finding]) -> Group:
     """The findings by group, each followed by its cure."""
     parts: list[RenderableType] = []
-    for about, group in groupby(findings, key=lambda one: one.about):
+    for about, group in groupby(findings, key=lambda finding: finding.about):
         table = Table.grid(padding=(0, 2, 0, 0))
-        for one in group:
-            word, style = _MARKS[one.level]
-            table.add_row(Text(f"  {word}", style=style), Text(f"{one.what}: {one.detail}"))
-            if one.cure:
-                table.add_row("", Text(f"-> {one.cure}"))
+        for finding in group:
+            word, style = _MARKS[finding.level]
+            table.add_row(Text(f"  {word}", style=style), Text(f"{finding.what}: {finding.detail}"))
+            if finding.cure:
+                table.add_row("", Text(f"-> {finding.cure}"))
         parts += [Text(about, style="bold"), table]
     return Group(*parts)

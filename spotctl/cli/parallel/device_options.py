@@ -22,11 +22,13 @@ def parse_devices(text: str) -> tuple[str, tuple[int, ...]]:
 
 def parse_bandwidths(text: str, levels: int) -> tuple[float, ...]:
     """`10GB/s,10Gbit/s`: bytes per second within a server, between servers, and so on."""
-    found = [_BANDWIDTH.fullmatch(part.strip()) for part in text.split(",")]
-    if not all(found):
+    matches = [_BANDWIDTH.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(matches):
         raise BadRequest(f"--bandwidth {text!r} is not a list of rates such as 10GB/s,10Gbit/s")
     rates = tuple(
-        _amount(one[1], one[2], text) / (8 if one[3].lower() == "bit" else 1) for one in found if one is not None
+        _amount(match[1], match[2], text) / (8 if match[3].lower() == "bit" else 1)
+        for match in matches
+        if match is not None
     )
     if len(rates) != levels:
         raise BadRequest(f"--bandwidth {text!r} has {len(rates)} rates for {levels} levels of devices: give one each")
@@ -35,10 +37,10 @@ def parse_bandwidths(text: str, levels: int) -> tuple[float, ...]:
 
 def parse_bytes(text: str) -> float:
     """`16GiB`, `500MB`."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
         raise BadRequest(f"--memory {text!r} is not a size such as 16GiB")
-    return _amount(found[1], found[2], text)
+    return _amount(match[1], match[2], text)
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -38,11 +38,11 @@ def profile(
     session: Session = context.obj
     sizes = parse_sizes(microbatch)
     check_folder(out)
-    found = profiled(model, model_factory(model), sizes, repeats, together=together)
-    content = profiles_to_json(model, found)
+    profiles = profiled(model, model_factory(model), sizes, repeats, together=together)
+    content = profiles_to_json(model, profiles)
     if out:
         out.write_text(json.dumps(content, indent=1) + "\n")
     if json_:
         session.answer_json(content)
     else:
-        session.out.print(parallel_tables.profile_table(found))
+        session.out.print(parallel_tables.profile_table(profiles))

@@ -89,21 +89,21 @@ def train(
         built = model_factory(model)(microbatch)
     if engine == "sim":
         _use_one_thread()
-        found = train_simulated(built, rule, steps, nodes)
+        trained = train_simulated(built, rule, steps, nodes)
     else:
-        found = train_local(
+        trained = train_local(
             built, rule, steps, nodes, after_batch=script.after_batch, checkpoint=checkpoint, hang_timeout=hang_timeout
         )
     if out:
-        save_weights(out, found.weights)
+        save_weights(out, trained.weights)
     if json_:
-        session.answer_json(parallel_tables.trained_answer(found, steps))
+        session.answer_json(parallel_tables.trained_answer(trained, steps))
     else:
-        session.out.print(parallel_tables.trained_table(found, steps))
+        session.out.print(parallel_tables.trained_table(trained, steps))
 
 
 def _use_one_thread() -> None:
-    """As nodes do: PyTorch with more threads adds in another order, and the weights would differ from theirs."""
+    """Computes as nodes do: PyTorch with more threads adds in another order, which changes the weights."""
     if "torch" in sys.modules:
         import torch
 
@@ -111,7 +111,7 @@ def _use_one_thread() -> None:
 
 
 def _check_one_machine(variables: Mapping[str, str]) -> None:
-    """A job gives its plan to every node; each would train the whole model."""
+    """Refuses a job on several nodes: each of them gets the plan, and would train the whole model."""
     from spotctl.home.errors import BadRequest
 
     if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":

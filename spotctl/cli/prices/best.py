@@ -75,12 +75,12 @@ def best(
     session: Session = context.obj
     wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
     now, oldest = wall_us(), parse_duration(max_age or "7d")
-    found = offers_that_fit(session.settings, wish, lost)
-    current = [offer for offer in found if offer.is_current(now, oldest) or (offer.shipped and not max_age)]
+    offers = offers_that_fit(session.settings, wish, lost)
+    current = [offer for offer in offers if offer.is_current(now, oldest) or (offer.shipped and not max_age)]
     shown = analysis.ranked(current, sort or ("gpu" if gpu else "price"))[:limit]
-    if len(found) > len(current):
+    if len(offers) > len(current):
         session.remark(
-            f"left out: {counted(len(found) - len(current), 'offer')} with prices older than {age(oldest / SECOND)}"
+            f"left out: {counted(len(offers) - len(current), 'offer')} with prices older than {age(oldest / SECOND)}"
             " (update: spotctl prices fetch; or use --max-age)"
         )
     if json_:
@@ -109,7 +109,7 @@ def wish_of(
     os_: str,
     filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
 ) -> MachineWish:
-    """What the options ask for; `filters` are clouds, regions, types and vCPUs."""
+    """The machines that the options ask for; `filters` are clouds, regions, types and vCPUs."""
     from math import inf
 
     from spotctl.lab.best.offers import MachineWish

@@ -232,16 +232,16 @@ def show(
     session: Session = context.obj
     library = _library(session)
     series = recent(library.series(Market.parse(market)), last)
-    one, now = describe(series, library.catalog), wall_us()
+    market_stats, now = describe(series, library.catalog), wall_us()
     figures = library.interruptions(series.market)
     name = (series.market.cloud, series.market.instance_type)
     machine = library.catalog.instance_type(*name) if library.catalog.knows(*name) else None
     if json_:
         published = {"interruptions": prices_json.interruptions(figures)} if figures else {}
         described = {"machine": prices_json.machine(machine)} if machine else {}
-        session.answer_json({**prices_json.stats(one, now), **described, **published})
+        session.answer_json({**prices_json.stats(market_stats, now), **described, **published})
     else:
-        session.out.print(terminal.one_market(one, series, (machine, figures), now, session.out.width))
+        session.out.print(terminal.one_market(market_stats, series, (machine, figures), now, session.out.width))
 
 
 @app.command()
@@ -279,7 +279,7 @@ def stats(
         all_stats = library.statistics(markets)
     now = wall_us()
     if json_:
-        session.answer_json({"markets": [prices_json.stats(one, now) for one in all_stats]})
+        session.answer_json({"markets": [prices_json.stats(market_stats, now) for market_stats in all_stats]})
     else:
         session.out.print(terminal.stats(all_stats, now, session.out.width))
 

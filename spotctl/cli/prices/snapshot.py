@@ -52,16 +52,18 @@ def make(
     written = []
     for name in clouds:
         table = store.table(market for market in store.markets() if market.cloud == name)
-        for one in days:
-            snapshot = snapshots.take(table, name, one)
+        for date in days:
+            snapshot = snapshots.take(table, name, date)
             if snapshot.table.markets or cloud:
                 written.append((snapshots.write(snapshot, out, key), snapshot))
     if json_:
-        files = [{"file": str(path), **_counts(one)} for path, one in written]
+        files = [{"file": str(path), **_counts(snapshot)} for path, snapshot in written]
         session.answer_json({"signer": snapshots.public_key(key), "files": files})
         return
-    for path, made in written:
-        session.remark(f"wrote {path}: {counted(len(made.table.markets), 'market')}, {len(made.table):,} events")
+    for path, snapshot in written:
+        session.remark(
+            f"wrote {path}: {counted(len(snapshot.table.markets), 'market')}, {len(snapshot.table):,} events"
+        )
     session.remark(
         f"signed with {snapshots.public_key(key)}; others import it with: spotctl prices snapshot add FILE --trust KEY"
     )
@@ -124,7 +126,7 @@ def add(
 
 
 def _counts(snapshot: PriceSnapshot) -> dict[str, object]:
-    """What a snapshot contains.
+    """The numbers of markets and events in a snapshot.
 
     Fields:
         cloud: cloud of the prices

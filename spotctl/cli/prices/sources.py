@@ -25,6 +25,6 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
 
     session: Session = context.obj
     if json_:
-        session.answer_json({"sources": [asdict(one) for one in SOURCES]})
+        session.answer_json({"sources": [asdict(source) for source in SOURCES]})
     else:
         session.out.print(fetch_plan.needs(SOURCES))

@@ -77,12 +77,12 @@ def watch(
         if watcher.look() and not keep:
             return FAILED if watcher.undelivered else DONE
         if end is not None and wall_us() + pause > end:
-            return FAILED if watcher.undelivered else DONE if watcher.has_held else watcher.gave_up()
+            return FAILED if watcher.undelivered else DONE if watcher.has_held else watcher.give_up()
         time.sleep(pause / 1e6)
 
 
 def _check_webhook(address: str) -> None:
-    """What would fail only when the price has fallen is refused now."""
+    """Refuses, before the wait begins, an address to which no message could be posted."""
     import os
 
     from spotctl.files.job.forms import WEBHOOK
@@ -121,14 +121,14 @@ class _PriceWatcher:
         settings, chosen, types = self.session.settings, self.wish.selection, self.wish.selection.types
         if self.wish.gpu and not types:
             known = wiring.library(settings).catalog.types
-            types = tuple(dict.fromkeys(one.name for one in known if self.wish.fits(one)))
+            types = tuple(dict.fromkeys(machine.name for machine in known if self.wish.fits(machine)))
         reports = fetch_spot_prices(settings, chosen.clouds, chosen.regions, types, (self.wish.os,))
         if not reports:
             raise BadRequest(f"watch: no such region in {', '.join(chosen.clouds) or 'any cloud'}")
         self._say_once(f"spotctl: {report.failure}" for report in reports if report.failure is not None)
 
     def look(self) -> bool:
-        """Whether the condition holds now; reports it if it did not hold before."""
+        """Whether the condition holds now; reports the offers if it did not hold at the last look."""
         now = wall_us()
         offers = offers_that_fit(self.session.settings, self.wish, self.lost)
         # Synthetic prices buy nothing, and waiting does not change them.
@@ -140,8 +140,8 @@ class _PriceWatcher:
         self.has_held |= self._holds
         return self._holds
 
-    def gave_up(self) -> int:
-        """The exit code after the time in which the condition never held."""
+    def give_up(self) -> int:
+        """Reports that the condition never held in the time allowed; returns the exit code."""
         if self.json:
             self.session.answer_json({"holds": False, "condition": self.condition.text, "offers": []})
         else:
