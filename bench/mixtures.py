@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from bidbrain.decision.mixture import KindOption, MixtureTerms, SharedQuota, cheapest
+from bidbrain.decision.mixture_solver import KindOption, MixtureTerms, SharedQuota, cheapest
 
 _PROBLEMS = 2000
 

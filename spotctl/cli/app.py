@@ -14,22 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import (
-    admit,
-    beta,
-    elsewhere,
-    jobfile,
-    launch,
-    log,
-    logs,
-    nightly,
-    plan,
-    remote,
-    report,
-    top,
-    train,
-    trying,
-)
+from spotctl.cli import admit, beta, elsewhere, jobfile, launch, logs, nightly, plan, remote, report, top, train, trying
 from spotctl.cli.backtest import commands as backtest
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.doctor import command as doctor
@@ -165,7 +150,7 @@ for _name, _command, _panel in (
 ):
     app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS, cls=_CommandGroup)
-app.add_typer(log.app, name="log", rich_help_panel=_RUNS, cls=_CommandGroup)
+app.add_typer(event_log.app, name="log", rich_help_panel=_RUNS, cls=_CommandGroup)
 prices.app.add_typer(prices_snapshot.app, name="snapshot", cls=_CommandGroup)
 for _name, _group in (
     ("report", report.app),

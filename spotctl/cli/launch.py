@@ -67,12 +67,12 @@ def launch(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
-    from spotctl.cli import launching
+    from spotctl.cli import planned_launches
     from spotctl.show.plans import as_json as plan_json
     from spotctl.show.plans import on_cluster as cluster_tables
     from spotctl.show.plans import tables as plan_tables
 
-    jobs = launching.prepare(session, specs, max_cost, attached=attached)
+    jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
     if dry_run and json_:
         answers = [cluster_tables.answer(jobs.on_ray)] if jobs.on_ray else [*map(plan_json.answer, plans)]
@@ -85,7 +85,7 @@ def launch(
             session.out.print(cluster_tables.plan_text(jobs.on_ray))
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
-    launched = launching.run(session, jobs, fresh=fresh, metrics=metrics)
+    launched = planned_launches.run(session, jobs, fresh=fresh, metrics=metrics)
     if len(launched) > 1:
         _finish_all(session, launched, json_=json_)
     finish(session, launched[0].ending, json_=json_)

@@ -9,8 +9,8 @@ from math import inf, isfinite
 from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixed import Mixed
-from bidbrain.decision.mixing import Mixing, TypeQuota
+from bidbrain.decision.mixture_strategy import Mixed
+from bidbrain.decision.mixture_terms import Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.eviction.path import PricePath

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import inf
 from types import MappingProxyType
 
-from bidbrain.decision.mixing import Aim
+from bidbrain.decision.mixture_terms import Aim
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.seldom import Seldom
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes

@@ -8,12 +8,8 @@ from math import inf
 
 import numpy as np
 
-from bidbrain.decision.mixing import Aim, Mixing
-from bidbrain.decision.mixture import (
-    MixtureTerms,
-    Schedule,
-    frontier,
-)
+from bidbrain.decision.mixture_solver import MixtureTerms, Schedule, frontier
+from bidbrain.decision.mixture_terms import Aim, Mixing
 from bidbrain.gavel.lp import FloatArray, IntArray
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR

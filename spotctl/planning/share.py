@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.decision.mixture import KindOption, Mixture, MixtureTerms, SharedQuota, cheapest, highest_rate
+from bidbrain.decision.mixture_solver import KindOption, Mixture, MixtureTerms, SharedQuota, cheapest, highest_rate
 from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.budget import BudgetTooLow

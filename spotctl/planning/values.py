@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixed import phases_text
-from bidbrain.decision.mixing import Aim
-from bidbrain.decision.mixture import MixturePhase, Schedule
+from bidbrain.decision.mixture_solver import MixturePhase, Schedule
+from bidbrain.decision.mixture_strategy import phases_text
+from bidbrain.decision.mixture_terms import Aim
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent

@@ -19,7 +19,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.elsewhere.client import RunnerClient
 from spotctl.run.elsewhere.errors import RunnerLost
 from spotctl.run.elsewhere.fence import SETTLE_SECONDS, Fence, Watch, settle
-from spotctl.run.elsewhere.fenced import FencedProvider
+from spotctl.run.elsewhere.fenced_provider import FencedProvider
 from spotctl.run.elsewhere.log_copy import LogCopier, add_missing
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start import runs

@@ -31,7 +31,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.elsewhere import homes
 from spotctl.run.elsewhere.errors import Superseded
 from spotctl.run.elsewhere.fence import BEAT_SECONDS, Fence, is_anothers, settle
-from spotctl.run.elsewhere.fenced import FencedProvider
+from spotctl.run.elsewhere.fenced_provider import FencedProvider
 from spotctl.run.elsewhere.keys import Admission
 from spotctl.run.elsewhere.log_copy import LogCopier, LogCopy, add_missing
 from spotctl.run.elsewhere.place import RunPlace

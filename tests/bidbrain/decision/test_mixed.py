@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bidbrain.billing import billing_rule
-from bidbrain.decision.mixed import Mixed
-from bidbrain.decision.mixing import Aim, Mixing, TypeQuota
-from bidbrain.decision.mixture import Schedule
+from bidbrain.decision.mixture_solver import Schedule
+from bidbrain.decision.mixture_strategy import Mixed
+from bidbrain.decision.mixture_terms import Aim, Mixing, TypeQuota
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedJob, Run

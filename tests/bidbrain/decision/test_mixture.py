@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import OptimizeResult, linprog
 
-from bidbrain.decision.mixture import (
+from bidbrain.decision.mixture_solver import (
     KindOption,
     Mixture,
     MixtureTerms,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.decision.mixture import Schedule
+from bidbrain.decision.mixture_solver import Schedule
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.values import Overheads
 from spotctl.files.job.spec import Objective

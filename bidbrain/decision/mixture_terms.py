@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from bidbrain.decision.mixture import (
+from bidbrain.decision.mixture_solver import (
     KindOption,
     MixturePhase,
     MixtureTerms,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from bidbrain.decision.mixing import Aim, Mixing
-from bidbrain.decision.mixture import KindOption, MixturePhase, MixtureTerms, Schedule, change_usd
+from bidbrain.decision.mixture_solver import KindOption, MixturePhase, MixtureTerms, Schedule, change_usd
+from bidbrain.decision.mixture_terms import Aim, Mixing
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 

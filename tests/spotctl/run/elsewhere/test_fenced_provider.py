@@ -12,7 +12,7 @@ from spotctl.clouds.base import Machine, MachineRequest, MachineState
 from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.errors import NotSent, Unanswered
 from spotctl.run.elsewhere.errors import Superseded
-from spotctl.run.elsewhere.fenced import LEASE, FencedProvider
+from spotctl.run.elsewhere.fenced_provider import LEASE, FencedProvider
 
 MARKET = Market("aws", "r", "z", "t")
 REQUEST = MachineRequest("job-1", MARKET, 1, None, 0)
