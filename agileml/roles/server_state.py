@@ -31,7 +31,7 @@ class ServerState:
     fresh: bool
     out: list[Action]
     timer: Callable[[], float] | None = None
-    """Measures how long pushes waited for others; None where the policies do not ask for that."""
+    """Measures how long pushes waited for others; None if that is not reported."""
     wire: HalfWire | None = None
     """How parameters and updates travel; None: in the types of the parameters."""
     epoch: int = 0

@@ -14,7 +14,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spotctl.cli import admit, beta, elsewhere, jobfile, launch, logs, nightly, plan, remote, report, top, train, trying
+from spotctl.cli import (
+    admit,
+    beta,
+    elsewhere,
+    event_log,
+    jobfile,
+    launch,
+    logs,
+    nightly,
+    plan,
+    remote,
+    report,
+    top,
+    train,
+    trying,
+)
 from spotctl.cli.backtest import commands as backtest
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.doctor import command as doctor
