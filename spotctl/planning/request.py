@@ -128,7 +128,7 @@ def _on_local_market(specs: Sequence[JobSpec], table: PriceTable, market_now: in
 
 
 def replay_start(table: PriceTable) -> int:
-    """Where the local market begins unless a job sets `local.start`."""
+    """The moment at which the local market begins unless a job sets `local.start`."""
     return int(table.times[table.starts[:-1]].min()) + LEARNING_PERIOD
 
 

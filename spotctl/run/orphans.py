@@ -56,7 +56,7 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
 
 
 def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:
-    """These clouds; if none is named, every cloud on which a job was ever launched."""
+    """The named clouds; if none is named, every cloud on which a job was ever launched."""
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
     known = read_log(settings)

@@ -67,9 +67,9 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
 
 
 def refreshed(client: RunnerClient) -> set[str]:
-    """Reads where a run stands; returns it if a runner attends to it. What an ended run left is removed.
+    """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended run left.
 
-    RunnerLost: it cannot be read, or its runner has failed.
+    RunnerLost: the state cannot be read, or the runner has failed.
     """
     state = client.follower.state()
     if state.ended is not None:

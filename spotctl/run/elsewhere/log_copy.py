@@ -1,8 +1,8 @@
 """The copy of a run's event log in the object store, which grows with the log and outlives every machine.
 
-It consists of segments, objects of up to `SEGMENT_ROWS` rows, named by the epoch of their runner (`fence`) and by the
-number of their first row. Where two epochs have the same row, the later one counts: a runner that was cut off may still
-add rows that were never part of the run.
+The copy consists of segments, objects of up to `SEGMENT_ROWS` rows, named by the epoch of their runner (`fence`) and by
+the number of their first row. If two epochs have the same row, the later epoch counts: a runner that was cut off may
+still add rows that were never part of the run.
 """
 
 from __future__ import annotations

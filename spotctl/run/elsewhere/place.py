@@ -70,7 +70,7 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
     location = location.rstrip("/")
     try:
         store = store_at(location, who)
-        place, installation = _published(b"".join(store.get(_DESCRIPTION)), location)
+        place, installation = _read_description(b"".join(store.get(_DESCRIPTION)), location)
         home = Paths(settings.home).elsewhere(place.job)
         known = known_place(place.job, settings)
         if known is not None and known.run != place.run:
@@ -84,8 +84,9 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
     return place
 
 
-def _published(content: bytes, location: str) -> tuple[RunPlace, str]:
-    """Reads what `publish` wrote. The job's name becomes a folder's name, so no other text is accepted."""
+def _read_description(content: bytes, location: str) -> tuple[RunPlace, str]:
+    """The place and the installation that `publish` wrote. The job's name becomes that of a folder, so other text is
+    refused."""
     try:
         about = json.loads(content)
         job, run, installation = (str(about[key]) for key in ("job", "run", "installation"))

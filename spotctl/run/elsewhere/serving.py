@@ -61,7 +61,7 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
         fence = Fence(claim, start.machine)
         stop_with = _complete_log(place, paths, restored(began.spec, paths.home), fence)
     elif is_anothers(claim, start.machine):
-        # This process was started again after a standby had taken over.
+        # A standby took over before this process was started again.
         return
     else:
         fence = Fence(claim, start.machine)

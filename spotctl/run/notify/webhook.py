@@ -26,7 +26,7 @@ class DeliveryRetry:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The result of posting a message. It names only the host: anyone who knows a webhook's path can post to it."""
+    """The result of posting a message. Only the host is named: anyone who knows a webhook's path can post there."""
 
     host: str
     failure: str = ""

@@ -1,1 +1,1 @@
-"""Where a run begins: reads all that a plan or a run needs, plans jobs, and launches, resumes and stops runs."""
+"""The start of runs: reads all that a plan or a run needs, plans jobs, and launches, resumes and stops runs."""

@@ -25,11 +25,11 @@ _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 
 def learn_from_runs(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learned]:
     """By job, estimates from its runs that ended before a moment of this computer's clock."""
-    estimates = {spec.name: _learned(settings, known, spec, before) for spec in specs}
+    estimates = {spec.name: _learn(settings, known, spec, before) for spec in specs}
     return {name: learned for name, learned in estimates.items() if learned is not None}
 
 
-def _learned(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
+def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
     runs = events_of(settings, lambda began: _comparable(began, spec, before), MOST_RUNS)
     tariff = stored(lambda: known)
     observations = [observation for events in runs if (observation := observations_of(events, tariff)) is not None]

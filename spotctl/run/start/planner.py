@@ -113,7 +113,7 @@ def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
 
 
 def local_market_start(library: Library) -> int:
-    """Where the local market begins unless a job sets `local.start`."""
+    """The moment at which the local market begins unless a job sets `local.start`."""
     return replay_start(library.table(library.require(Selection(clouds=("local",)))))
 
 

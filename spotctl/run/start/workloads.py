@@ -112,7 +112,7 @@ def _check_remote_paths(spec: JobSpec, paths: Mapping[str, str]) -> None:
 
 
 def checkpoint_place(spec: JobSpec) -> str | None:
-    """Where a command keeps its checkpoint."""
+    """The path or location where a command keeps its checkpoint."""
     path = _paths_of(spec).get("checkpoint.path")
     return None if path is None else path.rstrip("/")
 

@@ -97,7 +97,7 @@ class EndOfRun:
                 self._journal.write(ev.OrderSettled(intent))
 
     def _leases_over(self) -> bool:
-        """Whether what any order may have brought has ended by itself, unless its lease was renewed."""
+        """Whether the first leases of all orders are over, so that their machines have ended unless renewed."""
         over = self._journal.now() - self._teardown
         return all(order.lease_until <= over for order in self._state.orders.values())
 

@@ -151,8 +151,8 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
 
 
 def expectation(plan: JobPlan) -> Planned:
-    """The forecast of a plan, for the log: reports compare it with what happened. It is for one hour if the length is
-    unknown."""
+    """The forecast of a plan for the log, where reports compare it with the actual run; of one hour if the job's length
+    is unknown."""
     forecast, assumed = forecast_of(plan), plan.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median

@@ -1,5 +1,4 @@
-"""Where a run can get machines now: not in a part of the clouds that does not answer, and not where the account may
-have none. Pure."""
+"""The markets where a run can get machines now: in clouds that answer, and within what the account may have. Pure."""
 
 from __future__ import annotations
 

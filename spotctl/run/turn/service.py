@@ -152,7 +152,7 @@ class Runner:
             self._act()
         except NotPermitted as error:
             self._listed_while_stopping = stopping
-            self._not_permitted(error)
+            self._stop_unpermitted(error)
             # The cloud refuses at once, and nothing else in this turn has taken time.
             time.sleep(self._rest_seconds)
         except BadRequest as error:
@@ -163,12 +163,12 @@ class Runner:
             self._stop(BUDGET if isinstance(error, OverBudget) else NOT_IN_TIME, str(error))
         except ProviderError as error:
             # Prices that are missing now may be there in the next turn; without prices no money is spent.
-            self._stalled(error)
+            self._note_stall(error)
             time.sleep(self._rest_seconds)
         else:
             self._stalled_since = None
 
-    def _stalled(self, error: ProviderError) -> None:
+    def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""
         now, reason, most = self._journal.now(), f"nothing can be decided: {error}", self._rules.limits.without_machines
         if self._stalled_since is None:
@@ -264,9 +264,9 @@ class Runner:
         self._check_capacity(reach, now)
         if self.state.stopping is not None:
             return []
-        return [instruction for instruction in self._wanted(reach, now) if reach.allows(instruction)]
+        return [instruction for instruction in self._decide(reach, now) if reach.allows(instruction)]
 
-    def _wanted(self, reach: Reach, now: int) -> list[Instruction]:
+    def _decide(self, reach: Reach, now: int) -> list[Instruction]:
         _, terms = self._strategy
         reliable = reconcile.missing_reliable(self.state, terms, now)
         facts = self._facts(now)
@@ -341,8 +341,8 @@ class Runner:
         known = self._left if self._left < 1.0 else None
         return self._rules.share_left() if known is None and "_strategy" in self.__dict__ else known
 
-    def _not_permitted(self, error: NotPermitted) -> None:
-        """Nothing can be changed any more; machines that cannot be returned end with their leases."""
+    def _stop_unpermitted(self, error: NotPermitted) -> None:
+        """Ends a run that may change nothing any more; machines that cannot be returned end with their leases."""
         first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(error))
         if not first:

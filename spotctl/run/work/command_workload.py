@@ -270,7 +270,7 @@ class CommandWorkload:
         if self._command.checkpoint is not None:
             note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
         elif self._marks:
-            # This computer need not have access to the outputs.
+            # The launcher need not have access to the outputs.
             with suppress(AgentError):
                 forget_ended(self._marks, self._environment.run, LAUNCHER)
 

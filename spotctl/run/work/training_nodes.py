@@ -21,7 +21,7 @@ from spotctl.run.environment import RunEnvironment
 HOST = "127.0.0.1"
 
 PORT = 7070
-"""Where rented machines find the controller."""
+"""Port at which rented machines find the controller."""
 
 _PORT_FILE = "port.json"
 
@@ -31,7 +31,7 @@ class TrainingNodes(Protocol):
 
     @property
     def listen(self) -> TcpAddress | None:
-        """Where the controller listens for nodes of other computers."""
+        """The address at which the controller listens for nodes of other computers."""
         ...
 
     @property
