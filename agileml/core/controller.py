@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.core.controller_state import Mode
-from agileml.core.events import Instruction, NodeLost, StopJob, Tick
+from agileml.core.events import ControllerInstruction, NodeLost, StopJob, Tick
 from agileml.core.gathering import can_start, shortage
 from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.core.senders import may_send
-from agileml.core.training_progress import Progress, TrainingProgress
+from agileml.core.training_progress import ProgressReport, TrainingProgress
 from agileml.errors import InvalidTransition
 from agileml.protocol.messages import (
     Adopted,
@@ -43,7 +43,7 @@ DECLARED_LOST = "this node was declared lost and is no longer part of the job"
 class Controller(TrainingProgress):
     """The state machine. All input arrives through `handle`."""
 
-    def handle(self, event: object, now: float, sender: str | None = None) -> list[Instruction]:
+    def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
         """Processes an event and returns the instructions that follow from it, in order.
 
         `sender` is the process that sent it; None for what the controller's own process has noticed. What a process
@@ -102,7 +102,7 @@ class Controller(TrainingProgress):
                 self._lose([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
-            case _ if isinstance(event, Progress):
+            case _ if isinstance(event, ProgressReport):
                 self._handle_progress(event)
             case Taken() | Adopted():
                 self._confirm_move(event, now)

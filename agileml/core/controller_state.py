@@ -12,7 +12,7 @@ from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.clock_log import ClockLog
 from agileml.core.deciding import Decisions
 from agileml.core.evaluation import FinalLoss
-from agileml.core.events import ControllerSettings, Instruction, Remember
+from agileml.core.events import ControllerInstruction, ControllerSettings, Remember
 from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.placement import Footprint
 from agileml.core.progress import VersionLedger
@@ -63,7 +63,7 @@ class ControllerState:
     _footprint: Footprint = field(init=False)
     _footprint_at: int = 0
     """The value of `members.changes` that the footprint was made from."""
-    _out: list[Instruction] = field(default_factory=list)
+    _out: list[ControllerInstruction] = field(default_factory=list)
     _rolled_back: tuple[int, tuple[str, ...]] = (-1, ())
     _restoring: set[str] = field(default_factory=set)
     _answers: Answers = field(default_factory=Answers)

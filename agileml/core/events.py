@@ -105,7 +105,9 @@ class RememberDecision:
     line: list[Any]
 
 
-Instruction = Remember | RememberCheckpoint | RememberDecision | Send | Iteration | ClockRepeated | Finished | Failed
+ControllerInstruction = (
+    Remember | RememberCheckpoint | RememberDecision | Send | Iteration | ClockRepeated | Finished | Failed
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from agileml.errors import BadArgument, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_store import PIECE_BYTES, Piece, UnreadableBlob
+from agileml.runtime.blob_store import PIECE_BYTES, BlobBytes, UnreadableBlob
 from agileml.transport import (
     Connected,
     Endpoint,
@@ -139,7 +139,7 @@ class LinkedBlobStore:
         self._idle: list[_BlobLink] = []
         """Links for the next uses; appending to a list and popping from it are safe without a lock."""
 
-    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+    def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Sends the pieces one after another. The controller's store writes them as one blob."""
         digest = sha256()
         with self._linked(min(self._patience, _WRITE_PATIENCE)) as link:

@@ -20,7 +20,7 @@ from agileml.errors import BadArgument, Unrecoverable
 DIGEST_BYTES = 32
 PIECE_BYTES = 1 << 20
 
-Piece = bytes | bytearray | memoryview
+BlobBytes = bytes | bytearray | memoryview
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 
@@ -36,7 +36,7 @@ class BlobStore(Protocol):
     was. When two processes write the same name, the last one wins. Safe to use from any thread and process.
     """
 
-    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+    def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Writes the pieces one after another as one blob, in place of any earlier one.
 
         The blob survives a crash of the machine once this returns. Raises OSError if it cannot be written, and
@@ -67,7 +67,7 @@ class FileBlobStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+    def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Writes to a temporary file next to the blob and renames it."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from agileml.errors import Unrecoverable
 from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
-from agileml.runtime.blob_store import BlobStore, Piece
+from agileml.runtime.blob_store import BlobBytes, BlobStore
 
 WRITERS = 4
 """Partitions that a node writes at the same time: each of them waits for the disk most of the time."""
@@ -147,7 +147,7 @@ def _blob_name(partition: int, clock: int) -> str:
     return f"{_PREFIX}p{partition}-c{clock}.checkpoint"
 
 
-def _pieces(version: Version) -> Iterator[Piece]:
+def _pieces(version: Version) -> Iterator[BlobBytes]:
     header = {
         "clock": version.clock,
         "chunks": version.tally.chunks,

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 from agileml.core.controller import Controller
 from agileml.core.events import (
     ClockRepeated,
+    ControllerInstruction,
     ControllerSettings,
     Failed,
     Finished,
-    Instruction,
     Iteration,
     NodeLost,
     Remember,
@@ -323,7 +323,7 @@ class ControllerProcess:
         for instruction in instructions:
             self._carry_out(instruction)
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: ControllerInstruction) -> None:
         match instruction:
             case Remember():
                 self._memory.remember(instruction.record)

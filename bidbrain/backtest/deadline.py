@@ -32,7 +32,7 @@ from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
 
-Timeline = NDArray[np.int8]
+JobTimeline = NDArray[np.int8]
 NOT_RUNNING = -1
 
 
@@ -97,7 +97,7 @@ class DeadlineOutcome:
     spot_ticks: Ints
     on_demand_ticks: Ints
     missed: Bools
-    course: Timeline | None = None
+    course: JobTimeline | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from bidbrain.backtest.deadline import (
     AvailabilityHistory,
     DeadlineJobs,
     DeadlineOutcome,
-    Timeline,
+    JobTimeline,
 )
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
@@ -47,7 +47,7 @@ def decided(
     size = len(jobs)
     billed = np.zeros((3, size), dtype=np.int64)
     missed = np.zeros(size, dtype=np.bool_)
-    course: Timeline | None = None
+    course: JobTimeline | None = None
     if keep_course:
         course = np.full((size, int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
     worth = DeadlineStrategy(jobs.terms, prior, margin)

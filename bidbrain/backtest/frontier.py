@@ -16,7 +16,7 @@ import numpy as np
 
 from bidbrain.backtest.bound import LONGEST_RATIO, UnitPrices, cost_by_end
 from bidbrain.backtest.results import JobResult
-from bidbrain.backtest.robustness import Interval, interval_of
+from bidbrain.backtest.robustness import ConfidenceInterval, interval_of
 from bidbrain.backtest.run import jobs_in
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.eviction.crossing import Floats
@@ -47,7 +47,7 @@ class FrontierPoint:
     hours: float
     jobs: int
     unfinished: int
-    cost_pct: Interval
+    cost_pct: ConfidenceInterval
     gross_pct: float
     runtime_ratio: float
     bound_pct: float

@@ -33,7 +33,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A mean difference and its 95% interval; the ends are None where there are too few days to resample."""
 
     mean: float
@@ -52,8 +52,8 @@ class PairedDifference:
     hours: float
     jobs: int
     unpaired: int
-    cost: Interval
-    runtime: Interval
+    cost: ConfidenceInterval
+    runtime: ConfidenceInterval
 
 
 def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Variant]:
@@ -133,17 +133,19 @@ def _blocks(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
     return np.array(starts, dtype=np.int64) // (days * DAY)
 
 
-def interval_of(values: Floats, starts: Sequence[int], hours: float, rng: np.random.Generator) -> Interval:
+def interval_of(values: Floats, starts: Sequence[int], hours: float, rng: np.random.Generator) -> ConfidenceInterval:
     """The mean over jobs, and its interval over resampled days."""
     return mean_interval(values, _blocks(starts, hours), rng)
 
 
-def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> Interval:
+def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> ConfidenceInterval:
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:
-        return Interval(float("nan"), None, None)
+        return ConfidenceInterval(float("nan"), None, None)
     _, which = np.unique(blocks, return_inverse=True)
     count = int(which.max()) + 1
     if count < _FEWEST_BLOCKS:
-        return Interval(float(values.mean()), None, None)
-    return Interval(float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng)))
+        return ConfidenceInterval(float(values.mean()), None, None)
+    return ConfidenceInterval(
+        float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng))
+    )

@@ -26,7 +26,7 @@ from bidbrain.arrays import Bools, Floats
 from bidbrain.strategies.deadline_spells import AGES, CLASSES
 from pricing_data.units import HOUR
 
-Thresholds = NDArray[np.int16]
+SlackThresholds = NDArray[np.int16]
 CostTable = NDArray[np.float32]
 
 NET_DELAYS: Final = 2
@@ -76,14 +76,14 @@ def spell_chain(rates: Floats, step: int) -> SpellChain:
     return SpellChain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
 
 
-def thresholds(chain: SpellChain, grid: PlanGrid) -> Thresholds:
+def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
     """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin over on-demand.
 
     By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where no planned slack is
     enough.
     """
     iteration = _ValueIteration(chain, grid)
-    least: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    least: SlackThresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)

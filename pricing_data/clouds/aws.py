@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from stamina import RetryingCaller
 
 Service = Literal["ec2", "iam", "pricing", "service-quotas", "ssm", "sts"]
-Answer = Mapping[str, Any]
+AwsAnswer = Mapping[str, Any]
 
 # Signing in needs a region, but any region will do.
 _ANY_REGION = "us-east-1"
@@ -85,13 +85,13 @@ class AwsClient:
     sdk: Any
     retrying: RetryingCaller
 
-    def call(self, operation: str, **arguments: object) -> Answer:
+    def call(self, operation: str, **arguments: object) -> AwsAnswer:
         """The answer to one call; for example `call("RunInstances", MinCount=1, ...)`."""
         with translated(self.region, self._permission(operation)):
-            answer: Answer = getattr(self.sdk, xform_name(operation))(**arguments)
+            answer: AwsAnswer = getattr(self.sdk, xform_name(operation))(**arguments)
             return answer
 
-    def pages(self, operation: str, holding: str, **arguments: object) -> Iterator[Answer]:
+    def pages(self, operation: str, holding: str, **arguments: object) -> Iterator[AwsAnswer]:
         """All pages of an operation; each must contain the field `holding`."""
         permission = self._permission(operation)
         token: dict[str, object] = {}
@@ -105,9 +105,9 @@ class AwsClient:
                 raise NoAnswer(f"aws/{self.region}: {permission} repeats the same page token", _LATER)
             token = {"NextToken": page["NextToken"]}
 
-    def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> Answer:
+    def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
         """One page. botocore accepts an answer that was cut short: it parses badly, or to nothing."""
-        page: Answer = getattr(self.sdk, xform_name(operation))(**arguments)
+        page: AwsAnswer = getattr(self.sdk, xform_name(operation))(**arguments)
         # A proxy's login page also parses; taken for "no rows", it would count as complete.
         if holding not in page:
             raise ResponseParserError(f"the answer has no {holding}")

@@ -13,12 +13,12 @@ from pricing_data.units import HOUR
 from spotctl.home.quotas import Quota
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.on_demand_limits import tightest
-from spotctl.planning.quota_use import Machines, left_of, used
+from spotctl.planning.quota_use import MachineCounts, left_of, used
 from spotctl.planning.values import JobPlan
 
 
 def on_demand_remarks(
-    plans: Sequence[JobPlan], quotas: Sequence[Quota], held: Sequence[Machines], catalog: Catalog
+    plans: Sequence[JobPlan], quotas: Sequence[Quota], held: Sequence[MachineCounts], catalog: Catalog
 ) -> tuple[str, ...]:
     """Remarks on quotas that are too small for all on-demand machines that the jobs may rent; `held` are the machines
     of running jobs. Raises NotInTime if a quota is too small for the machines that the jobs need in any case."""

@@ -13,11 +13,11 @@ from pricing_data.market import Market
 from spotctl.home.quotas import Quota
 from spotctl.planning.quota_groups import use_of
 
-Machines = Mapping[Market, int]
+MachineCounts = Mapping[Market, int]
 """Spot or on-demand machines by market."""
 
 
-def left_of(quotas: Iterable[Quota], held: Sequence[Machines], catalog: Catalog) -> tuple[Quota, ...]:
+def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Catalog) -> tuple[Quota, ...]:
     """The quotas without the machines of running jobs. A quota for every region is split into the regions where jobs
     hold machines."""
     every = _together(held)
@@ -26,7 +26,11 @@ def left_of(quotas: Iterable[Quota], held: Sequence[Machines], catalog: Catalog)
 
 
 def grown_parts(
-    parts: Iterable[Quota], quotas: Sequence[Quota], mine: Machines, others: Sequence[Machines], catalog: Catalog
+    parts: Iterable[Quota],
+    quotas: Sequence[Quota],
+    mine: MachineCounts,
+    others: Sequence[MachineCounts],
+    catalog: Catalog,
 ) -> tuple[Quota, ...]:
     """A run's parts after another run has ended: the machines held plus an equal share of the free ones, if that is
     more."""
@@ -41,7 +45,7 @@ def grown_parts(
     return tuple(share(part) for part in parts)
 
 
-def used(quota: Quota, machines: Machines, catalog: Catalog) -> int:
+def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
     """How much of a quota machines use; 0 for a quota that holds in each region separately."""
     if quota.is_for_each_region:
         return 0
@@ -54,14 +58,14 @@ def used(quota: Quota, machines: Machines, catalog: Catalog) -> int:
     )
 
 
-def most_machines(quota: Quota, market: Market, held: Machines, catalog: Catalog) -> int | None:
+def most_machines(quota: Quota, market: Market, held: MachineCounts, catalog: Catalog) -> int | None:
     """How many machines of a market a quota allows besides others; None if such machines do not count against it."""
     here = quota.within(market.region)
     each = used(here, {market: 1}, catalog)
     return max(here.amount - used(here, held, catalog), 0) // each if each else None
 
 
-def _stated(quotas: Iterable[Quota], held: Machines) -> list[Quota]:
+def _stated(quotas: Iterable[Quota], held: MachineCounts) -> list[Quota]:
     stated: list[Quota] = []
     for quota in quotas:
         regions = sorted(
@@ -82,7 +86,7 @@ def _whole_of(part: Quota, quota: Quota) -> bool:
     return part.unit is quota.unit and part.name in (quota.name, within.name)
 
 
-def _together(held: Iterable[Machines]) -> Counter[Market]:
+def _together(held: Iterable[MachineCounts]) -> Counter[Market]:
     every: Counter[Market] = Counter()
     for machines in held:
         every.update(machines)

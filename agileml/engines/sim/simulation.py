@@ -20,10 +20,10 @@ import numpy as np
 from agileml.core.controller import Controller
 from agileml.core.events import (
     ClockRepeated,
+    ControllerInstruction,
     ControllerSettings,
     Failed,
     Finished,
-    Instruction,
     Iteration,
     NodeLost,
     Remember,
@@ -285,7 +285,7 @@ class Simulation:
         for instruction in self.controller.handle(event, self.now, sender):
             self._carry_out(instruction)
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: ControllerInstruction) -> None:
         match instruction:
             case Remember():
                 self._remembered = json.dumps(instruction.record)

@@ -13,7 +13,7 @@ from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ClusterState, Dispatcher
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
-Progress = Callable[[int], None]
+ReportFinished = Callable[[int], None]
 # Rounds without any running job after which a dispatcher is taken to be stuck.
 _MOST_IDLE_ROUNDS = 10_000
 
@@ -45,7 +45,7 @@ class SimulationOutcome:
 
 
 def simulate(
-    scenario: ClusterSimulation, dispatcher: Dispatcher, progress: Progress | None = None
+    scenario: ClusterSimulation, dispatcher: Dispatcher, progress: ReportFinished | None = None
 ) -> SimulationOutcome:
     """Plays a workload until all measured jobs are done; `progress` receives the number of finished jobs."""
     run = _SimulationRun(scenario, dispatcher)

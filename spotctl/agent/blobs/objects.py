@@ -8,7 +8,7 @@ from hashlib import sha256
 from agileml.runtime.blob_store import (
     DIGEST_BYTES,
     PIECE_BYTES,
-    Piece,
+    BlobBytes,
     UnreadableBlob,
     checked_name,
     is_name,
@@ -22,7 +22,7 @@ class ObjectBlobStore:
     def __init__(self, bucket: ObjectBucket, prefix: str = "") -> None:
         self._bucket, self._prefix = bucket, prefix
 
-    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+    def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Sends parts as they fill up, so a large blob needs the memory of one part."""
         write(self._bucket, self._prefix + checked_name(name), _with_digest(pieces))
 
@@ -52,7 +52,7 @@ class ObjectBlobStore:
         self._bucket.delete(self._prefix + checked_name(name))
 
 
-def write(bucket: ObjectBucket, key: str, pieces: Iterable[Piece]) -> None:
+def write(bucket: ObjectBucket, key: str, pieces: Iterable[BlobBytes]) -> None:
     """Writes an object that appears only when complete: a small one with one request, a large one in parts."""
     buffer, upload, number = bytearray(), None, 0
     try:
@@ -78,7 +78,7 @@ def _abort(upload: Upload | None) -> None:
         upload.abort()
 
 
-def _with_digest(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def _with_digest(pieces: Iterable[BlobBytes]) -> Iterator[BlobBytes]:
     digest = sha256()
     for piece in pieces:
         digest.update(piece)

@@ -13,7 +13,7 @@ import typer
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from bidbrain.gavel.simulator.engine import Progress
+    from bidbrain.gavel.simulator.engine import ReportFinished
 
 
 def simulate(
@@ -109,8 +109,8 @@ def simulate(
 
 
 @contextmanager
-def _progress(session: Session, jobs: int) -> Iterator[Progress]:
-    """Progress bar of finished jobs."""
+def _progress(session: Session, jobs: int) -> Iterator[ReportFinished]:
+    """ReportFinished bar of finished jobs."""
     from spotctl.cli.progress import counting
 
     with counting(session, "simulating", jobs) as step:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import TypeVar
 
-from pricing_data.clouds.aws import Answer, AwsClient, AwsSession, Service
+from pricing_data.clouds.aws import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.refusals import as_contract
 from spotctl.clouds.aws.rows import Row
@@ -36,11 +36,11 @@ class AwsCalls:
         self._open, self._clients = ExitStack(), dict[tuple[Service, str], AwsClient]()
         self._lock = Lock()
 
-    def ec2(self, region: str, operation: str, about: str = "", **arguments: object) -> Answer:
+    def ec2(self, region: str, operation: str, about: str = "", **arguments: object) -> AwsAnswer:
         """EC2's answer to one call; `about` names the purpose of the call in errors."""
         return self.call("ec2", region, operation, about, **arguments)
 
-    def call(self, service: Service, region: str, operation: str, about: str = "", **arguments: object) -> Answer:
+    def call(self, service: Service, region: str, operation: str, about: str = "", **arguments: object) -> AwsAnswer:
         """The answer of any service to one call."""
         with as_contract(about):
             return self._client(service, region).call(operation, **arguments)

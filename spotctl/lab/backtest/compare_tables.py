@@ -12,7 +12,7 @@ from rich.table import Table
 from spotctl.show.layout import RankedColumn, ranked_table
 
 if TYPE_CHECKING:
-    from bidbrain.backtest.robustness import Interval, PairedDifference
+    from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
 
 
 def table(differences: Sequence[PairedDifference], width: int) -> Table:
@@ -67,7 +67,7 @@ def answer(differences: Sequence[PairedDifference], wall_seconds: float) -> dict
     return {"differences": rows, "wall_seconds": wall_seconds}
 
 
-def _cells(interval: Interval, spec: str) -> tuple[str, str]:
+def _cells(interval: ConfidenceInterval, spec: str) -> tuple[str, str]:
     if not isfinite(interval.mean):
         return "-", "-"
     ends = "-" if interval.low is None else f"[{interval.low:+{spec}}, {interval.high:+{spec}}]"

@@ -19,7 +19,7 @@ from spotctl.home.garbage import without_garbage_collection
 from spotctl.home.quotas import Quota
 from spotctl.log.statuses import unfinished_runs
 from spotctl.planning.on_demand_needs import on_demand_remarks
-from spotctl.planning.quota_use import Machines, left_of, used
+from spotctl.planning.quota_use import MachineCounts, left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.earlier_runs import learn_from_runs
@@ -74,7 +74,7 @@ def on_demand_left(settings: Settings, catalog: Catalog, now: int) -> tuple[Quot
     return left_of(*_on_demand(settings, now), catalog)
 
 
-def _on_demand(settings: Settings, now: int) -> tuple[Sequence[Quota], Sequence[Machines]]:
+def _on_demand(settings: Settings, now: int) -> tuple[Sequence[Quota], Sequence[MachineCounts]]:
     quotas = account_quotas.known(settings, now, spot=False)
     return quotas, [state.on_demand_machines for state in unfinished_runs(settings).values()] if quotas else []
 

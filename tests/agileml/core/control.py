@@ -7,8 +7,8 @@ from typing import Any
 from agileml.core.controller import Controller
 from agileml.core.controller_state import Mode
 from agileml.core.events import (
+    ControllerInstruction,
     ControllerSettings,
-    Instruction,
     Remember,
 )
 from agileml.protocol.messages import (
@@ -32,18 +32,18 @@ def mode_of(control: Controller) -> Mode:
     return control.mode
 
 
-def without_records(instructions: list[Instruction]) -> list[Instruction]:
+def without_records(instructions: list[ControllerInstruction]) -> list[ControllerInstruction]:
     """All instructions but `Remember`, which always comes first."""
     assert not any(isinstance(one, Remember) for one in instructions[1:])
     return [one for one in instructions if not isinstance(one, Remember)]
 
 
-def handle(control: Controller, *events: object, now: float = 0.0) -> list[Instruction]:
+def handle(control: Controller, *events: object, now: float = 0.0) -> list[ControllerInstruction]:
     """The instructions that follow from these events."""
     return [one for event in events for one in without_records(control.handle(event, now))]
 
 
-def join(control: Controller, *names: str) -> list[Instruction]:
+def join(control: Controller, *names: str) -> list[ControllerInstruction]:
     for name in names:
         handle(control, Hello(name, name.startswith("r"), ""))
     return handle(control, *(Ready(name) for name in names))
@@ -59,7 +59,7 @@ def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa
     return control
 
 
-def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instruction]:
+def committed(control: Controller, clock: int, epoch: int = 1) -> list[ControllerInstruction]:
     """All servers and backups report a clock."""
     last = handle(control, WorkDone("r", epoch, clock, PLAN.accept_all(clock).chunks, 0.1, 0, 0.0, 0))
     for partition, (owner, backup) in enumerate(zip(control.table.owners, control.table.backups, strict=True)):

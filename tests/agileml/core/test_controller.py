@@ -10,9 +10,9 @@ from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
 from agileml.core.controller import LEFT_BEHIND, Controller
 from agileml.core.controller_state import Mode
 from agileml.core.events import (
+    ControllerInstruction,
     Failed,
     Finished,
-    Instruction,
     Iteration,
     NodeLost,
     Remember,
@@ -251,7 +251,9 @@ def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> N
     handle(control, Restored("r", 1), Restored("t", 1))
     assert control.stage == 1
     committed(control, 1)
-    written: list[Instruction] = control.handle(WorkDone("r", 1, 2, PLAN.accept_all(2).chunks, 0.1, 5, 0.0, 0), 1.0)
+    written: list[ControllerInstruction] = control.handle(
+        WorkDone("r", 1, 2, PLAN.accept_all(2).chunks, 0.1, 5, 0.0, 0), 1.0
+    )
     for partition in range(2):
         written += control.handle(PartitionProgress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0)
     assert control.stage == 2

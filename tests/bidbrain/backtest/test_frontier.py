@@ -10,7 +10,7 @@ import pytest
 
 from bidbrain.backtest.bound import UnitPrices, cheapest_work
 from bidbrain.backtest.frontier import FrontierPoint, judge
-from bidbrain.backtest.robustness import Interval
+from bidbrain.backtest.robustness import ConfidenceInterval
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.strategies.base import Offer
 from pricing_data.market import Market
@@ -21,7 +21,7 @@ from tests.pricing_data.histories import START
 
 
 def point(scheme: str, cost: float, time: float, unfinished: int = 0) -> FrontierPoint:
-    return FrontierPoint(scheme, 2.0, 10, unfinished, Interval(cost, None, None), cost, time, 10.0)
+    return FrontierPoint(scheme, 2.0, 10, unfinished, ConfidenceInterval(cost, None, None), cost, time, 10.0)
 
 
 def test_a_strategy_is_beaten_by_one_that_is_clearly_cheaper_and_as_fast() -> None:

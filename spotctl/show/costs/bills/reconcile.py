@@ -247,7 +247,7 @@ def _is_close(ledger: int, bill: int, lines: int, tolerance: float) -> bool:
 
 # -- time -------------------------------------------------------------------------------------------------------------
 
-Interval = tuple[int, int]
+TimeSpanUs = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +255,14 @@ class _LedgerTime:
     """The rows of a machine. The amount of a row accrues evenly over its time, or at once if it has no length."""
 
     rows: Sequence[LedgerRow]
-    excluded: tuple[Interval, ...] = ()
+    excluded: tuple[TimeSpanUs, ...] = ()
 
     @property
     def amount(self) -> int:
         """The sum of the rows without the excluded time."""
         return sum(row.amount for row in self.rows) - sum(self.between(*interval) for interval in self.excluded)
 
-    def without(self, intervals: tuple[Interval, ...]) -> _LedgerTime:
+    def without(self, intervals: tuple[TimeSpanUs, ...]) -> _LedgerTime:
         """These rows, with some time excluded."""
         return _LedgerTime(self.rows, intervals)
 
@@ -270,7 +270,7 @@ class _LedgerTime:
         """The amount that accrued in an interval."""
         return sum(_accrued(row, begin, end) for row in self.rows)
 
-    def covered(self) -> tuple[Interval, ...]:
+    def covered(self) -> tuple[TimeSpanUs, ...]:
         """The time that the rows cover, without the excluded time."""
         return _minus(_union((row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded)
 
@@ -312,18 +312,18 @@ def _is_off(ledger: _LedgerTime, lines: Sequence[BillLine], line: BillLine, tole
     return not _is_close(amount, sum(other.nanos for other in together), len(together), tolerance)
 
 
-def _overlaps(intervals: Sequence[Interval], line: BillLine) -> bool:
+def _overlaps(intervals: Sequence[TimeSpanUs], line: BillLine) -> bool:
     return any(begin < line.end and line.begin < end for begin, end in intervals)
 
 
-def _foreign_time(foreign: Sequence[BillLine], counted: Sequence[BillLine]) -> tuple[Interval, ...]:
+def _foreign_time(foreign: Sequence[BillLine], counted: Sequence[BillLine]) -> tuple[TimeSpanUs, ...]:
     """The time that is billed in another currency only."""
     covered = _union((line.begin, line.end) for line in foreign)
     return _minus(covered, _union((line.begin, line.end) for line in counted))
 
 
-def _union(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    joined: list[Interval] = []
+def _union(intervals: Iterable[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
+    joined: list[TimeSpanUs] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
@@ -332,9 +332,9 @@ def _union(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(joined)
 
 
-def _minus(intervals: Iterable[Interval], removed: Sequence[Interval]) -> tuple[Interval, ...]:
+def _minus(intervals: Iterable[TimeSpanUs], removed: Sequence[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
     """The parts of `intervals` outside `removed`, which is sorted and disjoint."""
-    rest: list[Interval] = []
+    rest: list[TimeSpanUs] = []
     for begin, end in intervals:
         at = begin
         for since, until in removed:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pricing_data.clouds.aws import Answer, AwsClient
+from pricing_data.clouds.aws import AwsAnswer, AwsClient
 from pricing_data.errors import NoAnswer
 from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import ProviderError
@@ -103,7 +103,7 @@ class Fate:
         """Whether it came to the call."""
         return self.at is not None and self.count > self.at
 
-    def meet(self, answer: Callable[[], Answer]) -> Answer:
+    def meet(self, answer: Callable[[], AwsAnswer]) -> AwsAnswer:
         self.count += 1
         if self.count - 1 != self.at:
             return answer()
@@ -119,10 +119,10 @@ class Fate:
         self._usual = AwsClient.call, AwsClient._page
         call, page = self._usual
 
-        def fateful_call(client: AwsClient, operation: str, **arguments: object) -> Answer:
+        def fateful_call(client: AwsClient, operation: str, **arguments: object) -> AwsAnswer:
             return self.meet(lambda: call(client, operation, **arguments))
 
-        def fateful_page(client: AwsClient, operation: str, holding: str, arguments: dict[str, object]) -> Answer:
+        def fateful_page(client: AwsClient, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
             return self.meet(lambda: page(client, operation, holding, arguments))
 
         AwsClient.call, AwsClient._page = fateful_call, fateful_page  # type: ignore[method-assign, assignment]

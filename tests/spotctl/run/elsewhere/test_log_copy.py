@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.runtime.blob_store import FileBlobStore, Piece
+from agileml.runtime.blob_store import BlobBytes, FileBlobStore
 from spotctl.log.events import Decided, OrderSettled
 from spotctl.log.store import EventLog
 from spotctl.run.elsewhere import log_copy
@@ -41,7 +41,7 @@ class Flaky(FileBlobStore):
 
     fails = False
 
-    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+    def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         if self.fails:
             raise OSError("no answer")
         super().put(name, pieces)
