@@ -121,13 +121,13 @@ def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = ""
     from spotctl.cli import elsewhere
     from spotctl.cli.live_runs import live_view
     from spotctl.run.start import runs
-    from spotctl.show.metrics.publisher import published
+    from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
     client = elsewhere.client_of(session, job)
     ending: Ending | None
-    with published(metrics, RunMarkets(session.settings), session.remark) as publish:
+    with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
         if client is not None:
             session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
             ending = elsewhere.follow(session, client.place, publish)

@@ -150,7 +150,7 @@ def run(
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.state_dir import installed
     from spotctl.nightly.tonight import NightRunner, apply_environment
-    from spotctl.show.metrics.publisher import published
+    from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
     session: Session = context.obj
@@ -160,7 +160,7 @@ def run(
     runner = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled)
     place, markets = metrics or nightly.metrics, RunMarkets(settings)
     # The night runs without metrics rather than not at all.
-    with published(place, markets, session.remark, needed=bool(metrics)) as publish:
+    with publishing(place, markets, session.remark, needed=bool(metrics)) as publish:
         runner.publish, runner.publish_night = publish, publish.night
         report = runner.run()
     if json_:

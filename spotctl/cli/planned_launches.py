@@ -50,10 +50,10 @@ def run(session: Session, jobs: Prepared, *, fresh: bool, metrics: str = "") -> 
 
     `metrics` is a file or a port, where the figures of the runs are published.
     """
-    from spotctl.show.metrics.publisher import published
+    from spotctl.show.metrics.publisher import publishing
     from spotctl.show.runs.figures import RunMarkets
 
-    with published(metrics, RunMarkets(session.settings), session.remark) as publish:
+    with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
         return _run(session, jobs, publish, fresh=fresh)
 
 

@@ -187,7 +187,7 @@ def train(
     if replay is not None:
         _replay(session, request, replay, out, as_json=json_)
         return
-    run = train.prepared(request)
+    run = train.prepare(request)
     history: list[Iteration] = []
     with ExitStack() as stack:
         listeners = [history.append, stack.enter_context(_live_view(session))]
@@ -212,7 +212,7 @@ def train(
     if trained.interrupted:
         saved = "was not saved; --out FILE saves it" if out is None else f"is saved in {out}"
         raise Interrupted(f"interrupted; the model after clock {trained.clocks} {saved}")
-    train.finished(request)
+    train.forget_state(request)
 
 
 def _replay(session: Session, request: Request, log: Path, out: Path | None, *, as_json: bool) -> None:
@@ -221,7 +221,7 @@ def _replay(session: Session, request: Request, log: Path, out: Path | None, *, 
     from spotctl.home.errors import BadRequest
     from spotctl.lab.train import training as train
 
-    logged, model = train.replayed(request, log)
+    logged, model = train.replay_log(request, log)
     digest, clocks = model_digest(model), len(logged.accepted)
     if logged.digest not in (None, digest):
         raise BadRequest(

@@ -15,7 +15,7 @@ _SECONDS = 60.0
 
 @contextmanager
 def local_copy(name: str) -> Iterator[Path]:
-    """The path of a file; what is on a web server is downloaded first, and deleted afterwards."""
+    """The path of a file; a file on a web server is downloaded first, and deleted afterwards."""
     if not name.startswith(("http://", "https://")):
         yield Path(name)
         return

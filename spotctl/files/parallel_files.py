@@ -31,8 +31,8 @@ def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[Mo
     text = _text(path)
     try:
         if text.lstrip().startswith(("{", "[")):
-            found = profiles_from_json(json.loads(text))
-            return found if microbatch is None else _of_size(found, microbatch)
+            profiles = profiles_from_json(json.loads(text))
+            return profiles if microbatch is None else _of_size(profiles, microbatch)
         if microbatch is None:
             raise BadRequest("a graph text does not name its batch size: pass --microbatch N")
         return (read_graph(text, model=path.stem, microbatch=microbatch, crossing=crossing),)
@@ -44,12 +44,12 @@ def load_profiles(path: Path, microbatch: int | None, crossing: int) -> tuple[Mo
 
 def profiles_of(specs: Sequence[JobSpec]) -> dict[str, tuple[ModelProfile, ...]]:
     """The profiles of jobs whose model is split over devices, by job name."""
-    found = {}
+    profiles = {}
     for spec in specs:
         parallel = spec.program.parallel if isinstance(spec.program, Command) else None
         if parallel is not None:
-            found[spec.name] = load_profiles(spec.workdir / parallel.profile, None, crossing=1)
-    return found
+            profiles[spec.name] = load_profiles(spec.workdir / parallel.profile, None, crossing=1)
+    return profiles
 
 
 def load_plan(place: str) -> ParallelPlan:
@@ -66,10 +66,10 @@ def load_plan(place: str) -> ParallelPlan:
         raise BadRequest(f"{name}: is not JSON: {error}") from None
 
 
-def _of_size(found: tuple[ModelProfile, ...], microbatch: int) -> tuple[ModelProfile, ...]:
-    chosen = tuple(one for one in found if one.microbatch == microbatch)
+def _of_size(profiles: tuple[ModelProfile, ...], microbatch: int) -> tuple[ModelProfile, ...]:
+    chosen = tuple(profile for profile in profiles if profile.microbatch == microbatch)
     if not chosen:
-        sizes = ", ".join(str(one.microbatch) for one in found)
+        sizes = ", ".join(str(profile.microbatch) for profile in profiles)
         raise BadRequest(f"no profile with microbatch {microbatch}: choose from {sizes}, or profile that size")
     return chosen
 

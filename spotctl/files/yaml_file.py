@@ -6,7 +6,6 @@ Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 
 from spotctl.home.errors import BadRequest
 
-Loc = Sequence[int | str]
+Loc = tuple[int | str, ...]
 """Where a part is: keys and positions from the top, such as `("resources", "regions", 0)`."""
 
 MOST_BYTES = 1_000_000

@@ -1,1 +1,1 @@
-"""What `beta`, `backtest`, `gavel` and `train` compute: options in, results out."""
+"""The analyses behind `beta`, `backtest`, `gavel`, `parallel` and `train`: options in, results out."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bidbrain.arrays import Floats
 from pricing_data.observed import held
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
-Floats = NDArray[np.float64]
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LOG_FROM = 10
@@ -32,7 +31,7 @@ def columns(values: Floats, top: float, height: int) -> list[str]:
 def sparkline(series: PriceSeries, width: int) -> str:
     """The highest price in each of `width` equal intervals, scaled from the lowest to the highest price.
 
-    The highest, because a spike that lasts minutes is what evicts, and a mean over days would hide it. Where spikes
+    The highest, because spikes of minutes evict machines, and a mean over days would hide them. Where spikes
     tower over the rest the bars are logarithmic, as in the plots. Where nothing was observed, there is no bar.
     """
     edges = np.linspace(series.first, series.last, width + 1)

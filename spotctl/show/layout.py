@@ -14,7 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
-Cell = str | Text
+TableCell = str | Text
 _GAP = "  "
 _LEAST_NAME = 8
 
@@ -30,18 +30,18 @@ def plain_table(*columns: str, names: int = 1, title: str | None = None) -> Tabl
 
 @dataclass(frozen=True, slots=True)
 class RankedColumn:
-    """A column. Where the terminal is too narrow, those with the highest rank are left out, but none of rank 0."""
+    """A column. A narrow terminal leaves out the columns with the highest ranks, but none of rank 0."""
 
     heading: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     rank: int = 0
 
 
 def within(width: int, columns: Sequence[RankedColumn]) -> list[RankedColumn]:
     """The columns that fit next to each other."""
     kept = list(columns)
-    while sum(_width_of(one) for one in kept) - len(_GAP) > width and any(one.rank for one in kept):
-        kept.remove(max(kept, key=lambda one: one.rank))
+    while sum(_width_of(column) for column in kept) - len(_GAP) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
     return kept
 
 
@@ -50,10 +50,10 @@ def _width_of(column: RankedColumn) -> int:
 
 
 def ranked_table(width: int, columns: Sequence[RankedColumn], names: int = 1) -> Table:
-    """A plain table of the columns that fit; the first `names` are of names."""
+    """A plain table of the columns that fit; the first `names` columns hold names."""
     kept = within(width, columns)
-    table = plain_table(*(one.heading for one in kept), names=sum(one in columns[:names] for one in kept))
-    for row in zip(*(one.cells for one in kept), strict=True):
+    table = plain_table(*(column.heading for column in kept), names=sum(column in columns[:names] for column in kept))
+    for row in zip(*(column.cells for column in kept), strict=True):
         table.add_row(*row)
     return table
 
@@ -68,10 +68,10 @@ def pairs_table(rows: Iterable[tuple[str, str]]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class LongTable:
-    """What `plain_table` shows with one column of names, for thousands of rows: Rich takes a millisecond for each."""
+    """A `plain_table` with one column of names, for thousands of rows: Rich's own takes a millisecond for each."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[TableCell]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
@@ -83,7 +83,7 @@ class LongTable:
 
 
 def _line(
-    console: Console, cells: Sequence[Cell], widths: Sequence[int], style: Style | None = None
+    console: Console, cells: Sequence[TableCell], widths: Sequence[int], style: Style | None = None
 ) -> Iterator[Segment]:
     """A row. Where its name is too long, the rest of that follows below."""
     name, width = cells[0], widths[0]
@@ -95,7 +95,7 @@ def _line(
         yield from _segments(console, [name[start : start + width]], style)
 
 
-def _segments(console: Console, parts: Iterable[Cell], style: Style | None) -> Iterator[Segment]:
+def _segments(console: Console, parts: Iterable[TableCell], style: Style | None) -> Iterator[Segment]:
     """A line in as few segments as its colors allow."""
     plain = ""
     for part in parts:

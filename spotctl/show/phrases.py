@@ -8,7 +8,7 @@ from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import bid_usd
 
 _MAXIMUM_PRICE = {"aws": "AWS", "azure": "Azure"}
-"""Clouds where a bid is that, by name."""
+"""Clouds on which a bid is only a maximum price, with their names."""
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -21,7 +21,7 @@ WITHOUT_BIDS = {
     "gcp": "Google Cloud takes no bids: a machine costs the current spot price, and no price change evicts it;"
     " Google takes machines back when it needs them"
 }
-"""What a spot request means on clouds on which it has no highest price."""
+"""Clouds that take no bids, with the meaning of a spot request there."""
 
 
 def bid_text(bid: int | None, cloud: str) -> str:
@@ -32,14 +32,14 @@ def bid_text(bid: int | None, cloud: str) -> str:
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
-    """What bids mean where they are maximum prices, given each cloud, bid and on-demand price; empty for other clouds.
+    """The meaning of bids that are maximum prices, given each cloud, bid and on-demand price; empty for other clouds.
 
     On AWS and Azure spot prices no longer follow bids, so a bid only says when a price is too high.
     """
     limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in _MAXIMUM_PRICE]
     if not limits:
         return ""
-    named = " and ".join(name for cloud, name in _MAXIMUM_PRICE.items() if cloud in {one[0] for one in limits})
+    named = " and ".join(name for cloud, name in _MAXIMUM_PRICE.items() if cloud in {limit[0] for limit in limits})
     where = "; these are at the on-demand price" if all(bid == on_demand for _, bid, on_demand in limits) else ""
     return (
         f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid"
@@ -63,4 +63,4 @@ EVIDENCE = {
     "prior": "unknown: no eviction rate is recorded, so a wide prior stands in",
     "price": "prices: no other cause evicts machines in this market",
 }
-"""What an estimate of evictions rests on."""
+"""The basis of an eviction estimate, in words."""

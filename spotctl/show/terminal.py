@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
 from spotctl.show.bars import sparkline
-from spotctl.show.layout import Cell, LongTable, RankedColumn, pairs_table, plain_table, within
+from spotctl.show.layout import LongTable, RankedColumn, TableCell, pairs_table, plain_table, within
 from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
@@ -62,44 +62,46 @@ def markets(names: Sequence[Market]) -> Text:
 
 def stats(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
     """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown."""
-    has_holes = any(one.coverage < 1 for one in summaries)
+    has_holes = any(summary.coverage < 1 for summary in summaries)
     columns = [
-        RankedColumn(name, [cell(one, now) for one in summaries], 0 if has_holes and name == _OBSERVED else least)
+        RankedColumn(
+            name, [cell(summary, now) for summary in summaries], 0 if has_holes and name == _OBSERVED else least
+        )
         for name, cell, least in _STATS_COLUMNS
         if width >= least or (has_holes and name == _OBSERVED)
     ]
     kept = within(width, columns)
-    return LongTable([one.heading for one in kept], list(zip(*(one.cells for one in kept), strict=True)))
+    return LongTable([column.heading for column in kept], list(zip(*(column.cells for column in kept), strict=True)))
 
 
-def _outliers(one: MarketStats, _: int) -> Cell:
-    return Text(counted(one.outliers, "outlier"), style="red") if one.outliers else ""
+def _outliers(summary: MarketStats, _: int) -> TableCell:
+    return Text(counted(summary.outliers, "outlier"), style="red") if summary.outliers else ""
 
 
-def _above(one: MarketStats, _: int) -> Cell:
-    return _UNKNOWN if one.hours_above_on_demand is None else f"{one.hours_above_on_demand:,.1f}"
+def _above(summary: MarketStats, _: int) -> TableCell:
+    return _UNKNOWN if summary.hours_above_on_demand is None else f"{summary.hours_above_on_demand:,.1f}"
 
 
 # Name, cell, and the terminal width from which on the column is shown if the names of the markets leave room for it.
-_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], Cell], int], ...] = (
-    ("market", lambda one, _: market_name(one.market), 0),
-    ("events", lambda one, _: f"{one.events:,}", 130),
-    ("mean/h", lambda one, _: dollars(one.mean), 0),
-    ("on-demand/h", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, 100),
-    ("discount", lambda one, _: percent(one.discount), 1),
-    (_OBSERVED, lambda one, _: percent(one.coverage), 110),
-    ("lowest", lambda one, _: dollars(one.lowest), 150),
-    ("highest", lambda one, _: dollars(one.highest), 120),
-    ("changes/day", lambda one, _: f"{one.changes_per_day:.1f}", 110),
-    ("spikes/day", lambda one, _: f"{one.spikes_per_day:.2f}", 150),
+_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], TableCell], int], ...] = (
+    ("market", lambda summary, _: market_name(summary.market), 0),
+    ("events", lambda summary, _: f"{summary.events:,}", 130),
+    ("mean/h", lambda summary, _: dollars(summary.mean), 0),
+    ("on-demand/h", lambda summary, _: dollars(summary.on_demand.price) if summary.on_demand else _UNKNOWN, 100),
+    ("discount", lambda summary, _: percent(summary.discount), 1),
+    (_OBSERVED, lambda summary, _: percent(summary.coverage), 110),
+    ("lowest", lambda summary, _: dollars(summary.lowest), 150),
+    ("highest", lambda summary, _: dollars(summary.highest), 120),
+    ("changes/day", lambda summary, _: f"{summary.changes_per_day:.1f}", 110),
+    ("spikes/day", lambda summary, _: f"{summary.spikes_per_day:.2f}", 150),
     ("h above on-demand", _above, 130),
-    ("last seen", lambda one, now: f"{age(one.age_seconds(now))} ago", 150),
+    ("last seen", lambda summary, now: f"{age(summary.age_seconds(now))} ago", 150),
     ("", _outliers, 0),
 )
 
 
 def one_market(
-    one: MarketStats,
+    summary: MarketStats,
     series: PriceSeries,
     about: tuple[InstanceType | None, Sequence[Interruption]],
     now: int,
@@ -109,28 +111,30 @@ def one_market(
     machine, figures = about
     rows = [("machine", _machine(machine))] if machine else []
     rows += [
-        (
-            "price now",
-            f"${format_usd(one.price_now)}/h, {age(one.age_seconds(now))} ago",
-        ),
+        ("price now", f"${format_usd(summary.price_now)}/h, {age(summary.age_seconds(now))} ago"),
         (
             "mean",
-            f"{dollars(one.mean)}, median {dollars(one.median)}, range {dollars(one.lowest)} to {dollars(one.highest)}",
+            f"{dollars(summary.mean)}, median {dollars(summary.median)}, range {dollars(summary.lowest)} to"
+            f" {dollars(summary.highest)}",
         ),
-        ("on-demand", _on_demand(one)),
-        ("history", f"{one.events:,} price changes from {format_time(one.first)} to {format_time(one.last)}"),
+        ("on-demand", _on_demand(summary)),
+        (
+            "history",
+            f"{summary.events:,} price changes from {format_time(summary.first)} to {format_time(summary.last)}",
+        ),
         (
             "observed",
-            f"{percent(one.coverage)} of that time ({age(one.observed / SECOND)}); figures are for the observed time",
+            f"{percent(summary.coverage)} of that time ({age(summary.observed / SECOND)}); figures are for the observed"
+            " time",
         ),
-        ("volatility", f"{one.changes_per_day:.0f} changes/day, {one.spikes_per_day:.2f} spikes/day"),
+        ("volatility", f"{summary.changes_per_day:.0f} changes/day, {summary.spikes_per_day:.2f} spikes/day"),
     ]
-    if one.outliers:
-        rows.append(("suspicious", f"{one.outliers} prices above 20 x the median or 10 x on-demand"))
+    if summary.outliers:
+        rows.append(("suspicious", f"{summary.outliers} prices above 20 x the median or 10 x on-demand"))
     newest = {figure.measure: figure for figure in figures}
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     chart = Text(sparkline(series, max(10, width)), style="cyan")
-    return Group(market_name(one.market), pairs_table(rows), chart)
+    return Group(market_name(summary.market), pairs_table(rows), chart)
 
 
 def _machine(machine: InstanceType) -> str:
@@ -141,8 +145,8 @@ def _machine(machine: InstanceType) -> str:
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
     """The newest figure, since when it has been published unchanged, and how many there were before."""
-    alike = [one for one in figures if one.measure == newest.measure]
-    starts = [one for before, one in pairwise(alike) if (before.low, before.high) != (one.low, one.high)]
+    alike = [figure for figure in figures if figure.measure == newest.measure]
+    starts = [figure for before, figure in pairwise(alike) if (before.low, before.high) != (figure.low, figure.high)]
     since = starts[-1] if starts else alike[0]
     scale, unit = (1, "") if newest.measure == "placement-score" else (100, "%")
     low, high = newest.low * scale, newest.high * scale
@@ -150,13 +154,15 @@ def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
     return f"{shown} since {format_time(since.as_of)[:10]}, {counted(len(starts), 'change')} before; {newest.source}"
 
 
-def _on_demand(one: MarketStats) -> str:
-    if one.on_demand is None:
+def _on_demand(summary: MarketStats) -> str:
+    if summary.on_demand is None:
         return "unknown (add it with: spotctl prices import --on-demand FILE)"
-    day = format_time(one.on_demand.as_of)[:10]
-    above = one.hours_above_on_demand or 0.0
-    comparison = against_on_demand(one.discount or 0.0)
-    return f"{dollars(one.on_demand.price)} as of {day}; spot was {comparison} on average, above it for {above:,.1f} h"
+    day = format_time(summary.on_demand.as_of)[:10]
+    above = summary.hours_above_on_demand or 0.0
+    comparison = against_on_demand(summary.discount or 0.0)
+    return (
+        f"{dollars(summary.on_demand.price)} as of {day}; spot was {comparison} on average, above it for {above:,.1f} h"
+    )
 
 
 def imported(reports: Sequence[FileReport]) -> Table:
@@ -177,7 +183,7 @@ def imported(reports: Sequence[FileReport]) -> Table:
 
 
 def complaints(report: FileReport) -> list[str]:
-    """What is wrong with a file, a line each: the file as a whole, then its first bad rows."""
+    """The problems of a file, a line each: the file as a whole, then its first bad rows."""
     lines = [f"spotctl: {report.path}: {report.failure}"] if report.failure else []
     lines += [f"{report.path}: {row}" for row in report.bad[:_NAMED_BAD_ROWS]]
     if report.skipped > _NAMED_BAD_ROWS:
@@ -248,7 +254,7 @@ def _tiers(tiers: Sequence[tuple[float, float]]) -> Iterator[str]:
 
 
 def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
-    """What sending data costs, by which list."""
+    """The cost of sending data, and the price list that it follows from."""
     certainty = ", approximate" if price.approximate else ""
     return pairs_table(
         [

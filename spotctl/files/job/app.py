@@ -76,7 +76,7 @@ def _no_class(file: Path, name: str) -> str | None:
 
 
 def _names_in(body: list[ast.stmt]) -> set[str]:
-    """What statements define at the top level, also in both branches of an `if` or `try`."""
+    """The names that statements define at the top level, also in both branches of an `if` or `try`."""
     names: set[str] = set()
     for statement in body:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

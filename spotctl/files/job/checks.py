@@ -29,7 +29,7 @@ def problems(spec: JobSpec, given: Given) -> list[Problem]:
 
 
 def code_problems(spec: JobSpec) -> list[Problem]:
-    """What is wrong with the job's folder and its trainer, found without running a line of it."""
+    """Mistakes in the job's folder and its trainer, found without running the user's code."""
     if not spec.workdir.is_dir():
         return [Problem(("workdir",), f"there is no folder {spec.workdir}; expected a path relative to the job file")]
     program = spec.program

@@ -15,7 +15,7 @@ from bidbrain.strategies.names import DEADLINE, NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.spelling import closest
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
-from spotctl.files.job.values import Accelerators, ByClock, Nodes, Number, Range, Within
+from spotctl.files.job.values import Accelerators, Bound, ByClock, Nodes, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
 DECIMAL_PATTERN = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
@@ -27,9 +27,9 @@ WHOLE_RANGE_PATTERN = rf"{_DIGITS}|{_DIGITS}\.\.({_DIGITS})?|\.\.{_DIGITS}"
 RANGE_PATTERN = rf"{DECIMAL_PATTERN}|{DECIMAL_PATTERN}\.\.({DECIMAL_PATTERN})?|\.\.{DECIMAL_PATTERN}"
 NODES_PATTERN = r"[1-9][0-9]{0,3}\.\.[1-9][0-9]{0,3}"
 ACCELERATORS_PATTERN = rf"[A-Za-z][A-Za-z0-9-]*(:({WHOLE_RANGE_PATTERN}))?"
-OURS = "SPOTCTL_"
+RESERVED_PREFIX = "SPOTCTL_"
 """spotctl sets the variables that begin with this on every machine."""
-VARIABLE_PATTERN = rf"(?!{OURS})[A-Za-z_][A-Za-z0-9_]*"
+VARIABLE_PATTERN = rf"(?!{RESERVED_PREFIX})[A-Za-z_][A-Za-z0-9_]*"
 MOST = 10**9
 AUTO = "auto"
 """Left to spotctl to choose."""
@@ -166,10 +166,10 @@ def whole_range(least: int) -> Callable[[object], Range[int]]:
 
     def read(written: object) -> Range[int]:
         low, high = _ends(written, WHOLE_RANGE_PATTERN)
-        found = Range(least if low is None else int(low), None if high is None else int(high))
-        if found.least < least:
+        bounds = Range(least if low is None else int(low), None if high is None else int(high))
+        if bounds.least < least:
             raise ValueError(f"begins below {least}")
-        return _ordered(found)
+        return _ordered(bounds)
 
     return read
 
@@ -179,13 +179,13 @@ def read_decimal_range(written: object) -> Range[float]:
     return _ordered(Range(float(low or 0), None if high is None else float(high)))
 
 
-def range_text(found: Range[int] | Range[float]) -> str:
+def range_text(bounds: Range[int] | Range[float]) -> str:
     """A range as it is written, without exponents.
 
     >>> range_text(Range(4, 64)), range_text(Range(7.5)), range_text(Range(8, 8))
     ('4..64', '7.5..', '8')
     """
-    least, most = (None if end is None else f"{Decimal(str(end)):f}" for end in (found.least, found.most))
+    least, most = (None if end is None else f"{Decimal(str(end)):f}" for end in (bounds.least, bounds.most))
     return f"{least}" if least == most else f"{least}..{most or ''}"
 
 
@@ -198,8 +198,8 @@ def read_accelerators(written: object) -> Accelerators:
 
 
 def read_variable(written: object) -> str:
-    if read_text(written).startswith(OURS):
-        raise ValueError(f"begins with {OURS}, which is reserved for spotctl")
+    if read_text(written).startswith(RESERVED_PREFIX):
+        raise ValueError(f"begins with {RESERVED_PREFIX}, which is reserved for spotctl")
     return matching(VARIABLE_PATTERN)(written)
 
 
@@ -214,10 +214,10 @@ def read_variable_value(written: object) -> str:
 
 def read_flag(written: object) -> bool:
     # A file's plain words arrive as texts; these types come from JSON.
-    found = {"true": True, "false": False}.get(written) if isinstance(written, str) else written
-    if not isinstance(found, bool):
+    flag = {"true": True, "false": False}.get(written) if isinstance(written, str) else written
+    if not isinstance(flag, bool):
         raise ValueError("is neither true nor false")
-    return found
+    return flag
 
 
 def read_whole(written: object, least: int, most: int) -> int:
@@ -297,7 +297,7 @@ def _ends(written: object, pattern: str) -> tuple[str | None, str | None]:
     return low or None, (high or None) if dots else low
 
 
-def _ordered(found: Range[Number]) -> Range[Number]:
-    if found.most is not None and found.most < found.least:
+def _ordered(bounds: Range[Bound]) -> Range[Bound]:
+    if bounds.most is not None and bounds.most < bounds.least:
         raise ValueError("ends below its beginning")
-    return found
+    return bounds

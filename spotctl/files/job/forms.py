@@ -152,7 +152,7 @@ NODES = Form(
     conversions.read_nodes,
     "a whole number from 1 to 10000, or a range such as 2..4",
     {"type": ["string", "integer"], "pattern": f"^(?:{conversions.NODES_PATTERN})$", "minimum": 1, "maximum": 10_000},
-    lambda found: str(found) if found.is_range else found.least,
+    lambda nodes: str(nodes) if nodes.is_range else nodes.least,
 )
 FAILURE = _text(
     conversions.FAILURE_PATTERN,
@@ -165,10 +165,10 @@ MACHINES = _whole(0, 10_000)
 CLOCKS = _whole(1, conversions.MOST)
 SEED = _whole(0, 2**32 - 1)
 FINITE = _number("a number")
-WORK_RATE = _number("a number from 1e-6 to 1e12", lambda found: 1e-6 <= found <= 1e12, minimum=1e-6, maximum=1e12)
+WORK_RATE = _number("a number from 1e-6 to 1e12", lambda rate: 1e-6 <= rate <= 1e12, minimum=1e-6, maximum=1e12)
 _MINUTES = _number(
     f"a number from 0.01 to {conversions.MOST}",
-    lambda found: 0.01 <= found <= conversions.MOST,
+    lambda rate: 0.01 <= rate <= conversions.MOST,
     minimum=0.01,
     maximum=conversions.MOST,
 )
@@ -178,10 +178,10 @@ MINUTES = Form(
     _MINUTES.schema,
     lambda span: span / MINUTE,
 )
-SPEED = _number("a number from 1 to 1000000", lambda found: 1 <= found <= 1e6, minimum=1, maximum=1_000_000)
-SHARE = _number("a share from 0 to 1", lambda found: 0 <= found <= 1, minimum=0, maximum=1)
+SPEED = _number("a number from 1 to 1000000", lambda speed: 1 <= speed <= 1e6, minimum=1, maximum=1_000_000)
+SHARE = _number("a share from 0 to 1", lambda share: 0 <= share <= 1, minimum=0, maximum=1)
 TOLERANCE = _number(
-    "a share from 0 to below 1, such as 0.02", lambda found: 0 <= found < 1, minimum=0, exclusiveMaximum=1
+    "a share from 0 to below 1, such as 0.02", lambda share: 0 <= share < 1, minimum=0, exclusiveMaximum=1
 )
 SPAN = _text(
     conversions.SPAN_PATTERN,
@@ -261,5 +261,5 @@ ACCELERATORS = _text(
     conversions.ACCELERATORS_PATTERN,
     'a model, and how many: V100, "V100:4", "V100:1.."',
     conversions.read_accelerators,
-    lambda found: f"{found.model}:{conversions.range_text(found.count)}",
+    lambda accelerators: f"{accelerators.model}:{conversions.range_text(accelerators.count)}",
 )

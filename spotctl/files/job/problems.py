@@ -1,11 +1,11 @@
-"""What is wrong with a job file, as one line: `FILE:LINE: field: what was found; what to write`."""
+"""Mistakes in a job file, each as one line: `FILE:LINE: field: what was found; what to write`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spotctl.files.yaml_file import YamlFile
+from spotctl.files.yaml_file import Loc, YamlFile
 from spotctl.home.errors import BadRequest
 
 _LONGEST = 60
@@ -13,9 +13,9 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and with which part of the file."""
+    """A mistake, and the part of the file with it."""
 
-    loc: tuple[int | str, ...]
+    loc: Loc
     message: str
     is_missing: bool = False
 
@@ -23,7 +23,7 @@ class Problem:
 def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
     """The error to raise: the first problem in the file, and how many more there are.
 
-    A missing key comes last: most often it is there, misspelled.
+    A missing key comes last: most often the key is there, misspelled.
     """
     ordered = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
     first, more = ordered[0], len(ordered) - 1
@@ -31,13 +31,13 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
     return BadRequest(f"{where}: {first.message}{f' (and {more} more)' if more else ''}")
 
 
-def shown(found: object) -> str:
+def shown(value: object) -> str:
     """A value as the user will recognize it."""
-    if isinstance(found, dict):
+    if isinstance(value, dict):
         return "a mapping"
-    if isinstance(found, list):
+    if isinstance(value, list):
         return "a list"
-    if isinstance(found, bool):
-        return str(found).lower()
-    text = repr(found)
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,4 +1,4 @@
-"""What a job runs: a trainer, or a command, with the keys of a job file that describe it."""
+"""The program of a job: a trainer or a command, with the keys of a job file that describe either."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class SlowMachines:
-    """What a training does about machines that are slower than others."""
+    """Measures against machines that are slower than others."""
 
     reassign: bool = key(forms.FLAG, "Workers that fall behind lend work to faster ones.", True, default=False)
     backup_workers: bool | int | str = key(

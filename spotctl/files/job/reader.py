@@ -39,7 +39,7 @@ def from_fields(fields: Mapping[str, Any]) -> JobSpec:
     """The job that a program describes with the fields of a job file; paths are relative to the working directory."""
     name = Path("job")
     try:
-        # As JSON it is a YAML file like any other, with the same checks.
+        # JSON is YAML, so fields get the same checks as a file.
         text = json.dumps(fields, ensure_ascii=False, default=_field_text)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadRequest(f"{name}: cannot be written as a job file: {error}") from error
@@ -55,7 +55,7 @@ def _field_text(value: object) -> object:
 
 
 def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
-    """The job that `written` gave, also by an earlier version. Its code may be gone: ending a run needs none."""
+    """The job that `written` gave, also by an earlier version. The job's code may be gone: ending a run needs none."""
     return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, dict(content), None))))
 
 
@@ -93,7 +93,7 @@ def _given(file: YamlFile) -> Given:
 
 
 def _with_counts(given: Given) -> Given:
-    """With the numbers of machines that follow from the kind where the file leaves them out."""
+    """Adds the numbers of machines that follow from the kind where the file leaves them out."""
     resources, nodes = given["resources"], given.get("nodes", Nodes(1, 1))
     is_training = given["kind"] is ProgramKind.AGILEML
     reliable = {"machines": 1 if is_training else 0, **resources.get("reliable", {})}
@@ -103,7 +103,7 @@ def _with_counts(given: Given) -> Given:
 
 
 def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
-    """With absolute paths, and regions as their cloud spells them."""
+    """The job with absolute paths, and regions as their cloud spells them."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
         place = replace(program.checkpoint, path=_location(program.checkpoint.path, folder))

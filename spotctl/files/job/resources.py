@@ -1,4 +1,4 @@
-"""What a job may rent, with the keys of a job file that describe it."""
+"""Machines that a job may rent, with the keys of a job file that describe them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spotctl.files.job.values import Accelerators, Range
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a machine must have, whatever its type."""
+    """Requirements of a machine, whatever its type."""
 
     vcpus: Range[int] | None = key(forms.VCPU_RANGE, "Number of vCPUs.", "8..")
     memory_gib: Range[float] | None = key(forms.MEMORY_RANGE, "Memory in GiB.", "16..")
@@ -35,7 +35,7 @@ class Reliable:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What may be rented."""
+    """Machines that may be rented."""
 
     clouds: tuple[str, ...] = key(
         ListOf(forms.CLOUD),

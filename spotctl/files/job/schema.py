@@ -39,7 +39,7 @@ def _section(section: type, definitions: dict[str, Schema]) -> Schema:
         "properties": {name: _key(options, definitions) for name, options in entries.items()},
         "additionalProperties": False,
     }
-    required = [name for name, (one, *_) in entries.items() if one.key.is_needed and one.only_for is None]
+    required = [name for name, (entry, *_) in entries.items() if entry.key.is_needed and entry.only_for is None]
     if required:
         schema["required"] = required
     return schema | ({"minProperties": 1} if section is Stop else {})
@@ -47,14 +47,14 @@ def _section(section: type, definitions: dict[str, Schema]) -> Schema:
 
 def _key(options: tuple[Entry, ...], definitions: dict[str, Schema]) -> Schema:
     first = options[0]
-    shapes = [_shape(one.key, definitions) for one in options]
+    shapes = [_shape(entry.key, definitions) for entry in options]
     if not first.key.is_needed or first.only_for is not None:
         shapes.append({"type": "null"})
     schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
     return {
         **schema,
-        "description": " ".join(one.key.description for one in options),
-        "examples": [example for one in options for example in one.key.examples],
+        "description": " ".join(entry.key.description for entry in options),
+        "examples": [example for entry in options for example in entry.key.examples],
     }
 
 
@@ -76,7 +76,7 @@ def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
 
 
 def _case(choice: OneOf, kind: str) -> Schema:
-    """What must and must not stand in a file of a kind."""
+    """The keys that a file of this kind must have, and those that it must not have."""
     own = entries_of(choice.sections[kind])
     others = [name for case, section in choice.sections.items() if case != kind for name in entries_of(section)]
     needed = [name for name, (entry, *_) in own.items() if entry.key.is_needed]
@@ -84,7 +84,7 @@ def _case(choice: OneOf, kind: str) -> Schema:
 
 
 def _where(key: str, value: str, then: Schema) -> Schema:
-    """What holds where a key has a value."""
+    """The schema that applies where a key has this value."""
     return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": then}
 
 

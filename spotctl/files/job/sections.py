@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast
 from spotctl.files.job.conversions import meant
 from spotctl.files.job.forms import Form
 from spotctl.files.job.problems import Problem, shown
+from spotctl.files.yaml_file import Loc
 
 T = TypeVar("T")
-Loc = tuple[int | str, ...]
 Given = dict[str, Any]
 """The values that a section gives, by field; a section's own are nested."""
 
@@ -60,7 +60,7 @@ class Key:
     is_secret: bool = False
     """Whether an error must not show the value."""
     misplaced: str = ""
-    """What to do where the key stands with another selected section."""
+    """The cure where the key stands with another selected section."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class Reader:
         self.problems: list[Problem] = []
 
     def section(self, section: type, written: object, loc: Loc = ()) -> Given:
-        """What a section gives."""
+        """The values that a section gives; collects its problems."""
         if not isinstance(written, dict):
             self._refuse_shape(loc, written, "a mapping")
             return {}
@@ -193,11 +193,11 @@ class Reader:
                 raise ValueError("is empty")
             return form.read(value)
         except ValueError as error:
-            wrong, found = str(error), "this entry" if is_secret else shown(value)
+            wrong, quoted = str(error), "this entry" if is_secret else shown(value)
             if "{found}" in wrong:
-                wrong = wrong.replace("{found}", found)
+                wrong = wrong.replace("{found}", quoted)
             elif value is not None:
-                wrong = f"{found} {wrong}"
+                wrong = f"{quoted} {wrong}"
             self.problems.append(Problem(loc, f"{wrong}; expected {form.expected}"))
             return None
 
@@ -215,14 +215,14 @@ class Reader:
             self._refuse_shape(loc, value, "a mapping", declared)
             return {}
         return {
-            self._form(shape.name, name, (*loc, name)): self._form(shape.value, one, (*loc, name))
-            for name, one in value.items()
+            self._form(shape.name, name, (*loc, name)): self._form(shape.value, item, (*loc, name))
+            for name, item in value.items()
         }
 
     def _refuse_shape(self, loc: Loc, value: object, wanted: str, declared: Key | None = None) -> None:
         is_empty = value is None or value == []
-        found = "" if declared is not None and declared.is_secret else f", found {shown(value)}"
-        said = "is empty" if is_empty else f"expected {wanted}{found}"
+        quoted = "" if declared is not None and declared.is_secret else f", found {shown(value)}"
+        said = "is empty" if is_empty else f"expected {wanted}{quoted}"
         cure = "keys with values (spotctl init writes a starter file)" if declared is None else example(declared)
         self.problems.append(Problem(loc, f"{said}; write {cure}"))
 
@@ -297,5 +297,5 @@ def _written(shape: Form | ListOf | MapOf | type, value: Any) -> object:  # noqa
     if isinstance(shape, ListOf):
         return shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
     if isinstance(shape, MapOf):
-        return {name: shape.value.write(one) for name, one in value.items()}
+        return {name: shape.value.write(item) for name, item in value.items()}
     return written(value)

@@ -12,11 +12,11 @@ from typing import Generic, TypeVar
 
 from pricing_data.units import to_datetime, to_micros
 
-Number = TypeVar("Number", int, float)
+Bound = TypeVar("Bound", int, float)
 
 
 class ProgramKind(StrEnum):
-    """What a job runs."""
+    """The kind of program that a job runs."""
 
     AGILEML = "agileml"
     """A trainer, which uses every machine there is and keeps going when one is evicted."""
@@ -25,7 +25,7 @@ class ProgramKind(StrEnum):
 
 
 class Objective(StrEnum):
-    """What a plan optimizes; the names are those of Gavel's policies."""
+    """The aim of a plan; the names are those of Gavel's policies."""
 
     MIN_COST = "min-cost"
     MAX_THROUGHPUT = "max-throughput"
@@ -36,11 +36,11 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Generic[Number]):
+class Range(Generic[Bound]):
     """Numbers from `least` to `most`, both included; no upper limit if `most` is None."""
 
-    least: Number
-    most: Number | None = None
+    least: Bound
+    most: Bound | None = None
 
     def __contains__(self, value: float) -> bool:
         return self.least <= value and (self.most is None or value <= self.most)

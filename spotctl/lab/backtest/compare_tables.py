@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 def table(differences: Sequence[PairedDifference], width: int) -> Table:
     """One row per variant, strategy and job length. A narrow terminal gets fewer columns."""
-    costs = [_cells(one.cost, ".2f") for one in differences]
-    times = [_cells(one.runtime, ".3f") for one in differences]
-    jobs = [f"{one.jobs} (+{one.unpaired} unpaired)" if one.unpaired else f"{one.jobs}" for one in differences]
+    costs = [_cells(difference.cost, ".2f") for difference in differences]
+    times = [_cells(difference.runtime, ".3f") for difference in differences]
+    jobs = [
+        f"{difference.jobs} (+{difference.unpaired} unpaired)" if difference.unpaired else f"{difference.jobs}"
+        for difference in differences
+    ]
     columns = (
-        RankedColumn("variant", [one.variant for one in differences]),
-        RankedColumn("strategy", [one.scheme for one in differences]),
-        RankedColumn("hours", [f"{one.hours:g}" for one in differences]),
+        RankedColumn("variant", [difference.variant for difference in differences]),
+        RankedColumn("strategy", [difference.scheme for difference in differences]),
+        RankedColumn("hours", [f"{difference.hours:g}" for difference in differences]),
         RankedColumn("jobs", jobs, 3),
         RankedColumn("cost, points", [mean for mean, _ in costs]),
         RankedColumn("95%", [ends for _, ends in costs], 1),
@@ -54,15 +57,15 @@ def answer(differences: Sequence[PairedDifference], wall_seconds: float) -> dict
     """
     rows = [
         {
-            **{name: value for name, value in asdict(one).items() if name not in ("cost", "runtime")},
-            "cost_points": _number(one.cost.mean),
-            "cost_low": one.cost.low,
-            "cost_high": one.cost.high,
-            "runtime_ratio": _number(one.runtime.mean),
-            "runtime_low": one.runtime.low,
-            "runtime_high": one.runtime.high,
+            **{name: value for name, value in asdict(difference).items() if name not in ("cost", "runtime")},
+            "cost_points": _number(difference.cost.mean),
+            "cost_low": difference.cost.low,
+            "cost_high": difference.cost.high,
+            "runtime_ratio": _number(difference.runtime.mean),
+            "runtime_low": difference.runtime.low,
+            "runtime_high": difference.runtime.high,
         }
-        for one in differences
+        for difference in differences
     ]
     return {"differences": rows, "wall_seconds": wall_seconds}
 

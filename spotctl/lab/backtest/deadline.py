@@ -42,7 +42,7 @@ def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, de
         raise BadRequest(f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three times spot)")
     terms = DeadlineTerms(round(hours * HOUR), parse_duration(delay, zero=True), on_demand_ratio)
     slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
-    if wrong := [one for one in slacks if not 1 <= one < 1000]:
+    if wrong := [ratio for ratio in slacks if not 1 <= ratio < 1000]:
         raise BadRequest(f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the work")
     return ReplayRequest(terms, slacks, read(traces))
 
@@ -89,4 +89,4 @@ def left_out(request: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
 
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
     """The summaries of all strategies by slack."""
-    return [one for scheme, outcome in outcomes.items() for one in summarize(jobs, scheme, outcome)]
+    return [summary for scheme, outcome in outcomes.items() for summary in summarize(jobs, scheme, outcome)]

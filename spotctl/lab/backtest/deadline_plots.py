@@ -42,11 +42,11 @@ def write(
 def _costs(summaries: Sequence[DeadlineSummary]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    strategies = list(dict.fromkeys(one.scheme for one in summaries))
-    slacks = list(dict.fromkeys(one.slack for one in summaries))
+    strategies = list(dict.fromkeys(summary.scheme for summary in summaries))
+    slacks = list(dict.fromkeys(summary.slack for summary in summaries))
     width = 0.8 / len(strategies)
     for i, strategy in enumerate(strategies):
-        costs = [one.cost_ratio for one in summaries if one.scheme == strategy]
+        costs = [summary.cost_ratio for summary in summaries if summary.scheme == strategy]
         places = np.arange(len(slacks)) + (i - (len(strategies) - 1) / 2) * width
         bars = axes.bar(places, costs, width, label=strategy, color=_COLORS[strategy])
         axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
@@ -65,26 +65,28 @@ def _example(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> int
 
 
 def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
-    one = jobs.only(job)
+    shown = jobs.only(job)
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()
-    hours = float(one.tick[0]) / HOUR
-    _band(axes, 0, one.window(0), hours, _UP)
+    hours = float(shown.tick[0]) / HOUR
+    _band(axes, 0, shown.window(0), hours, _UP)
     names = ["spot available"]
     outcomes = {
-        **{scheme.name: replay(one, scheme, keep_course=True) for scheme in (Greedy(), UniformProgress())},
-        "deadline": decided(one, question.histories, keep_course=True),
+        **{scheme.name: replay(shown, scheme, keep_course=True) for scheme in (Greedy(), UniformProgress())},
+        "deadline": decided(shown, question.histories, keep_course=True),
     }
     for row, (name, outcome) in enumerate(outcomes.items(), start=1):
         assert outcome.course is not None
         _band(axes, row, outcome.course[0] == SPOT, hours, _SPOT)
         _band(axes, row, outcome.course[0] == ON_DEMAND, hours, _ON_DEMAND)
         names.append(name)
-    axes.axvline(float(one.ticks[0]) * hours, color=RED, linewidth=1.5)
+    axes.axvline(float(shown.ticks[0]) * hours, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("hours since the start (red line: deadline)")
-    axes.set_title(f"{question.histories[int(one.history[0])].name}, slack {one.slack[0]:g}", loc="left", fontsize=9)
+    axes.set_title(
+        f"{question.histories[int(shown.history[0])].name}, slack {shown.slack[0]:g}", loc="left", fontsize=9
+    )
     patches = [Patch(color=_SPOT, label="spot"), Patch(color=_ON_DEMAND, label="on-demand")]
     axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2, fontsize=8)
     return figure

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def table(summaries: Sequence[DeadlineSummary]) -> Table:
     """A row for each strategy with its cost by slack, then the share of the gap that is closed."""
-    slacks = list(dict.fromkeys(one.slack for one in summaries))
+    slacks = list(dict.fromkeys(summary.slack for summary in summaries))
     shown = plain_table("strategy", *(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses")
-    for scheme in dict.fromkeys(one.scheme for one in summaries):
-        rows = [one for one in summaries if one.scheme == scheme]
+    for scheme in dict.fromkeys(summary.scheme for summary in summaries):
+        rows = [summary for summary in summaries if summary.scheme == scheme]
         jobs = sum(row.jobs for row in rows)
         shown.add_row(
             scheme,
@@ -34,7 +34,7 @@ def table(summaries: Sequence[DeadlineSummary]) -> Table:
 
 
 def answer(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
-    """What `--json` prints.
+    """The JSON of `--json`.
 
     Fields:
         results: results by strategy and slack
@@ -45,14 +45,14 @@ def answer(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[st
         wall_seconds: time that the command took
     """
     closed = [{"slack": slack, "share": share} for slack, share in _gap_closed(summaries).items()]
-    return {"results": [asdict(one) for one in summaries], "gap_closed": closed, "wall_seconds": wall_seconds}
+    return {"results": [asdict(summary) for summary in summaries], "gap_closed": closed, "wall_seconds": wall_seconds}
 
 
 def _gap_closed(summaries: Sequence[DeadlineSummary]) -> dict[float, float | None]:
     """By slack, the share of the gap from uniform-progress to the optimum that the deadline strategy closes."""
-    cost = {(one.scheme, one.slack): one.cost_ratio for one in summaries}
+    cost = {(summary.scheme, summary.slack): summary.cost_ratio for summary in summaries}
     shares = dict[float, float | None]()
-    for slack in dict.fromkeys(one.slack for one in summaries):
+    for slack in dict.fromkeys(summary.slack for summary in summaries):
         plain, own, best = (cost[scheme, slack] for scheme in ("uniform-progress", "deadline", "optimal"))
         shares[slack] = (plain - own) / (plain - best) if plain > best else None
     return shares

@@ -23,12 +23,12 @@ _ON, _OFF, _BOUND = BLUE, PALE, GREEN
 def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> None:
     """Writes `frontier_HOURSh.png` for each job length."""
     with output_folder(folder):
-        for hours in sorted({one.hours for one in points}):
+        for hours in sorted({point.hours for point in points}):
             _picture(
                 folder / f"frontier_{hours:g}h.png",
                 hours,
-                [one for one in points if one.hours == hours and not one.unfinished],
-                [one for one in bound if one.hours == hours],
+                [point for point in points if point.hours == hours and not point.unfinished],
+                [point for point in bound if point.hours == hours],
             )
 
 
@@ -36,23 +36,25 @@ def _picture(path: Path, hours: float, points: Sequence[FrontierPoint], bound: S
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(
-        [one.runtime_ratio for one in bound],
-        [one.cost_pct for one in bound],
+        [point.runtime_ratio for point in bound],
+        [point.cost_pct for point in bound],
         color=_BOUND,
         label="bound without refunds, the future known",
     )
-    shown = [one for one in points if one.cost_pct.mean <= _HIGHEST] or list(points)
+    shown = [point for point in points if point.cost_pct.mean <= _HIGHEST] or list(points)
     for on_frontier, color, label in ((True, _ON, "on the frontier"), (False, _OFF, "beaten")):
-        chosen = [one for one in shown if (one.beaten_by is None) == on_frontier]
-        axes.scatter([one.runtime_ratio for one in chosen], [one.cost_pct.mean for one in chosen], c=color, label=label)
+        chosen = [point for point in shown if (point.beaten_by is None) == on_frontier]
+        axes.scatter(
+            [point.runtime_ratio for point in chosen], [point.cost_pct.mean for point in chosen], c=color, label=label
+        )
         for (time, cost), names in _together(chosen).items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             axes.annotate(names[0] + more, (time, cost), (4, 4), textcoords="offset points", fontsize=7, color=color)
-    axes.set_xlim(right=max((one.runtime_ratio for one in shown), default=1.0) * 1.15)
+    axes.set_xlim(right=max((point.runtime_ratio for point in shown), default=1.0) * 1.15)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("run time / baseline run time")
     axes.set_ylabel("cost, % of on-demand")
-    left_out = [one.scheme for one in points if one not in shown]
+    left_out = [point.scheme for point in points if point not in shown]
     note = f" (above {_HIGHEST:g}%: {', '.join(left_out)})" if left_out else ""
     axes.set_title(f"Jobs of {hours:g} hours{note}", fontsize=11)
     axes.grid(alpha=0.25)
@@ -63,12 +65,12 @@ def _picture(path: Path, hours: float, points: Sequence[FrontierPoint], bound: S
 def _together(points: Sequence[FrontierPoint]) -> dict[tuple[float, float], list[str]]:
     """The names of points that would be drawn on top of each other, by the place of the first."""
     places: dict[tuple[float, float], list[str]] = {}
-    for one in points:
-        place = (one.runtime_ratio, one.cost_pct.mean)
+    for point in points:
+        place = (point.runtime_ratio, point.cost_pct.mean)
         near = next((other for other in places if _is_near(place, other)), place)
-        places.setdefault(near, []).append(one.scheme)
+        places.setdefault(near, []).append(point.scheme)
     return places
 
 
-def _is_near(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return abs(one[0] - other[0]) < _NEAR[0] and abs(one[1] - other[1]) < _NEAR[1]
+def _is_near(place: tuple[float, float], other: tuple[float, float]) -> bool:
+    return abs(place[0] - other[0]) < _NEAR[0] and abs(place[1] - other[1]) < _NEAR[1]

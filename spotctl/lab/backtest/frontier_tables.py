@@ -21,36 +21,36 @@ NO_WINDOWS: Mapping[str, Sequence[FrontierPoint]] = MappingProxyType({})
 
 def table(points: Sequence[FrontierPoint], width: int) -> Table:
     """One row per strategy and job length, the fastest first."""
-    rows = sorted(points, key=lambda one: (one.hours, one.runtime_ratio))
+    rows = sorted(points, key=lambda point: (point.hours, point.runtime_ratio))
     columns = (
-        RankedColumn("strategy", [one.scheme for one in rows]),
-        RankedColumn("hours", [f"{one.hours:g}" for one in rows]),
-        RankedColumn("jobs", [_jobs(one) for one in rows], 4),
-        RankedColumn("run time", [f"{one.runtime_ratio:.3f}" for one in rows]),
-        RankedColumn("cost %", [f"{one.cost_pct.mean:.2f}" for one in rows]),
-        RankedColumn("95%", [_interval(one) for one in rows], 1),
-        RankedColumn("gross %", [f"{one.gross_pct:.1f}" for one in rows], 3),
-        RankedColumn("bound %", [f"{one.bound_pct:.1f}" for one in rows], 2),
-        RankedColumn("beaten by", [one.beaten_by or "" for one in rows]),
+        RankedColumn("strategy", [point.scheme for point in rows]),
+        RankedColumn("hours", [f"{point.hours:g}" for point in rows]),
+        RankedColumn("jobs", [_jobs(point) for point in rows], 4),
+        RankedColumn("run time", [f"{point.runtime_ratio:.3f}" for point in rows]),
+        RankedColumn("cost %", [f"{point.cost_pct.mean:.2f}" for point in rows]),
+        RankedColumn("95%", [_interval(point) for point in rows], 1),
+        RankedColumn("gross %", [f"{point.gross_pct:.1f}" for point in rows], 3),
+        RankedColumn("bound %", [f"{point.bound_pct:.1f}" for point in rows], 2),
+        RankedColumn("beaten by", [point.beaten_by or "" for point in rows]),
     )
     return ranked_table(width, columns)
 
 
-def _jobs(one: FrontierPoint) -> str:
-    return f"{one.jobs} ({one.unfinished} unfinished)" if one.unfinished else f"{one.jobs}"
+def _jobs(point: FrontierPoint) -> str:
+    return f"{point.jobs} ({point.unfinished} unfinished)" if point.unfinished else f"{point.jobs}"
 
 
-def _interval(one: FrontierPoint) -> str:
-    return "-" if one.cost_pct.low is None else f"[{one.cost_pct.low:.1f}, {one.cost_pct.high:.1f}]"
+def _interval(point: FrontierPoint) -> str:
+    return "-" if point.cost_pct.low is None else f"[{point.cost_pct.low:.1f}, {point.cost_pct.high:.1f}]"
 
 
 def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
     """Whether the default of a billing rule is on the frontier."""
     default = default_for(billing).name
-    mine = [one for one in points if one.scheme == default]
+    mine = [point for point in points if point.scheme == default]
     if not mine:
         return f"the default for {billing}, {default}, is not among these strategies"
-    beaten = [f"{one.beaten_by} for {one.hours:g} hours" for one in mine if one.beaten_by]
+    beaten = [f"{point.beaten_by} for {point.hours:g} hours" for point in mine if point.beaten_by]
     if not beaten:
         return f"the default for {billing}, {default}, is on the frontier"
     return f"the default for {billing}, {default}, is not on the frontier; cheaper and as fast: {', '.join(beaten)}"
@@ -74,10 +74,10 @@ def answer(
         windows[] -> _judged
         wall_seconds: time that the command took
     """
-    others = [{"window": name, **_judged(found, billing)} for name, found in windows.items()]
+    others = [{"window": name, **_judged(window_points, billing)} for name, window_points in windows.items()]
     return {
         **_judged(points, billing),
-        "bound": [asdict(one) for one in bound],
+        "bound": [asdict(bound_point) for bound_point in bound],
         **({"windows": others} if others else {}),
         "wall_seconds": wall_seconds,
     }
@@ -94,14 +94,14 @@ def _judged(points: Sequence[FrontierPoint], billing: str) -> dict[str, Any]:
         default.on_frontier: whether no other strategy is clearly cheaper and as fast
     """
     default = default_for(billing).name
-    beaten = [one.beaten_by for one in points if one.scheme == default]
+    beaten = [point.beaten_by for point in points if point.scheme == default]
     return {
-        "points": [_row(one) for one in points],
+        "points": [_row(point) for point in points],
         "default": {"scheme": default, "on_frontier": all(name is None for name in beaten)},
     }
 
 
-def _row(one: FrontierPoint) -> dict[str, Any]:
+def _row(point: FrontierPoint) -> dict[str, Any]:
     """A strategy over all jobs of one length.
 
     Fields:
@@ -119,18 +119,18 @@ def _row(one: FrontierPoint) -> dict[str, Any]:
         beaten_by: cheapest strategy that is clearly cheaper and as fast; null on the frontier
     """
     return {
-        "scheme": one.scheme,
-        "hours": one.hours,
-        "jobs": one.jobs,
-        "unfinished": one.unfinished,
-        "cost_pct": _number(one.cost_pct.mean),
-        "cost_low": one.cost_pct.low,
-        "cost_high": one.cost_pct.high,
-        "gross_pct": _number(one.gross_pct),
-        "runtime_ratio": _number(one.runtime_ratio),
-        "bound_pct": _number(one.bound_pct),
-        "on_frontier": one.beaten_by is None and not one.unfinished,
-        "beaten_by": one.beaten_by,
+        "scheme": point.scheme,
+        "hours": point.hours,
+        "jobs": point.jobs,
+        "unfinished": point.unfinished,
+        "cost_pct": _number(point.cost_pct.mean),
+        "cost_low": point.cost_pct.low,
+        "cost_high": point.cost_pct.high,
+        "gross_pct": _number(point.gross_pct),
+        "runtime_ratio": _number(point.runtime_ratio),
+        "bound_pct": _number(point.bound_pct),
+        "on_frontier": point.beaten_by is None and not point.unfinished,
+        "beaten_by": point.beaten_by,
     }
 
 

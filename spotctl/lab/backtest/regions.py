@@ -1,4 +1,4 @@
-"""What `backtest regions` asks: every window under every policy, and their sums."""
+"""The replay of `backtest regions`: every window under every policy, and sums by policy."""
 
 from __future__ import annotations
 
@@ -47,22 +47,24 @@ def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[P
 
 def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
     """One summary for each policy."""
-    policies = list(dict.fromkeys(one.policy for one in results))
-    best = sum(one.outcome.bill.total for one in results if one.policy == "optimal")
-    return [_summary(name, [one for one in results if one.policy == name], best) for name in policies]
+    policies = list(dict.fromkeys(result.policy for result in results))
+    best = sum(result.outcome.bill.total for result in results if result.policy == "optimal")
+    return [_summary(name, [result for result in results if result.policy == name], best) for name in policies]
 
 
 def _summary(name: str, results: list[PlayedWindow], best: float) -> PolicySummary:
     count = len(results)
-    total = sum(one.outcome.bill.total for one in results)
-    spot, on_demand = (sum(getattr(one.outcome, kind) for one in results) for kind in ("spot_steps", "on_demand_steps"))
+    total = sum(result.outcome.bill.total for result in results)
+    spot, on_demand = (
+        sum(getattr(result.outcome, kind) for result in results) for kind in ("spot_steps", "on_demand_steps")
+    )
     return PolicySummary(
         name,
         count,
         total / count,
         total / best - 1 if best and name != ONE_ZONE else None,
-        sum(one.outcome.bill.moves for one in results) / count,
-        sum(one.outcome.bill.probes for one in results) / count,
+        sum(result.outcome.bill.moves for result in results) / count,
+        sum(result.outcome.bill.probes for result in results) / count,
         spot / max(spot + on_demand, 1),
-        sum(one.outcome.missed for one in results),
+        sum(result.outcome.missed for result in results),
     )

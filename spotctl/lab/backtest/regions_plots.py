@@ -29,13 +29,13 @@ def write(folder: Path, results: Sequence[PlayedWindow]) -> None:
 
 
 def _example(results: Sequence[PlayedWindow]) -> list[PlayedWindow]:
-    comparable = [one for one in results if one.policy != ONE_ZONE] or list(results)
+    comparable = [result for result in results if result.policy != ONE_ZONE] or list(results)
     by_window: dict[int, list[PlayedWindow]] = {}
-    for one in comparable:
-        by_window.setdefault(id(one.window), []).append(one)
+    for result in comparable:
+        by_window.setdefault(id(result.window), []).append(result)
 
     def spread(window: list[PlayedWindow]) -> float:
-        costs = [one.outcome.bill.total for one in window if one.policy != "on-demand"] or [0.0]
+        costs = [result.outcome.bill.total for result in window if result.policy != "on-demand"] or [0.0]
         return max(costs) / max(min(costs), 1e-9)
 
     return max(by_window.values(), key=spread)
@@ -46,8 +46,8 @@ def picture(results: Sequence[PlayedWindow]) -> Figure:
     zones = len(results[0].window.record.zones)
     figure = Figure(figsize=(11, 0.6 + len(results) * (0.7 + 0.2 * zones)), layout="constrained")
     panels = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, one in zip(panels, results, strict=True):
-        _panel(axes, one)
+    for axes, result in zip(panels, results, strict=True):
+        _panel(axes, result)
     job = results[0].window.job
     panels[-1].set_xlabel(f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)")
     colors = ((_UP, "spot available"), (_SPOT, "runs on spot"), (_ON_DEMAND, "runs on demand"))
@@ -57,18 +57,18 @@ def picture(results: Sequence[PlayedWindow]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, one: PlayedWindow) -> None:
-    record, outcome = one.window.record, one.outcome
+def _panel(axes: Axes, played: PlayedWindow) -> None:
+    record, outcome = played.window.record, played.outcome
     hours = record.gap / HOUR
     for row in range(len(record.zones)):
-        _bars(axes, row, record.granted[row] >= one.window.job.at_least, hours, 0.8, _UP)
+        _bars(axes, row, record.granted[row] >= played.window.job.at_least, hours, 0.8, _UP)
         for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
             held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
             _bars(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
-    axes.axvline(one.window.job.deadline / HOUR, color=RED, linewidth=1.5)
+    axes.axvline(played.window.job.deadline / HOUR, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(record.zones)), record.zones, fontsize=7)
     axes.invert_yaxis()
-    axes.set_title(f"{one.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)
+    axes.set_title(f"{played.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)
 
 
 def _bars(axes: Axes, row: int, on: Bools, hours: float, height: float, color: str) -> None:

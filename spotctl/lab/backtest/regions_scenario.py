@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from bidbrain.backtest.regions.policies import ELASTIC_NAMES, NAMES
 from bidbrain.backtest.regions.record import Floats, ZonesRecord
@@ -25,7 +25,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.backtest.scenario import parsed
 from spotctl.lab.backtest.scenario_evictions import found_at
 
-Hours = Annotated[float, Field(ge=0, lt=100_000)]
+HourCount = Annotated[float, Field(ge=0, lt=100_000)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -33,17 +33,13 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class RegionsJobPart(_Part):
+class RegionsJobPart(BaseModel, extra="forbid"):
     """A job: its work on one set of machines, and its deadline after the start."""
 
     work_hours: Annotated[float, Field(gt=0, lt=100_000)]
     deadline_hours: Annotated[float, Field(gt=0, lt=100_000)]
     checkpoint_gb: Usd = 50
-    start_delay_hours: Hours = 0.2
+    start_delay_hours: HourCount = 0.2
     machines: Annotated[int, Field(ge=1)] = 1
     at_least: Annotated[int, Field(ge=1)] | None = None
 
@@ -55,28 +51,28 @@ class RegionsJobPart(_Part):
         return RegionJob(work, deadline, delay, self.checkpoint_gb, self.machines, self.at_least or self.machines)
 
 
-class EveryPart(_Part):
+class EveryPart(BaseModel, extra="forbid"):
     """Starts at even distances, as long as a job fits into the record."""
 
     every: str
 
 
-class MovingPart(_Part):
-    """What a move of the checkpoint costs."""
+class MovingPart(BaseModel, extra="forbid"):
+    """The cost of moving the checkpoint."""
 
     usd_per_gb: Usd = 0.02
     pairs: dict[str, Usd] = {}
     within_region: Usd = 0
-    hours: Hours = 0
+    hours: HourCount = 0
 
 
-class ProbePart(_Part):
-    """What a probe costs that succeeds."""
+class ProbePart(BaseModel, extra="forbid"):
+    """The cost of a successful probe."""
 
     minutes: Annotated[float, Field(ge=0, le=60)] = 1
 
 
-class RegionsFile(_Part):
+class RegionsFile(BaseModel, extra="forbid"):
     """The whole file."""
 
     traces: Annotated[list[str], Field(min_length=1), BeforeValidator(_listed)]
@@ -84,7 +80,7 @@ class RegionsFile(_Part):
     on_demand: Annotated[float, Field(gt=0)] | None = None
     zones: list[str] | None = None
     job: Annotated[list[RegionsJobPart], Field(min_length=1), BeforeValidator(_listed)]
-    starts: list[Hours] | EveryPart = EveryPart(every="12h")
+    starts: list[HourCount] | EveryPart = EveryPart(every="12h")
     rules: Literal["plain", "published"] = "plain"
     moving: MovingPart = MovingPart()
     probe: ProbePart = ProbePart()
@@ -171,47 +167,51 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     constant, series = _prices(path, file.prices)
     first = _first_moment(path, traces, series)
     gap = traces[0].trace.gap_seconds * SECOND
-    begin = max((first if one.start is None else one.start) for one in traces)
-    skip = [(begin - (first if one.start is None else one.start)) // gap for one in traces]
-    steps = min(len(one.trace) - skipped for one, skipped in zip(traces, skip, strict=True))
+    begin = max((first if zone_trace.start is None else zone_trace.start) for zone_trace in traces)
+    skip = [(begin - (first if zone_trace.start is None else zone_trace.start)) // gap for zone_trace in traces]
+    steps = min(len(zone_trace.trace) - skipped for zone_trace, skipped in zip(traces, skip, strict=True))
     if steps < 1:
         raise BadRequest(f"{path}: traces: the zones have no time in common")
-    granted = np.stack([one.trace.up[skipped : skipped + steps] for one, skipped in zip(traces, skip, strict=True)])
+    granted = np.stack(
+        [zone_trace.trace.up[skipped : skipped + steps] for zone_trace, skipped in zip(traces, skip, strict=True)]
+    )
     spot, on_demand = [], []
-    for one in traces:
-        zone = one.trace.name
+    for zone_trace in traces:
+        zone = zone_trace.trace.name
         usd, listed = _zone_prices(path, zone, constant, series, begin + np.arange(steps) * gap)
         spot.append(usd)
         if listed is None and file.on_demand is None:
             raise BadRequest(f"{path}: prices: no on-demand price of {zone}; set on_demand")
         on_demand.append(file.on_demand if listed is None else listed)
-    return ZonesRecord(tuple(one.trace.name for one in traces), gap, granted, np.stack(spot), np.array(on_demand))
+    return ZonesRecord(
+        tuple(zone_trace.trace.name for zone_trace in traces), gap, granted, np.stack(spot), np.array(on_demand)
+    )
 
 
 def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
-    found: dict[str, ZoneTrace] = {}
-    for one in (one for named in _files(path, file.traces) for one in read_zones(named)):
-        if one.trace.name in found:
-            raise BadRequest(f"{path}: traces: {one.trace.name} is recorded twice; name one file of it")
-        found[one.trace.name] = one
-    wanted = file.zones or list(found)
-    if missing := [zone for zone in wanted if zone not in found]:
-        raise BadRequest(f"{path}: zones: no record of {missing[0]}; recorded: {', '.join(found)}")
-    traces = [found[zone] for zone in dict.fromkeys(wanted)]
-    if len({one.trace.gap_seconds for one in traces}) > 1:
+    by_zone: dict[str, ZoneTrace] = {}
+    for zone_trace in (zone_trace for named in _files(path, file.traces) for zone_trace in read_zones(named)):
+        if zone_trace.trace.name in by_zone:
+            raise BadRequest(f"{path}: traces: {zone_trace.trace.name} is recorded twice; name one file of it")
+        by_zone[zone_trace.trace.name] = zone_trace
+    wanted = file.zones or list(by_zone)
+    if missing := [zone for zone in wanted if zone not in by_zone]:
+        raise BadRequest(f"{path}: zones: no record of {missing[0]}; recorded: {', '.join(by_zone)}")
+    traces = [by_zone[zone] for zone in dict.fromkeys(wanted)]
+    if len({zone_trace.trace.gap_seconds for zone_trace in traces}) > 1:
         raise BadRequest(f"{path}: traces: the zones were recorded at different intervals; use those of one interval")
     return traces
 
 
 def _files(path: Path, names: Iterable[str]) -> list[Path]:
     """Files by name or glob, relative to the working directory or to the scenario's folder."""
-    found = list[Path]()
+    files = list[Path]()
     for name in names:
         here = sorted(glob(name)) or sorted(glob(str(path.parent / name)))  # noqa: PTH207  # Path.glob takes no absolute pattern
         if not here:
             raise BadRequest(f"{path}: traces: no file matches {name}")
-        found += map(Path, here)
-    return found
+        files += map(Path, here)
+    return files
 
 
 def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[str, PriceSeries]]:
@@ -222,20 +222,20 @@ def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[s
         if prices is None:
             events += [portion.fetched for portion in read(named)]
         else:
-            constant |= {one.zone: one for one in prices}
+            constant |= {price.zone: price for price in prices}
     table = PriceTable.of(FetchedRows.joined(events).prices)
     series = dict[str, PriceSeries]()
-    for one in table:
-        if one.market.zone in series:
-            raise BadRequest(f"{path}: prices: two histories of {one.market.zone}; keep those of one machine type")
-        series[one.market.zone] = one
+    for history in table:
+        if history.market.zone in series:
+            raise BadRequest(f"{path}: prices: two histories of {history.market.zone}; keep those of one machine type")
+        series[history.market.zone] = history
     return constant, series
 
 
 def _first_moment(path: Path, traces: list[ZoneTrace], series: dict[str, PriceSeries]) -> int:
     """When traces without times begin: with the first moment at which all their zones have a price."""
-    firsts = [series[one.trace.name].first for one in traces if one.trace.name in series]
-    if len({one.start is None for one in traces}) > 1:
+    firsts = [series[zone_trace.trace.name].first for zone_trace in traces if zone_trace.trace.name in series]
+    if len({zone_trace.start is None for zone_trace in traces}) > 1:
         raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
     return max(firsts, default=0)
 

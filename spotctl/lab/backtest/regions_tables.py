@@ -19,15 +19,21 @@ if TYPE_CHECKING:
 def table(summaries: Sequence[PolicySummary]) -> Table:
     """A row for each policy, with means per window."""
     shown = plain_table("policy", "windows", "cost $", "over optimal", "moves", "probes", "spot", "misses")
-    for one in summaries:
-        excess = "-" if one.excess is None else f"{one.excess:+.1%}"
-        figures = (f"{one.cost_usd:,.2f}", excess, f"{one.moves:.1f}", f"{one.probes:.1f}", f"{one.spot_share:.0%}")
-        shown.add_row(one.policy, str(one.windows), *figures, str(one.missed))
+    for summary in summaries:
+        excess = "-" if summary.excess is None else f"{summary.excess:+.1%}"
+        figures = (
+            f"{summary.cost_usd:,.2f}",
+            excess,
+            f"{summary.moves:.1f}",
+            f"{summary.probes:.1f}",
+            f"{summary.spot_share:.0%}",
+        )
+        shown.add_row(summary.policy, str(summary.windows), *figures, str(summary.missed))
     return shown
 
 
 def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], seconds: float) -> dict[str, Any]:
-    """What `--json` prints.
+    """The JSON of `--json`.
 
     Fields:
         results: results by policy and window
@@ -37,8 +43,8 @@ def answer(results: Sequence[PlayedWindow], summaries: Sequence[PolicySummary], 
         wall_seconds: time that the command took
     """
     return {
-        "results": [_row(one) for one in results],
-        "policies": [asdict(one) for one in summaries],
+        "results": [_row(result) for result in results],
+        "policies": [asdict(summary) for summary in summaries],
         "wall_seconds": seconds,
     }
 

@@ -33,20 +33,22 @@ def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summar
     """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one footprint."""
     with output_folder(folder):
         backtest_tables.write_jobs(folder / "jobs.csv", results)
-        for hours in sorted({one.hours for one in summaries}):
-            of_length = [one for one in summaries if one.hours == hours]
+        for hours in sorted({summary.hours for summary in summaries}):
+            of_length = [summary for summary in summaries if summary.hours == hours]
             _bars(folder / f"cost_and_runtime_{hours:g}h.png", hours, of_length)
             _breakdown(folder / f"machine_hours_{hours:g}h.png", hours, of_length)
-            _footprint(folder / f"footprint_{hours:g}h.png", scenario, [one for one in results if one.hours == hours])
+            _footprint(
+                folder / f"footprint_{hours:g}h.png", scenario, [result for result in results if result.hours == hours]
+            )
 
 
 def _bars(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> None:
     figure = Figure(figsize=(10, 0.8 + 0.45 * len(summaries)), layout="constrained")
     cost, time = figure.subplots(1, 2, sharey=True)
-    names = [one.scheme for one in summaries]
+    names = [summary.scheme for summary in summaries]
     for axes, values, label in (
-        (cost, [one.cost_pct for one in summaries], "cost, % of on-demand"),
-        (time, [one.runtime_ratio for one in summaries], "run time / baseline run time"),
+        (cost, [summary.cost_pct for summary in summaries], "cost, % of on-demand"),
+        (time, [summary.runtime_ratio for summary in summaries], "run time / baseline run time"),
     ):
         bars = axes.barh(names, values, color=_SPOT)
         axes.bar_label(bars, fmt="%.1f" if axes is cost else "%.2f", padding=3)
@@ -58,13 +60,13 @@ def _bars(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> Non
 
 
 def _breakdown(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> None:
-    rented = [one for one in summaries if one.on_demand_hours + one.spot_hours + one.free_hours > 0]
+    rented = [summary for summary in summaries if summary.on_demand_hours + summary.spot_hours + summary.free_hours > 0]
     figure = Figure(figsize=(10, 1.0 + 0.45 * len(rented)), layout="constrained")
     axes = figure.subplots()
-    names, left = [one.scheme for one in rented], [0.0] * len(rented)
+    names, left = [summary.scheme for summary in rented], [0.0] * len(rented)
     parts = (("on demand", "on_demand_hours", _ON_DEMAND), ("spot", "spot_hours", _SPOT), ("free", "free_hours", _FREE))
     for label, field, color in parts:
-        values = [getattr(one, field) for one in rented]
+        values = [getattr(summary, field) for summary in rented]
         axes.barh(names, values, left=left, label=label, color=color)
         left = [a + b for a, b in zip(left, values, strict=True)]
     axes.invert_yaxis()
@@ -77,7 +79,7 @@ def _breakdown(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -
 def _footprint(path: Path, scenario: Scenario, results: Sequence[JobResult]) -> None:
     """The machines of every strategy that rents spot machines over time, for one typical job."""
     job = _typical(results)
-    strategies = dict.fromkeys(one.scheme for one in results if one.spot_hours + one.free_hours > 0)
+    strategies = dict.fromkeys(result.scheme for result in results if result.spot_hours + result.free_hours > 0)
     runs = {name: run_of(scenario, name, job.zone, job.hours, job.start) for name in strategies}
     if not runs:
         return
@@ -108,20 +110,22 @@ def _minute(moment: int) -> int:
 def _typical(results: Sequence[JobResult]) -> JobResult:
     """The job whose cost, summed over all strategies but the bound, is the median."""
     costs: dict[tuple[str, int], list[float]] = {}
-    for one in results:
-        if one.scheme != BOUND:
-            costs.setdefault((one.zone, one.start), []).append(one.cost)
-    ranked = sorted(costs, key=lambda job: (sum(costs[job]), job)) or [(one.zone, one.start) for one in results]
+    for result in results:
+        if result.scheme != BOUND:
+            costs.setdefault((result.zone, result.start), []).append(result.cost)
+    ranked = sorted(costs, key=lambda job: (sum(costs[job]), job)) or [
+        (result.zone, result.start) for result in results
+    ]
     zone, start = ranked[len(ranked) // 2]
-    return next(one for one in results if (one.zone, one.start) == (zone, start))
+    return next(result for result in results if (result.zone, result.start) == (zone, start))
 
 
 def _held_over_time(axes: Axes, run: Run, colors: dict[str, str]) -> None:
     start = run.job.start
-    edges = np.unique([moment for one in run.tenures for moment in (one.start, one.end)] or [start])
-    heights = [_levels(edges, [one for one in run.tenures if _name(one) == name]) for name in colors]
+    edges = np.unique([moment for tenure in run.tenures for moment in (tenure.start, tenure.end)] or [start])
+    heights = [_levels(edges, [tenure for tenure in run.tenures if _name(tenure) == name]) for name in colors]
     axes.stackplot((edges - start) / HOUR, heights, step="post", colors=colors.values(), linewidth=0)
-    evictions = [(one.end - start) / HOUR for one in run.tenures if one.ended is End.EVICTED]
+    evictions = [(tenure.end - start) / HOUR for tenure in run.tenures if tenure.ended is End.EVICTED]
     low = [0.07] * len(evictions)
     axes.plot(evictions, low, "^", color=_EVICTED, markeredgecolor="white", transform=axes.get_xaxis_transform())
     axes.margins(x=0, y=0.1)
@@ -130,8 +134,8 @@ def _held_over_time(axes: Axes, run: Run, colors: dict[str, str]) -> None:
 def _levels(edges: np.typing.NDArray[np.int64], tenures: Iterable[Tenure]) -> np.typing.NDArray[np.float64]:
     """Capacity (work per hour) held from each edge on."""
     levels = np.zeros(edges.size)
-    for one in tenures:
-        levels[(edges >= one.start) & (edges < one.end)] += one.rent.machines * one.rent.offer.nu
+    for tenure in tenures:
+        levels[(edges >= tenure.start) & (edges < tenure.end)] += tenure.rent.machines * tenure.rent.offer.nu
     return levels
 
 

@@ -20,15 +20,15 @@ from spotctl.show.layout import RankedColumn, ranked_table
 def table(summaries: Sequence[BacktestSummary], width: int) -> Table:
     """One row per strategy and job length."""
     columns = (
-        RankedColumn("strategy", [one.scheme for one in summaries]),
-        RankedColumn("hours", [f"{one.hours:g}" for one in summaries]),
-        RankedColumn("cost %", [f"{one.cost_pct:.1f}" for one in summaries]),
-        RankedColumn("p50", [f"{one.cost_p50:.1f}" for one in summaries], 1),
-        RankedColumn("p95", [f"{one.cost_p95:.1f}" for one in summaries], 2),
-        RankedColumn("run time", [f"{one.runtime_ratio:.2f}" for one in summaries]),
-        RankedColumn("evictions", [f"{one.evictions_per_job:.1f}" for one in summaries]),
-        RankedColumn("free %", [f"{one.free_pct:.1f}" for one in summaries], 3),
-        RankedColumn("unfinished", [str(one.unfinished) for one in summaries]),
+        RankedColumn("strategy", [summary.scheme for summary in summaries]),
+        RankedColumn("hours", [f"{summary.hours:g}" for summary in summaries]),
+        RankedColumn("cost %", [f"{summary.cost_pct:.1f}" for summary in summaries]),
+        RankedColumn("p50", [f"{summary.cost_p50:.1f}" for summary in summaries], 1),
+        RankedColumn("p95", [f"{summary.cost_p95:.1f}" for summary in summaries], 2),
+        RankedColumn("run time", [f"{summary.runtime_ratio:.2f}" for summary in summaries]),
+        RankedColumn("evictions", [f"{summary.evictions_per_job:.1f}" for summary in summaries]),
+        RankedColumn("free %", [f"{summary.free_pct:.1f}" for summary in summaries], 3),
+        RankedColumn("unfinished", [str(summary.unfinished) for summary in summaries]),
     )
     return ranked_table(width, columns)
 
@@ -58,9 +58,9 @@ def answer(
     rows = [
         {
             name: None if isinstance(value, float) and not isfinite(value) else value
-            for name, value in asdict(one).items()
+            for name, value in asdict(summary).items()
         }
-        for one in summaries
+        for summary in summaries
     ]
     chosen = default_for(billing)
     default = {"scheme": chosen.name, "reason": chosen.reason}

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import billing_rule
@@ -36,41 +36,37 @@ def _micros(written: object) -> int:
         raise ValueError(str(error)) from None
 
 
-Moment = Annotated[int, BeforeValidator(_micros)]
+WrittenMoment = Annotated[int, BeforeValidator(_micros)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class OnDemandTable(_Part):
+class OnDemandTable(BaseModel, extra="forbid"):
     """The moment at which list prices are read, and a file of them in addition to the stored ones."""
 
     file: Path | None = None
-    asof: Moment
+    asof: WrittenMoment
 
 
-class StoredMarkets(_Part):
+class StoredMarkets(BaseModel, extra="forbid"):
     """Markets from the price store instead of files."""
 
     markets: str
 
 
-class FleetPart(_Part):
+class FleetPart(BaseModel, extra="forbid"):
     """Machines of one type."""
 
     type: str
     machines: Annotated[int, Field(gt=0)]
 
 
-class Jobs(_Part):
+class Jobs(BaseModel, extra="forbid"):
     """Job lengths: the work that the baseline does on demand in each of `hours`."""
 
     baseline: FleetPart
     hours: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
-class Markets(_Part):
+class Markets(BaseModel, extra="forbid"):
     """Types to rent, by glob; the region if files have several; and whether a job uses one zone or all."""
 
     types: Annotated[list[str], Field(min_length=1)]
@@ -78,7 +74,7 @@ class Markets(_Part):
     zones: Literal["each", "together"] = "each"
 
 
-class CheckpointsPart(_Part):
+class CheckpointsPart(BaseModel, extra="forbid"):
     """The cost of checkpoints."""
 
     speed: Annotated[float, Field(gt=0, le=1)] = 0.83
@@ -86,14 +82,14 @@ class CheckpointsPart(_Part):
     interval: Literal["auto"] = "auto"
 
 
-class ScenarioFile(_Part):
+class ScenarioFile(BaseModel, extra="forbid"):
     """The whole file."""
 
     prices: list[Path] = []
     store: StoredMarkets | None = None
     on_demand: OnDemandTable
-    train: Annotated[list[Moment], Field(min_length=2, max_length=2)]
-    test: Annotated[list[Moment], Field(min_length=2, max_length=2)]
+    train: Annotated[list[WrittenMoment], Field(min_length=2, max_length=2)]
+    test: Annotated[list[WrittenMoment], Field(min_length=2, max_length=2)]
     job: Jobs
     markets: Markets
     evictions: EvictionsKey = EvictionsPart()
@@ -113,7 +109,7 @@ class ScenarioFile(_Part):
 
 @dataclass(frozen=True)
 class LoadedScenario:
-    """A scenario, the schemes that are to be compared in it, and what its reader should know about how it was read."""
+    """A scenario, the schemes to compare in it, and remarks for the user about how the files were read."""
 
     scenario: Scenario
     schemes: tuple[str, ...]
@@ -136,17 +132,17 @@ def load(path: Path, library: Library) -> LoadedScenario:
         raise BadRequest(f"{path}: {error}") from None
 
 
-Schema = TypeVar("Schema", bound=BaseModel)
+FileModel = TypeVar("FileModel", bound=BaseModel)
 
 
-def parsed(path: Path, schema: type[Schema]) -> Schema:
+def parsed(path: Path, schema: type[FileModel]) -> FileModel:
     """The content of a YAML file, as its schema has it; the first error names its line."""
     file = yaml_file.read(path)
     try:
         return schema.model_validate(file.content)
     except ValidationError as error:
         # Unknown keys come first: they are often misspelled versions of missing ones.
-        first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
+        first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
         where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise BadRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}{more}") from None

@@ -9,7 +9,7 @@ from glob import glob
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from bidbrain.backtest.evictions import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, deal
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
@@ -26,11 +26,7 @@ _WAYS = "price, {availability: {traces: GLOB}}, {hazard: {per_hour: RATE}} or {h
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
 _AGE_WEIGHT = 1.0
 
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+HourlyRate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _one_way(written: object) -> object:
@@ -53,7 +49,7 @@ def _for_all(written: object) -> object:
     return written if written is None or isinstance(written, dict) else {"*": written}
 
 
-class Availability(_Part):
+class Availability(BaseModel, extra="forbid"):
     """Trace files by glob; which market uses which trace, if names do not tell; and the machines of a full trace."""
 
     traces: str
@@ -61,15 +57,15 @@ class Availability(_Part):
     machines: Annotated[int, Field(gt=0)] | None = None
 
 
-class Hazards(_Part):
+class Hazards(BaseModel, extra="forbid"):
     """Evictions per machine-hour: one rate, rates by market glob (the first match counts), or files of lifetimes."""
 
-    per_hour: Annotated[dict[str, Rate] | None, BeforeValidator(_for_all)] = None
+    per_hour: Annotated[dict[str, HourlyRate] | None, BeforeValidator(_for_all)] = None
     lifetimes: Annotated[list[Path], Field(min_length=1)] | None = None
 
 
-class EvictionsPart(_Part):
-    """With neither, only prices evict."""
+class EvictionsPart(BaseModel, extra="forbid"):
+    """Why machines are evicted. Without either key, only prices evict."""
 
     availability: Availability | None = None
     hazard: Annotated[Hazards, BeforeValidator(_one_source)] | None = None
@@ -156,10 +152,10 @@ def _rate(scenario: Path, rates: dict[str, float], market: Market) -> float:
 def _of_lives(scenario: Path, files: Sequence[Path], markets: Sequence[Market]) -> dict[Market, Mortality]:
     lives = [life for file in files for life in read_lifetimes(found_at(scenario, file))]
     ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    evidence, found = evidence_of_lives(lives, ages), {}
+    evidence, mortalities = evidence_of_lives(lives, ages), {}
     for market in markets:
         hazard = hazard_of(market, evidence, (), ages)
         if hazard is None:
             raise BadRequest(f"{scenario}: evictions.hazard.lifetimes: no lifetimes from {market.cloud}")
-        found[market] = Mortality(hazard.rate[0], ages)
-    return found
+        mortalities[market] = Mortality(hazard.rate[0], ages)
+    return mortalities

@@ -20,7 +20,7 @@ from spotctl.home.errors import BadRequest
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
 _BANDS = ("monthly-bucket", "eviction-rate")
-Range = tuple[float, float]
+Bounds = tuple[float, float]
 
 GPU_MEMORY_GIB = {
     "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "B200": 180, "GB200": 186, "H100": 80, "H200": 141, "K520": 4,
@@ -32,12 +32,12 @@ GPU_MEMORY_GIB = {
 
 @dataclass(frozen=True, slots=True)
 class MachineWish:
-    """What a machine must have; ranges are closed. `gpu` is a name such as A100, which A100-80GB also fits."""
+    """Requirements of a machine; ranges are closed. `gpu` is a name such as A100, which A100-80GB also fits."""
 
     selection: Selection
     gpu: str = ""
-    gpus: Range = (0, inf)
-    memory: Range = (0, inf)
+    gpus: Bounds = (0, inf)
+    memory: Bounds = (0, inf)
     os: str = LINUX
 
     def fits(self, machine: InstanceType) -> bool:
@@ -115,7 +115,7 @@ SORTS: dict[str, Callable[[RankedOffer], float | None]] = {
     "eviction": lambda offer: offer.eviction,
     "age": lambda offer: -offer.seen,
 }
-"""What offers can be ranked by; offers without that figure come last."""
+"""Figures by which offers can be ranked; offers without the figure come last."""
 
 
 def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
@@ -133,27 +133,29 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
 
 def other_gpu(wish: MachineWish, catalog: Catalog) -> str:
     """The GPU that was probably meant, as a question; empty if the wish names a known one, or none is close."""
-    known = {one.accelerator for one in catalog.types if one.accelerator is not None} | GPU_MEMORY_GIB.keys()
+    known = {
+        machine.accelerator for machine in catalog.types if machine.accelerator is not None
+    } | GPU_MEMORY_GIB.keys()
     named = wish.gpu.upper()
-    return "" if any(one.startswith(named) for one in known) else meant(named, known)
+    return "" if any(gpu.startswith(named) for gpu in known) else meant(named, known)
 
 
 def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:
     """All offers that fit the wish: every spot market with its last price, an estimate where AWS publishes only the
     saving against the on-demand price, and one by the shipped lists for a cloud of which no price is stored."""
-    figures = _Figures(library.store.interruptions())
-    found = [
+    figures = _InterruptionFigures(library.store.interruptions())
+    fitting = [
         _offer(library.catalog, figures, (market, price, seen, False), lost_hours)
         for market, price, seen in _spot(library, wish)
     ]
-    priced = {(one.market.cloud, one.market.region, one.market.instance_type) for one in found}
-    found += [
+    priced = {(offer.market.cloud, offer.market.region, offer.market.instance_type) for offer in fitting}
+    fitting += [
         _offer(library.catalog, figures, (market, price, seen, True), lost_hours)
         for market, price, seen in _estimates(library.catalog, figures, wish)
         if (market.cloud, market.region, market.instance_type) not in priced
     ]
     stored = {market.cloud for market in library.store.markets()}
-    return found + [
+    return fitting + [
         replace(_offer(library.catalog, figures, (market, price, seen, True), lost_hours), shipped=True)
         for market, price, seen in _shipped_estimates(library.catalog, wish)
         if market.cloud not in stored
@@ -170,7 +172,7 @@ def _spot(library: Library, wish: MachineWish) -> Iterator[tuple[Market, int, in
         yield series.market, int(series.prices[-1]), series.last
 
 
-def _estimates(catalog: Catalog, figures: _Figures, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
+def _estimates(catalog: Catalog, figures: _InterruptionFigures, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
     """On-demand price x (1 - saving), where the provider publishes the saving."""
     for saving in figures.savings():
         market = saving.market
@@ -202,7 +204,9 @@ def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:
     )
 
 
-def _offer(catalog: Catalog, figures: _Figures, spot: tuple[Market, int, int, bool], lost_hours: float) -> RankedOffer:
+def _offer(
+    catalog: Catalog, figures: _InterruptionFigures, spot: tuple[Market, int, int, bool], lost_hours: float
+) -> RankedOffer:
     market, price, seen, estimated = spot
     try:
         on_demand = catalog.on_demand(market, seen).price
@@ -222,20 +226,22 @@ def _offer(catalog: Catalog, figures: _Figures, spot: tuple[Market, int, int, bo
     )
 
 
-class _Figures:
+class _InterruptionFigures:
     """Published interruption figures by machine: a figure of a region holds for its zones."""
 
     def __init__(self, published: Sequence[Interruption]) -> None:
         self._newest: dict[tuple[str, str, str, str, str, str], Interruption] = {}
         self._of_type: dict[tuple[str, str, str], list[Interruption]] = {}
-        for one in sorted(published, key=lambda one: one.as_of):
-            market = one.market
-            self._newest[market.cloud, market.region, market.zone, market.instance_type, market.os, one.measure] = one
-            if one.measure in _EVICTION_MEASURES:
-                self._of_type.setdefault((market.cloud, market.region, market.instance_type), []).append(one)
+        for figure in sorted(published, key=lambda figure: figure.as_of):
+            market = figure.market
+            self._newest[market.cloud, market.region, market.zone, market.instance_type, market.os, figure.measure] = (
+                figure
+            )
+            if figure.measure in _EVICTION_MEASURES:
+                self._of_type.setdefault((market.cloud, market.region, market.instance_type), []).append(figure)
 
     def savings(self) -> Iterator[Interruption]:
-        return (one for one in self._newest.values() if one.measure == "saving")
+        return (figure for figure in self._newest.values() if figure.measure == "saving")
 
     def _of(self, market: Market, measure: str) -> Interruption | None:
         for zone in (market.zone, "-"):
@@ -250,14 +256,14 @@ class _Figures:
         return None if hazard is None else 1 - exp(-hazard.rate[0])
 
     def band(self, market: Market) -> str | None:
-        found = next((one for one in (self._of(market, measure) for measure in _BANDS) if one), None)
-        if found is None:
+        figure = next((candidate for candidate in (self._of(market, measure) for measure in _BANDS) if candidate), None)
+        if figure is None:
             return None
-        return f"{found.low * 100:g}-{found.high * 100:g}%" if found.high < 1 else f">{found.low * 100:g}%"
+        return f"{figure.low * 100:g}-{figure.high * 100:g}%" if figure.high < 1 else f">{figure.low * 100:g}%"
 
     def score(self, market: Market) -> float | None:
-        found = self._of(market, "placement-score")
-        return None if found is None else found.low
+        figure = self._of(market, "placement-score")
+        return None if figure is None else figure.low
 
 
 def to_json(offer: RankedOffer, now: int) -> dict[str, Any]:

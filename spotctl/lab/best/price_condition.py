@@ -19,7 +19,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class PriceCondition:
-    """It holds while some offer's figure, by its name in `prices best --sort`, is below a limit."""
+    """A limit on a figure of `prices best --sort`; the condition holds while an offer is below the limit."""
 
     by: str
     below: float
@@ -36,8 +36,8 @@ class PriceCondition:
         return f"below {_WORDS[self.by].format(self.below)}"
 
     def met_by(self, offers: Iterable[RankedOffer]) -> list[RankedOffer]:
-        """The offers for which it holds, the best first."""
-        return [one for one in ranked(offers, self.by) if (self._figure(one) or float("inf")) < self.below]
+        """The offers that meet the condition, the best first."""
+        return [offer for offer in ranked(offers, self.by) if (self._figure(offer) or float("inf")) < self.below]
 
     def shown(self, offer: RankedOffer) -> str:
         """The offer's figure in words."""

@@ -61,8 +61,8 @@ class BetaQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The estimate for one bid; `crossing` is the part that prices explain, `evidence` what the rest rests on."""
+class BidEstimate:
+    """The estimate for one bid; `crossing` is the part that prices explain, `evidence` is the basis of the rest."""
 
     market: Market
     bid: Bid
@@ -100,13 +100,13 @@ def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
         raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
 
 
-def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
+def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> BidEstimate:
     """The estimate for one bid, and for a machine that is `age` microseconds old."""
     with _as_bad_request():
         outlook = price_outlook(query.markets_at(bid), query.window, query.at)
         estimate = together(outlook.estimate, hazard, query.window, age / HOUR)
     evidence = "price" if hazard is None else hazard.kind
-    return Answer(
+    return BidEstimate(
         query.market, bid, query.window, query.at, estimate, outlook.estimate, evidence, outlook.historical.share
     )
 
@@ -117,18 +117,18 @@ def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequen
     traces = [Evidence(query.market, exposure_of_trace(read_availability(path))) for path in availability]
     # An earlier moment may only use figures published before it.
     published = [
-        one
-        for one in query.library.store.interruptions(query.market.cloud)
-        if one.as_of <= query.at or query.at == query.series.last
+        figure
+        for figure in query.library.store.interruptions(query.market.cloud)
+        if figure.as_of <= query.at or query.at == query.series.last
     ]
     ages = AgeProfile()
     if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
         ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    found = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces], published, ages)
-    return in_force(query.market, found, query.at)
+    hazard = hazard_of(query.market, [*evidence_of_lives(lives, ages), *traces], published, ages)
+    return in_force(query.market, hazard, query.at)
 
 
-def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
+def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[BidEstimate]:
     """Estimates over bids from 0.1% to 100% above the price.
 
     Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is above every lower
@@ -136,7 +136,7 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
     """
     price = query.series.price_at(query.at)
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
-    answers: list[Answer] = []
+    answers: list[BidEstimate] = []
     for delta in deltas:
         estimate = answer(query, BidAbove(delta), hazard)
         answers.append(_held_below(estimate, answers[-1]) if answers else estimate)
@@ -144,15 +144,15 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
     return answers
 
 
-def _held_below(one: Answer, lower_bid: Answer) -> Answer:
+def _held_below(bid_estimate: BidEstimate, lower_bid: BidEstimate) -> BidEstimate:
     at_most = lower_bid.estimate
     estimate = replace(
-        one.estimate,
-        probability=min(one.estimate.probability, at_most.probability),
-        low=min(one.estimate.low, at_most.low),
-        high=min(one.estimate.high, at_most.high),
+        bid_estimate.estimate,
+        probability=min(bid_estimate.estimate.probability, at_most.probability),
+        low=min(bid_estimate.estimate.low, at_most.low),
+        high=min(bid_estimate.estimate.high, at_most.high),
     )
-    return replace(one, estimate=estimate)
+    return replace(bid_estimate, estimate=estimate)
 
 
 def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
@@ -196,9 +196,11 @@ def calibrations(
 def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> list[tuple[PriceSeries, Bid]]:
     """Markets with one of the bids to calibrate; for on-demand bids, markets without a known price are left out."""
     if delta != ON_DEMAND:
-        return [(one, BidAbove(_delta(delta))) for one in series]
-    known = [(one, _on_demand(library.catalog, one.market, one.last)) for one in series]
-    priced: list[tuple[PriceSeries, Bid]] = [(one, FixedBid(price)) for one, price in known if price is not None]
+        return [(history, BidAbove(_delta(delta))) for history in series]
+    known = [(history, _on_demand(library.catalog, history.market, history.last)) for history in series]
+    priced: list[tuple[PriceSeries, Bid]] = [
+        (history, FixedBid(price)) for history, price in known if price is not None
+    ]
     if not priced:
         raise BadRequest(
             "calibrate: no on-demand price is known for these markets (run spotctl prices import --on-demand TABLE)"
@@ -233,11 +235,17 @@ def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
     """The closest markets of the same cloud and operating system: same type first, then same region."""
     market = series.market
     others = [
-        one
-        for one in library.select(Selection(f"{market.cloud}/*/*/*/{market.os}"))
-        if one != market and one.is_synthetic == market.is_synthetic
+        sibling
+        for sibling in library.select(Selection(f"{market.cloud}/*/*/*/{market.os}"))
+        if sibling != market and sibling.is_synthetic == market.is_synthetic
     ]
-    others.sort(key=lambda one: (one.instance_type != market.instance_type, one.region != market.region, str(one)))
+    others.sort(
+        key=lambda sibling: (
+            sibling.instance_type != market.instance_type,
+            sibling.region != market.region,
+            str(sibling),
+        )
+    )
     yield from library.table(others[:_MOST_SIBLINGS])
 
 
@@ -246,18 +254,18 @@ def _equivalent(
 ) -> Iterator[tuple[PriceSeries, Bid]]:
     """A fixed bid as the same multiple of another market's on-demand price, or of its mean price if that is unknown."""
     if isinstance(bid, BidAbove):
-        yield from ((one, bid) for one in siblings)
+        yield from ((sibling, bid) for sibling in siblings)
         return
     own = _on_demand(catalog, series.market, at)
-    for one in siblings:
-        if one.first >= at:
+    for sibling in siblings:
+        if sibling.first >= at:
             continue
-        theirs = _on_demand(catalog, one.market, at)
+        theirs = _on_demand(catalog, sibling.market, at)
         if own and theirs:
-            yield one, FixedBid(max(1, round(bid.price * theirs / own)))
+            yield sibling, FixedBid(max(1, round(bid.price * theirs / own)))
         elif own is None:
-            means = [each.window(each.first, min(each.last, at)).time_weighted_mean() for each in (series, one)]
-            yield one, FixedBid(max(1, round(bid.price * means[1] / means[0])))
+            means = [each.window(each.first, min(each.last, at)).time_weighted_mean() for each in (series, sibling)]
+            yield sibling, FixedBid(max(1, round(bid.price * means[1] / means[0])))
 
 
 def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
@@ -279,8 +287,8 @@ def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
     return replace(life, instance_type=market.instance_type) if same else life
 
 
-def to_json(one: Answer) -> dict[str, Any]:
-    """What `beta show --json` prints.
+def to_json(bid_estimate: BidEstimate) -> dict[str, Any]:
+    """The JSON of `beta show --json`.
 
     Fields:
         market: the market
@@ -299,28 +307,28 @@ def to_json(one: Answer) -> dict[str, Any]:
         price_low: lower end of its 95% interval
         price_high: upper end of its 95% interval
     """
-    estimate = one.estimate
+    estimate = bid_estimate.estimate
     return {
-        "market": str(one.market),
+        "market": str(bid_estimate.market),
         "probability": estimate.probability,
         "low": estimate.low,
         "high": estimate.high,
-        "historical_share": one.historical_share,
+        "historical_share": bid_estimate.historical_share,
         "median_seconds_to_eviction": estimate.median_seconds_to_eviction,
         "observations": estimate.observations,
         "basis": estimate.basis,
-        "bid": str(one.bid),
-        "window_seconds": one.window / 1e6,
-        "at": format_time(one.at),
-        "evidence": one.evidence,
-        "price_probability": one.crossing.probability,
-        "price_low": one.crossing.low,
-        "price_high": one.crossing.high,
+        "bid": str(bid_estimate.bid),
+        "window_seconds": bid_estimate.window / 1e6,
+        "at": format_time(bid_estimate.at),
+        "evidence": bid_estimate.evidence,
+        "price_probability": bid_estimate.crossing.probability,
+        "price_low": bid_estimate.crossing.low,
+        "price_high": bid_estimate.crossing.high,
     }
 
 
-def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
-    """What `beta calibrate --json` prints for one bid.
+def calibration_json(bid: str, calibration: Calibration) -> dict[str, Any]:
+    """The scores of one bid in the JSON of `beta calibrate --json`.
 
     Fields:
         bid: the bid
@@ -342,17 +350,17 @@ def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
     """
     return {
         "bid": bid,
-        "origins": one.origins,
-        "starts": one.starts,
-        "crossed": one.crossed,
-        "brier": one.brier,
-        "brier_own_share": one.brier_own,
-        "brier_pooled_share": one.brier_pooled,
-        "against_own_share": _skill_json(one.against_own),
-        "against_pooled_share": _skill_json(one.against_pooled),
-        "beats_both": one.beats_both,
-        "relied_on": one.methods,
-        "reliability": [band._asdict() for band in one.reliability],
+        "origins": calibration.origins,
+        "starts": calibration.starts,
+        "crossed": calibration.crossed,
+        "brier": calibration.brier,
+        "brier_own_share": calibration.brier_own,
+        "brier_pooled_share": calibration.brier_pooled,
+        "against_own_share": _skill_json(calibration.against_own),
+        "against_pooled_share": _skill_json(calibration.against_pooled),
+        "beats_both": calibration.beats_both,
+        "relied_on": calibration.methods,
+        "reliability": [band._asdict() for band in calibration.reliability],
     }
 
 

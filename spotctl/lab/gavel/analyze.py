@@ -117,7 +117,9 @@ def _histories(sources: Sources, library: Library) -> list[PriceSeries]:
     if sources.prices:
         table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(sources.prices))).prices)
         return [series for series in table if series.market.os == LINUX and series.market.matches(sources.markets)]
-    return [one for one in library.table(library.require(Selection(sources.markets))) if one.market.os == LINUX]
+    return [
+        series for series in library.table(library.require(Selection(sources.markets))) if series.market.os == LINUX
+    ]
 
 
 def _fetched_rows(files: Iterable[Path]) -> Iterable[FetchedRows]:
@@ -224,7 +226,7 @@ def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[
         raise BadRequest(
             f"--days: jobs of {min(plan.days):g} days do not end within the price history; use shorter ones"
         )
-    ended = {(one.job, one.days) for one in results}
+    ended = {(result.job, result.days) for result in results}
     missing = {days: [job.name for job in jobs if (job.name, days) not in ended] for days in plan.days}
     return [
         f"{days:g} days: {len(names)} job types do not end within the price history, such as {names[0]}"

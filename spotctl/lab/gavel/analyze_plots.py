@@ -27,14 +27,14 @@ def write(folder: Path, analysis: Analysis) -> None:
 
 def _reduction(analysis: Analysis) -> Figure:
     days = shown_length(analysis)
-    results = [one for one in analysis.results if one.days == days]
-    jobs = list(dict.fromkeys(one.job for one in results))
+    results = [result for result in analysis.results if result.days == days]
+    jobs = list(dict.fromkeys(result.job for result in results))
     names = [strategy.name for strategy in analysis.plan.strategies]
     figure = Figure(figsize=(max(8.0, 0.75 * len(jobs) + 2), 4.8), layout="constrained")
     axes = figure.subplots()
     width = 0.85 / len(names)
     for i, name in enumerate(names):
-        heights = [one.reduction for one in results if one.strategy == name]
+        heights = [result.reduction for result in results if result.strategy == name]
         places = np.arange(len(jobs)) + (i - (len(names) - 1) / 2) * width
         axes.bar(places, heights, width, label=name, color=_COLORS[i])
     axes.set_xticks(np.arange(len(jobs)), jobs, rotation=35, ha="right", fontsize=8)
@@ -50,7 +50,7 @@ def _by_length(analysis: Analysis) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     colors = iter(colormaps["tab20"].colors)  # type: ignore[attr-defined]  # a listed map has them
-    usd = {(one.job, one.days, one.strategy): one.usd for one in analysis.results}
+    usd = {(result.job, result.days, result.strategy): result.usd for result in analysis.results}
     for job in analysis.jobs:
         days = [length for length in analysis.plan.days if (job.name, length, "dynamic") in usd]
         gains = [usd[job.name, length, "multi-cloud"] / usd[job.name, length, "dynamic"] for length in days]
@@ -77,8 +77,8 @@ def _prices(analysis: Analysis) -> Figure:
             for style, single in zip(_STYLES, (True, False), strict=False):
                 rows = [
                     i
-                    for i, one in enumerate(board.offers)
-                    if (one.accelerator, one.market.cloud) == (kind, cloud) and (one.accelerators == 1) == single
+                    for i, offer in enumerate(board.offers)
+                    if (offer.accelerator, offer.market.cloud) == (kind, cloud) and (offer.accelerators == 1) == single
                 ]
                 if rows:
                     low = board.usd[rows].min(axis=0)

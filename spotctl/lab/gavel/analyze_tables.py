@@ -46,9 +46,9 @@ def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
         "begin": format_time(board.begin),
         "end": format_time(board.end),
         "markets": len(board.offers),
-        "prices": [asdict(one) for one in _prices(analysis)],
-        "results": [asdict(one) for one in analysis.results],
-        "figures": [asdict(one) for one in analysis.figures],
+        "prices": [asdict(price) for price in _prices(analysis)],
+        "results": [asdict(result) for result in analysis.results],
+        "figures": [asdict(figure) for figure in analysis.figures],
         "remarks": list(analysis.remarks),
         "wall_seconds": wall_seconds,
     }
@@ -56,7 +56,7 @@ def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
 
 def shown_length(analysis: Analysis) -> float:
     """The job length of the main table: the paper's if it was requested, otherwise the longest with results."""
-    lengths = {one.days for one in analysis.results}
+    lengths = {result.days for result in analysis.results}
     return LENGTH_OF_FIGURE_6_5 if LENGTH_OF_FIGURE_6_5 in lengths else max(lengths)
 
 
@@ -75,10 +75,10 @@ def tables(analysis: Analysis, width: int) -> Group:
 
 def write_csv(folder: Path, analysis: Analysis) -> None:
     """Writes `costs.csv` (a row per job type, length and strategy) and `figures.csv`; creates the folder if needed."""
-    costs = [asdict(one) | {"offers": _kinds(one)} for one in analysis.results]
+    costs = [asdict(result) | {"offers": _kinds(result)} for result in analysis.results]
     with output_folder(folder):
         _write(folder / "costs.csv", costs)
-        _write(folder / "figures.csv", [asdict(one) for one in analysis.figures])
+        _write(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
 
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -88,40 +88,40 @@ def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _kinds(one: PricedJob) -> str:
-    return ", ".join(f"{kind} {count}" for kind, count in sorted(one.offers.items(), key=lambda item: -item[1]))
+def _kinds(result: PricedJob) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(result.offers.items(), key=lambda item: -item[1]))
 
 
 def _by_job(analysis: Analysis, width: int) -> Table:
     """A row per job type; a narrow terminal gets the reductions of all job types together."""
     days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
-    by_case = {(one.job, one.strategy): one for one in analysis.results if one.days == days}
-    found = {
+    by_case = {(result.job, result.strategy): result for result in analysis.results if result.days == days}
+    cases = {
         job.name: [by_case[job.name, name] for name in names if (job.name, name) in by_case] for job in analysis.jobs
     }
-    rows = {job: row for job, row in found.items() if row}
+    rows = {job: row for job, row in cases.items() if row}
     length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
     full = _with_reductions(rows, names, f"Dollars for {length} (and reduction)")
     return full if _fits(full, width) else _dollars_only(rows, names, f"Dollars for {length}")
 
 
-_Rows = Mapping[str, Sequence[PricedJob]]
+_ResultsByJob = Mapping[str, Sequence[PricedJob]]
 
 
-def _with_reductions(rows: _Rows, names: Sequence[str], title: str) -> Table:
+def _with_reductions(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
     table = plain_table("job type", *names, "moves", "starts", title=title)
     for job, row in rows.items():
-        cells = (f"{one.usd:.2f} ({one.reduction:.2f}x)" for one in row)
-        table.add_row(Text(job), *cells, f"{max(one.moves for one in row):.1f}", str(row[0].jobs))
+        cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
+        table.add_row(Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs))
     return table
 
 
-def _dollars_only(rows: _Rows, names: Sequence[str], title: str) -> Table:
+def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
     """Headings in two lines, and the mean reduction of each strategy in a row of its own."""
     headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
     table = plain_table("job type", *headings, title=title)
     for job, row in rows.items():
-        table.add_row(Text(job), *(f"{one.usd:.2f}" for one in row))
+        table.add_row(Text(job), *(f"{result.usd:.2f}" for result in row))
     means = [fmean(row[i].reduction for row in rows.values()) for i in range(len(names))]
     table.add_row(Text("mean reduction"), *(f"{mean:.2f}x" for mean in means), style="bold")
     return table
@@ -137,20 +137,20 @@ def _fits(table: Table, width: int) -> bool:
 
 def _by_length(analysis: Analysis, width: int) -> Table:
     """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure 6.6."""
-    lengths = list(dict.fromkeys(one.days for one in analysis.results))
+    lengths = list(dict.fromkeys(result.days for result in analysis.results))
     by_length = [_rows_of(analysis, days) for days in lengths]
     moved = [rows["dynamic"] for rows in by_length]
     gains = [_gains(rows["multi-cloud"], rows["dynamic"]) for rows in by_length]
     loaded = [_gains(rows["multi-cloud"], rows["dynamic+data"]) for rows in by_length]
     columns = (
         RankedColumn("days", [f"{days:g}" for days in lengths]),
-        RankedColumn("mean", [f"{fmean(one):.2f}x" for one in gains]),
-        RankedColumn("best", [f"{max(one):.2f}x" for one in gains]),
-        RankedColumn("moves", [f"{fmean(one.moves for one in rows):.2f}" for rows in moved]),
-        RankedColumn("most moves", [str(max(one.most_moves for one in rows)) for rows in moved], 2),
-        RankedColumn("data moved, $", [f"{fmean(one.moved_usd for one in rows):.4f}" for rows in moved], 1),
-        RankedColumn("with dataset, mean", [f"{fmean(one):.2f}x" for one in loaded]),
-        RankedColumn("job types", [str(len(one)) for one in gains], 3),
+        RankedColumn("mean", [f"{fmean(ratios):.2f}x" for ratios in gains]),
+        RankedColumn("best", [f"{max(ratios):.2f}x" for ratios in gains]),
+        RankedColumn("moves", [f"{fmean(result.moves for result in rows):.2f}" for rows in moved]),
+        RankedColumn("most moves", [str(max(result.most_moves for result in rows)) for rows in moved], 2),
+        RankedColumn("data moved, $", [f"{fmean(result.moved_usd for result in rows):.4f}" for rows in moved], 1),
+        RankedColumn("with dataset, mean", [f"{fmean(ratios):.2f}x" for ratios in loaded]),
+        RankedColumn("job types", [str(len(ratios)) for ratios in gains], 3),
     )
     table = ranked_table(width, columns)
     table.title = "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
@@ -160,13 +160,13 @@ def _by_length(analysis: Analysis, width: int) -> Table:
 def _rows_of(analysis: Analysis, days: float) -> dict[str, list[PricedJob]]:
     """The results of one length, by strategy."""
     return {
-        name: [one for one in analysis.results if one.days == days and one.strategy == name]
+        name: [result for result in analysis.results if result.days == days and result.strategy == name]
         for name in ("multi-cloud", "dynamic", "dynamic+data")
     }
 
 
 def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float]:
-    return [one.usd / other.usd for one, other in zip(fixed, moved, strict=True)]
+    return [still.usd / moving.usd for still, moving in zip(fixed, moved, strict=True)]
 
 
 def _prices(analysis: Analysis) -> list[Effective]:
@@ -178,14 +178,14 @@ def _effective(analysis: Analysis) -> Table:
     title = "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was kept"
     columns = ("cloud", "accelerator", "price", "useful", "effective", f"with data, {prices[0].hours:g} h")
     table = plain_table(*columns, title=title)
-    for one in prices:
+    for price in prices:
         table.add_row(
-            one.cloud,
-            one.accelerator,
-            f"{one.usd_per_hour:.4f}",
-            f"{one.useful_share:.2%}",
-            f"{one.effective_usd_per_hour:.4f}",
-            f"{one.usd_with_data:.4f}",
+            price.cloud,
+            price.accelerator,
+            f"{price.usd_per_hour:.4f}",
+            f"{price.useful_share:.2%}",
+            f"{price.effective_usd_per_hour:.4f}",
+            f"{price.usd_with_data:.4f}",
         )
     return table
 
@@ -193,14 +193,17 @@ def _effective(analysis: Analysis) -> Table:
 def _against_paper(figures: Sequence[Figure]) -> Table:
     """Only figures that the paper prints; the rest is in the JSON and in figures.csv."""
     table = plain_table("table or figure", "here", "paper", title="Comparison with the paper")
-    printed = [one for one in figures if one.paper is not None]
-    for source, what in dict.fromkeys((one.table, one.what) for one in printed):
-        alike = sorted((one for one in printed if (one.table, one.what) == (source, what)), key=lambda one: one.found)
+    printed = [figure for figure in figures if figure.paper is not None]
+    for source, what in dict.fromkeys((figure.table, figure.what) for figure in printed):
+        alike = sorted(
+            (figure for figure in printed if (figure.table, figure.what) == (source, what)),
+            key=lambda figure: figure.found,
+        )
         low, high = alike[0], alike[-1]
         here = _text(low) if low is high else f"{_text(low)} to {_text(high)}"
         table.add_row(f"{source}  {what}", here, _text(replace(low, found=low.paper or 0.0)))
     return table
 
 
-def _text(one: Figure) -> str:
-    return f"{one.found:.2g}{one.unit}" if abs(one.found) < 0.1 else f"{one.found:.2f}{one.unit}"
+def _text(figure: Figure) -> str:
+    return f"{figure.found:.2g}{figure.unit}" if abs(figure.found) < 0.1 else f"{figure.found:.2f}{figure.unit}"

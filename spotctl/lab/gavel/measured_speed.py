@@ -28,19 +28,19 @@ def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch:
             f"{path}: no worker type {kind!r} (--devices names it): expected {', '.join(problem.cluster.types)}"
         )
     content = json.loads(path.read_text())
-    found = next((one for one in content["jobs"] if one["id"] == job), None)
-    if found is None:
+    entry = next((job_entry for job_entry in content["jobs"] if job_entry["id"] == job), None)
+    if entry is None:
         raise BadRequest(f"{path}: no job {job!r}: expected one of {', '.join(problem.jobs.ids)}")
-    others = sorted(found["throughputs"].keys() - {kind})
-    scale = found.get("scale", 1)
+    others = sorted(entry["throughputs"].keys() - {kind})
+    scale = entry.get("scale", 1)
     if others and scale != workers:
         raise BadRequest(
             f"{path}: job {job!r} has scale {scale} for {', '.join(others)}, and the plan takes {workers} workers:"
             f" plan {scale} devices, or remove the other throughputs"
         )
-    found["throughputs"][kind], found["scale"] = plan.samples_per_second / batch, workers
+    entry["throughputs"][kind], entry["scale"] = plan.samples_per_second / batch, workers
     interval = [speed / batch for speed in plan.interval]
-    found.setdefault("estimates", {})[kind] = {"basis": _BASES[plan.basis], "interval": interval}
+    entry.setdefault("estimates", {})[kind] = {"basis": _BASES[plan.basis], "interval": interval}
     new = path.with_name(f"{path.name}.new")
     new.write_text(json.dumps(content, indent=2) + "\n")
     new.replace(path)

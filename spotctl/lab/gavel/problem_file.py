@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, FloatArray, Pairs
@@ -34,28 +34,24 @@ def _of_usual_size(value: float) -> float:
     return value
 
 
-Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)]
-Positive = Annotated[Number, Field(gt=0)]
-NotNegative = Annotated[Number, Field(ge=0)]
+PlainNumber = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)]
+Positive = Annotated[PlainNumber, Field(gt=0)]
+NotNegative = Annotated[PlainNumber, Field(ge=0)]
 Workers = Annotated[int, Field(ge=0, le=_MOST_WORKERS), BeforeValidator(_number)]
 Name = Annotated[str, Field(min_length=1)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class EstimatePart(_Part):
-    """What a throughput was estimated from, and the interval in which the real one is expected."""
+class EstimatePart(BaseModel, extra="forbid"):
+    """The source of an estimated throughput, and the interval in which the real one is expected."""
 
     basis: Literal["profile", "formula", "measured"]
-    """What the throughput was estimated from."""
+    """Source of the estimate."""
     interval: tuple[NotNegative, NotNegative]
-    """Interval in which the real one is expected."""
+    """Interval in which the real throughput is expected."""
 
 
-class JobPart(_Part):
-    """A job in the file. `estimates` describe throughputs by type; those that it leaves out count as exact."""
+class JobPart(BaseModel, extra="forbid"):
+    """A job in the file. `estimates` describe throughputs by type; a throughput without an estimate counts as exact."""
 
     id: Name
     throughputs: dict[str, NotNegative]
@@ -66,25 +62,25 @@ class JobPart(_Part):
     elapsed_seconds: NotNegative = 0.0
     slo_seconds: NotNegative | None = None
     isolated_seconds: NotNegative | None = None
-    arrival: Number = 0.0
+    arrival: PlainNumber = 0.0
     entity: str | None = None
 
 
-class PairPart(_Part):
+class PairPart(BaseModel, extra="forbid"):
     """Two jobs on one worker: the throughput of each, by type."""
 
     jobs: tuple[str, str]
     throughputs: dict[str, tuple[NotNegative, NotNegative]]
 
 
-class EntityPart(_Part):
+class EntityPart(BaseModel, extra="forbid"):
     """A user or group that jobs belong to."""
 
     weight: Positive = 1.0
     policy: Literal["fairness", "fifo"] = "fairness"
 
 
-class ProblemFile(_Part):
+class ProblemFile(BaseModel, extra="forbid"):
     """The whole file."""
 
     workers: Annotated[dict[Name, Workers], Field(min_length=1)]
@@ -150,7 +146,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 def _first_of(error: ValidationError) -> str:
     """One line. Unknown keys come first: they are often misspelled versions of missing ones."""
-    first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
+    first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
     where = ".".join(map(str, first["loc"])) or "the file"
     given = first["input"]
     shown = f", not {given!r}" if isinstance(given, str | int | float) and first["type"] != "extra_forbidden" else ""

@@ -107,12 +107,12 @@ def _conserving(options: Options, simulation: ClusterSimulation) -> Dispatcher:
 
 
 def _thrifty(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    """For policies that leave workers idle on purpose."""
+    """The dispatcher of policies that leave workers idle on purpose."""
     return _prompt(options, simulation, DispatchRules(beyond_shares=False))
 
 
 def _planning(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    """For policies that also plan for deadlines: they plan again every round."""
+    """The dispatcher of policies that also plan for deadlines: these policies plan again every round."""
     return _prompt(options, simulation, DispatchRules(beyond_shares=False, periodic=True))
 
 
@@ -121,7 +121,7 @@ def _prompt(options: Options, simulation: ClusterSimulation, rules: DispatchRule
 
 
 def _at_once(simulation: ClusterSimulation) -> ClusterSimulation:
-    """Allocates as soon as a job arrives: rented machines are available at once."""
+    """The simulation with allocation as soon as a job arrives: rented machines are available at once."""
     return replace(simulation, settings=replace(simulation.settings, allocation_seconds=0.0))
 
 
@@ -242,7 +242,7 @@ def _factors(option: str, text: str, what: str, example: str) -> list[float]:
 
 def _entities(text: str) -> list[Entity]:
     """Reads `research=2:fairness,product=1:fifo`."""
-    found: dict[str, Entity] = {}
+    entities: dict[str, Entity] = {}
     for part in text.split(","):
         name, _, rest = part.strip().partition("=")
         weight, _, policy = rest.partition(":")
@@ -250,11 +250,11 @@ def _entities(text: str) -> list[Entity]:
             entity = Entity(name, float(weight), policy or "fairness")
         except ValueError:
             entity = Entity(name, 0.0)
-        valid = name and name not in found and isfinite(entity.weight) and entity.weight > 0
+        valid = name and name not in entities and isfinite(entity.weight) and entity.weight > 0
         if not valid or entity.policy not in ENTITY_POLICIES:
             raise BadRequest(
                 f"--entities {text}: {part.strip()!r} is not NAME=WEIGHT:POLICY with fairness or fifo"
                 " (write research=2:fairness,product=1:fifo, each name once)"
             )
-        found[name] = entity
-    return list(found.values())
+        entities[name] = entity
+    return list(entities.values())

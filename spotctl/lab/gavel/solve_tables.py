@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spotctl.lab.gavel.problem_file import Estimates
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
-_NOTHING = 1e-12
+_LEAST_SHARE = 1e-12
 
 _BASES = {"profile": "from a profile", "formula": "by formula", "measured": "measured"}
 
@@ -61,7 +61,8 @@ def answer(
     }
     if estimates:
         answer_["estimates"] = {
-            job: {kind: one.model_dump(mode="json") for kind, one in of.items()} for job, of in estimates.items()
+            job: {kind: estimate.model_dump(mode="json") for kind, estimate in by_type.items()}
+            for job, by_type in estimates.items()
         }
         answer_["effective_throughput_interval"] = _intervals(problem, allocation, estimates)
     if allocation.hours is not None:
@@ -83,7 +84,7 @@ def _by_row(problem: AllocationProblem, matrix: FloatArray) -> dict[str, dict[st
     jobs, types = len(problem.jobs.ids), problem.cluster.types
     rows = {}
     for i, (name, row) in enumerate(zip(row_names(problem), matrix.tolist(), strict=True)):
-        entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _NOTHING}
+        entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _LEAST_SHARE}
         if entries or i < jobs:
             rows[name] = entries
     return rows
@@ -93,18 +94,18 @@ def _intervals(
     problem: AllocationProblem, allocation: ClusterAllocation, estimates: Estimates
 ) -> dict[str, tuple[float, float]]:
     """Between which throughputs each job with estimates is expected to be with these shares."""
-    found = {}
-    for job, of in estimates.items():
+    intervals = {}
+    for job, by_type in estimates.items():
         m = problem.jobs.ids.index(job)
         low = high = float(allocation.effective_throughput[m])
-        for kind, one in of.items():
+        for kind, estimate in by_type.items():
             if kind not in problem.cluster.types:
                 continue
             j = problem.cluster.types.index(kind)
             share, given = float(allocation.shares[m, j]), float(problem.jobs.throughputs[m, j])
-            low, high = low + share * (one.interval[0] - given), high + share * (one.interval[1] - given)
-        found[job] = (low, high)
-    return found
+            low, high = low + share * (estimate.interval[0] - given), high + share * (estimate.interval[1] - given)
+        intervals[job] = (low, high)
+    return intervals
 
 
 def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
@@ -114,9 +115,9 @@ def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
     best = best_throughput(problem)
     for i, (name, row) in enumerate(zip(row_names(problem), allocation.shares.tolist(), strict=True)):
         job = i < len(problem.jobs.ids)
-        if not job and max(row) <= _NOTHING:
+        if not job and max(row) <= _LEAST_SHARE:
             continue
-        cells = [f"{share:.1%}" if share > _NOTHING else "-" for share in row]
+        cells = [f"{share:.1%}" if share > _LEAST_SHARE else "-" for share in row]
         cells += _progress(allocation.effective_throughput[i], best[i]) if job else ["", ""]
         if allocation.hours is not None:
             cells.append(f"{allocation.hours[i].sum():.3g}")
@@ -141,8 +142,8 @@ def remarks(
     lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in allocation.notes.items()]
     for job, (low, high) in _intervals(problem, allocation, estimates).items():
         given = ", ".join(
-            f"{kind} {one.interval[0]:.4g} to {one.interval[1]:.4g} ({_BASES[one.basis]})"
-            for kind, one in estimates[job].items()
+            f"{kind} {estimate.interval[0]:.4g} to {estimate.interval[1]:.4g} ({_BASES[estimate.basis]})"
+            for kind, estimate in estimates[job].items()
         )
         lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {given}")
     return [*lines, *allocation.infeasible]

@@ -64,7 +64,7 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
         if missing:
             raise BadRequest(f"{path}: has no column {missing[0]!r} (a trace has {', '.join(_COLUMNS)})")
         try:
-            read = [_Row.of(f"{path}, line {rows.line_num}", row) for row in rows]
+            read = [_TraceRow.of(f"{path}, line {rows.line_num}", row) for row in rows]
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
     read = _of_seed(path, read, seed)
@@ -77,7 +77,7 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _TraceRow:
     kind: JobKind
     steps: float
     arrival: float
@@ -87,7 +87,7 @@ class _Row:
     entity: str
 
     @classmethod
-    def of(cls, where: str, row: Mapping[str, str | None]) -> _Row:
+    def of(cls, where: str, row: Mapping[str, str | None]) -> _TraceRow:
         scale = _number(where, row, "scale_factor", least=1)
         if scale % 1:
             raise BadRequest(f"{where}: scale_factor {scale:g} is not a number of workers")
@@ -104,7 +104,7 @@ class _Row:
         )
 
 
-def _of_seed(path: Path, rows: list[_Row], seed: int) -> list[_Row]:
+def _of_seed(path: Path, rows: list[_TraceRow], seed: int) -> list[_TraceRow]:
     seeds = {row.seed for row in rows}
     if len(seeds) < 2:
         return rows
@@ -114,7 +114,7 @@ def _of_seed(path: Path, rows: list[_Row], seed: int) -> list[_Row]:
     return matching
 
 
-def _workload(throughputs: Throughputs, rows: list[_Row], kind: list[int]) -> ClusterWorkload:
+def _workload(throughputs: Throughputs, rows: list[_TraceRow], kind: list[int]) -> ClusterWorkload:
     return ClusterWorkload(
         throughputs,
         tuple(str(number) for number in range(len(rows))),

@@ -45,7 +45,7 @@ def _events(path: Path, rows: list[list[str]]) -> Iterator[tuple[float, str, lis
         except ValueError:
             at, kind, names = -1.0, "", ""
         changes = kind in (_ADD, _REMOVE)
-        # Recorders also note what they did themselves, such as migrations, with no machines.
+        # Recorders also note their own actions, such as migrations, without machines.
         if not isfinite(at) or at < 0 or not kind or changes != bool(names):
             raise BadRequest(
                 f"{path}: {','.join(row)!r} is no change of a fleet; expected a time, add or remove, and names"

@@ -38,7 +38,7 @@ def answer(plan: ParallelPlan, kind: str) -> dict[str, Any]:
 
 def table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
     """A row for each pipeline stage, then the expected figures."""
-    profile = next(one for one in profiles if one.microbatch == plan.microbatch)
+    profile = next(profile for profile in profiles if profile.microbatch == plan.microbatch)
     stages = plain_table("stage", "first layer", "last layer", "replicas", "ms", "weights MB", "memory GiB", names=3)
     for i, stage in enumerate(plan.stages, 1):
         first, last = stage.layers
@@ -167,12 +167,12 @@ def profile_table(profiles: Sequence[ModelProfile]) -> Table:
         for layer in profile.layers:
             sizes = (layer.output_bytes, layer.stash_bytes, layer.weight_bytes)
             times = (layer.forward_seconds, layer.backward_seconds)
-            cells = [f"{one * 1e3:.3g}" for one in times] + [f"{one / 1e3:.4g}" for one in sizes]
+            cells = [f"{time * 1e3:.3g}" for time in times] + [f"{size / 1e3:.4g}" for size in sizes]
             rows.add_row(layer.name, str(profile.microbatch), *cells)
     return rows
 
 
-def trained_answer(found: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
+def trained_answer(trained: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]:
     """The JSON of `spotctl parallel train --json`.
 
     Fields:
@@ -187,37 +187,37 @@ def trained_answer(found: TrainedPipeline, plan: PipelinePlan) -> dict[str, Any]
         plans[].pause_seconds: time without training while the nodes changed to this plan; null if they never did
     """
     return {
-        "loss": _losses_by_batch(found, plan),
-        "redone": found.redone,
+        "loss": _losses_by_batch(trained, plan),
+        "redone": trained.redone,
         "plans": [
             {
-                "batch": one.batch,
-                "nodes": list(one.nodes),
-                "pipelines": [[list(span) for span in spans] for spans in one.layout.pipelines],
-                "microbatches": list(one.layout.shares),
-                "tensor": one.layout.tensor,
-                "pause_seconds": None if one.running is None else one.running - one.began,
+                "batch": epoch.batch,
+                "nodes": list(epoch.nodes),
+                "pipelines": [[list(span) for span in spans] for spans in epoch.layout.pipelines],
+                "microbatches": list(epoch.layout.shares),
+                "tensor": epoch.layout.tensor,
+                "pause_seconds": None if epoch.running is None else epoch.running - epoch.began,
             }
-            for one in found.history
+            for epoch in trained.history
         ],
     }
 
 
-def trained_table(found: TrainedPipeline, plan: PipelinePlan) -> Group:
+def trained_table(trained: TrainedPipeline, plan: PipelinePlan) -> Group:
     """A row for each plan of the run, and the loss."""
     rows = plain_table("from update", "nodes", "stages per pipeline", "pause s", names=3)
-    for one in found.history:
-        depths = "-".join(str(one.layout.depth(q)) for q in range(len(one.layout.pipelines)))
-        pause = "-" if one.running is None else f"{one.running - one.began:.3g}"
-        rows.add_row(str(one.batch), ", ".join(one.nodes), depths, pause)
-    losses = _losses_by_batch(found, plan)
+    for epoch in trained.history:
+        depths = "-".join(str(epoch.layout.depth(q)) for q in range(len(epoch.layout.pipelines)))
+        pause = "-" if epoch.running is None else f"{epoch.running - epoch.began:.3g}"
+        rows.add_row(str(epoch.batch), ", ".join(epoch.nodes), depths, pause)
+    losses = _losses_by_batch(trained, plan)
     figures = [
         ("loss", f"{losses[0]:.4g} at first, {losses[-1]:.4g} at the end" if losses else "-"),
-        ("redone", f"{found.redone} updates after the only copy of a layer was lost"),
+        ("redone", f"{trained.redone} updates after the only copy of a layer was lost"),
     ]
     return Group(rows, "", pairs_table(figures))
 
 
-def _losses_by_batch(found: TrainedPipeline, plan: PipelinePlan) -> list[float]:
-    values = [found.losses[k] for k in sorted(found.losses)]
+def _losses_by_batch(trained: TrainedPipeline, plan: PipelinePlan) -> list[float]:
+    values = [trained.losses[k] for k in sorted(trained.losses)]
     return [sum(values[i : i + plan.batch]) / plan.batch for i in range(0, len(values), plan.batch)]

@@ -46,18 +46,18 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
 def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:
     """The clocks in which an event of each kind happened. Nodes present from the start do not count as joining."""
     clocks: dict[str, list[int]] = {}
-    for one in history:
-        words = {word for event in one.events for word in event.replace(":", " ").split()}
+    for iteration in history:
+        words = {word for event in iteration.events for word in event.replace(":", " ").split()}
         for word in words & _MARKS.keys():
-            if word != "ready" or one is not history[0]:
-                clocks.setdefault(word, []).append(one.clock)
+            if word != "ready" or iteration is not history[0]:
+                clocks.setdefault(word, []).append(iteration.clock)
     return clocks
 
 
 def _times(axes: Axes, history: Sequence[Iteration]) -> None:
-    clocks = [one.clock for one in history]
-    axes.plot(clocks, [one.seconds for one in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
-    axes.set_ylim(0, 1.4 * max(one.seconds for one in history) or 1)
+    clocks = [iteration.clock for iteration in history]
+    axes.plot(clocks, [iteration.seconds for iteration in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
+    axes.set_ylim(0, 1.4 * max(iteration.seconds for iteration in history) or 1)
     axes.set_ylabel("seconds per clock")
     axes.grid(visible=True, axis="y", alpha=0.25)
     _events(axes, marked_clocks(history))
@@ -77,7 +77,7 @@ def _events(axes: Axes, clocks: dict[str, list[int]]) -> None:
 
 
 def _losses(axes: Axes, history: Sequence[Iteration]) -> None:
-    known = [(one.clock, one.loss) for one in history if one.loss is not None]
+    known = [(iteration.clock, iteration.loss) for iteration in history if iteration.loss is not None]
     losses = [loss for _, loss in known]
     axes.plot([clock for clock, _ in known], losses, color=_LOSS, linewidth=1.5)
     # Within one power of ten, a logarithmic axis would have no round number to label.
@@ -89,11 +89,11 @@ def _losses(axes: Axes, history: Sequence[Iteration]) -> None:
 
 
 def _nodes(axes: Axes, history: Sequence[Iteration]) -> None:
-    clocks = [one.clock for one in history]
+    clocks = [iteration.clock for iteration in history]
     axes.stackplot(
         clocks,
-        [one.reliable for one in history],
-        [one.transient for one in history],
+        [iteration.reliable for iteration in history],
+        [iteration.transient for iteration in history],
         colors=(_RELIABLE, _TRANSIENT),
         alpha=0.6,
         step="mid",

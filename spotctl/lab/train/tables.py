@@ -35,24 +35,26 @@ def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual:
 
 
 def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool) -> list[tuple[str, str]]:
-    slowest = max(history, key=lambda one: one.seconds)
-    losses = [one for one in history if one.loss is not None]
-    sums = [one.sums for one in history]
-    push, pull, backup = (sum(getattr(one, name) for one in sums) for name in ("pushed", "pulled", "backup"))
+    slowest = max(history, key=lambda iteration: iteration.seconds)
+    losses = [iteration for iteration in history if iteration.loss is not None]
+    sums = [iteration.sums for iteration in history]
+    push, pull, backup = (
+        sum(getattr(clock_sums, name) for clock_sums in sums) for name in ("pushed", "pulled", "backup")
+    )
     lost = "".join(f", {ending[f'updates_{what}']:,} {what}" for what in ("lost", "doubled"))
-    total = seconds(sum(one.seconds for one in history))
+    total = seconds(sum(iteration.seconds for iteration in history))
     rows = [
         ("clocks", f"{ending['clocks']:,} in {total}{' of virtual time' if virtual else ''}"),
         (
             "time per clock",
-            f"{seconds(median(one.seconds for one in history))} (median),"
+            f"{seconds(median(iteration.seconds for iteration in history))} (median),"
             f" at most {seconds(slowest.seconds)} (clock {slowest.clock})",
         ),
-        ("stages", ", ".join(str(stage) for stage in sorted({one.stage for one in history}))),
+        ("stages", ", ".join(str(stage) for stage in sorted({iteration.stage for iteration in history}))),
         ("nodes", f"{_nodes(history[0])} at the start, {_nodes(history[-1])} at the end"),
         ("evictions survived", f"{ending['evictions']:,}"),
         ("failures survived", f"{ending['failures']:,}"),
-        ("chunks redone", f"{sum(one.redone for one in history):,}"),
+        ("chunks redone", f"{sum(iteration.redone for iteration in history):,}"),
         ("updates", f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied{lost}"),
         ("data moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
         ("model", f"sha256 {ending['model_sha256']}"),

@@ -96,8 +96,8 @@ class Request:
         return self.state is not None and is_unfinished(self.state)
 
 
-def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
-    """The run, ready to start; raises BadRequest for options that cannot work."""
+def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
+    """Checks the options and returns the run, ready to start; raises BadRequest for options that cannot work."""
     if request.stage not in _STAGES:
         raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
     engine = _engine(request)
@@ -143,8 +143,8 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
     return run
 
 
-def replayed(request: Request, log: Path) -> tuple[LoggedRun, Params]:
-    """A logged run, and the model that follows from its decisions, computed again in this process."""
+def replay_log(request: Request, log: Path) -> tuple[LoggedRun, Params]:
+    """Repeats the decisions of a logged run in this process; returns the logged run and the resulting model."""
     logged = LoggedRun.read(log)
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
@@ -152,8 +152,8 @@ def replayed(request: Request, log: Path) -> tuple[LoggedRun, Params]:
         return logged, replay(source.load(), logged.accepted, request.seed, request.partitions, request.wire)
 
 
-def finished(request: Request) -> None:
-    """The job's result is safe: its state is not needed any more."""
+def forget_state(request: Request) -> None:
+    """Deletes the saved state of a job whose result is safe."""
     if request.state is not None:
         forget(request.state)
 

@@ -62,16 +62,16 @@ class Publisher:
 
 
 @contextmanager
-def published(
+def publishing(
     place: str, markets: RunMarkets, remark: Callable[[str], None], *, needed: bool = True
 ) -> Iterator[Publisher]:
-    """Publishes what the publisher gets: in a file, or on a port; nothing if `place` is empty.
+    """Publishes the figures of runs in a file or on a port; nothing if `place` is empty.
 
     A place that cannot be used is refused, or, unless it is `needed`, reported: the run continues without metrics.
     """
     with ExitStack() as stack:
         try:
-            publish = stack.enter_context(_published(place, markets, remark))
+            publish = stack.enter_context(_publisher(place, markets, remark))
         except BadRequest as error:
             if needed:
                 raise
@@ -81,7 +81,7 @@ def published(
 
 
 def absolute(place: str) -> str:
-    """The place for a command that runs in another folder. Refuses one that cannot be used now."""
+    """The place for a command that runs in another folder. Refuses a place that cannot be used now."""
     if place:
         with _place(place, lambda _: None):
             pass
@@ -89,7 +89,7 @@ def absolute(place: str) -> str:
 
 
 @contextmanager
-def _published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Publisher]:
+def _publisher(place: str, markets: RunMarkets, remark: Callable[[str], None]) -> Iterator[Publisher]:
     if not place:
         yield Publisher(markets)
     else:
@@ -99,7 +99,7 @@ def _published(place: str, markets: RunMarkets, remark: Callable[[str], None]) -
 
 @contextmanager
 def _place(place: str, remark: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """Where a text is put: in a file, or on a port."""
+    """The function that publishes a text: into a file, or on a port."""
     if place.isdecimal():
         with _served(int(place)) as put:
             yield put
@@ -130,7 +130,7 @@ class _Replacing:
 
 
 def _check_writable(path: Path) -> None:
-    """Raises OSError if the file cannot be replaced. It stays as it is: monitoring reads it at any moment."""
+    """Raises OSError if the file cannot be replaced. The file stays as it is: monitoring may read it at any moment."""
     if path.is_dir():
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
     temporary = _temporary(path)

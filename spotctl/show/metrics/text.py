@@ -87,13 +87,13 @@ class NightFigures:
 
 def metrics_text(runs: Sequence[RunFigures], seconds: float, night: NightFigures | None = None) -> str:
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
-    found = [(metric, labels, value) for one in runs for metric, labels, value in _samples(one)]
+    samples = [(metric, labels, value) for figures in runs for metric, labels, value in _samples(figures)]
     if night is not None:
-        found += _of_night(night)
+        samples += _of_night(night)
     lines = list[str]()
     for metric in _METRICS:
         # The format wants the samples of one metric together, also those of several runs.
-        lines += _lines(metric, [(labels, value) for of, labels, value in found if of is metric])
+        lines += _lines(metric, [(labels, value) for sampled, labels, value in samples if sampled is metric])
     return "".join(f"{line}\n" for line in [*lines, *_lines(_UPDATED, [((), round(seconds, 3))])])
 
 
@@ -153,9 +153,9 @@ def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tup
 def _machines(figures: RunFigures) -> Iterator[tuple[Labels, int]]:
     """Machines by kind, market and pricing. A market that was used counts as 0 once its machines are gone."""
     state, counts = figures.state, Counter[Labels]()
-    for number, one in state.allocations.items():
-        kind = "reliable" if one.reliable else "transient"
-        pricing = "on-demand" if one.bid is None else "spot"
-        labels = (("kind", kind), ("market", str(one.market)), ("pricing", pricing))
+    for number, allocation in state.allocations.items():
+        kind = "reliable" if allocation.reliable else "transient"
+        pricing = "on-demand" if allocation.bid is None else "spot"
+        labels = (("kind", kind), ("market", str(allocation.market)), ("pricing", pricing))
         counts[labels] += sum(held.allocation == number for held in state.alive)
     yield from counts.items()

@@ -62,10 +62,12 @@ def answer(plan: JobPlan) -> dict[str, Any]:
     reliable = plan.decider.reliable
     return {
         "job": plan.job.spec.name,
-        "choice": [_choice_json(one) for one in plan.choice],
+        "choice": [_choice_json(choice) for choice in plan.choice],
         "expected": _expected_json(plan),
         "on_demand_usd": plan.on_demand.usd,
-        "rejected": [{"market": str(one.market), "why": plan.worded(one.why)} for one in plan.rejected],
+        "rejected": [
+            {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.rejected
+        ],
         "rejected_unnamed": plan.unnamed,
         "zones": zones_json(plan),
         "at": format_time(plan.at),
@@ -81,12 +83,17 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         },
         "mixture": None if plan.mixture is None else _mixture_json(plan.mixture),
         "quotas": [
-            {"quota": one.quota.name, "unit": str(one.quota.unit), "amount": one.quota.amount, "part": one.part.amount}
-            for one in plan.quotas
+            {
+                "quota": share.quota.name,
+                "unit": str(share.quota.unit),
+                "amount": share.quota.amount,
+                "part": share.part.amount,
+            }
+            for share in plan.quotas
         ],
         "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
-        "throughputs": {name: {"per_hour": one.nu, "source": one.source} for name, one in plan.rates.items()},
+        "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.rates.items()},
     }
 
 
@@ -181,7 +188,7 @@ def _checkpoints_json(interval: CheckpointInterval) -> dict[str, Any]:
     }
 
 
-def _choice_json(one: Choice) -> dict[str, Any]:
+def _choice_json(choice: Choice) -> dict[str, Any]:
     """An allocation: machines of one market.
 
     Fields:
@@ -195,15 +202,15 @@ def _choice_json(one: Choice) -> dict[str, Any]:
         beta_high: upper end of the 95% interval of `beta`
         beta_evidence: what the eviction rate rests on; `price` if only the price can evict the machines
     """
-    bid = one.rent.bid
+    bid = choice.rent.bid
     return {
-        "market": str(one.rent.offer.market),
-        "machines": one.rent.machines,
+        "market": str(choice.rent.offer.market),
+        "machines": choice.rent.machines,
         "bid": None if bid is None else to_usd(bid),
-        "beta": one.beta.probability,
-        "cost_per_work": one.usd_per_work if isfinite(one.usd_per_work) else None,
-        "price": to_usd(one.price),
-        "beta_low": one.beta.low,
-        "beta_high": one.beta.high,
-        "beta_evidence": one.evidence,
+        "beta": choice.beta.probability,
+        "cost_per_work": choice.usd_per_work if isfinite(choice.usd_per_work) else None,
+        "price": to_usd(choice.price),
+        "beta_low": choice.beta.low,
+        "beta_high": choice.beta.high,
+        "beta_evidence": choice.evidence,
     }

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def answer(spec: JobSpec) -> dict[str, Any]:
-    """The plan of such a job in the JSON of `spotctl plan --json`: no machine is chosen, and it costs nothing.
+    """The plan of a job on Ray in the JSON of `spotctl plan --json`: no machine is chosen, and the job costs nothing.
 
     Fields:
         job: name of the job
@@ -24,7 +24,7 @@ def answer(spec: JobSpec) -> dict[str, Any]:
 
 
 def plan_text(spec: JobSpec) -> str:
-    """The same in a line."""
+    """The plan of a job on Ray in a line."""
     return f"{spec.name}: trains on {nodes_text(spec.cluster)}; nothing is rented, so it adds no cost"
 
 

@@ -34,7 +34,7 @@ _LABEL = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _Bars:
-    """What one panel shows of a plan: the median with P10 and P90, the figure on demand, and the job's limit."""
+    """A plan in one panel: the median with P10 and P90, the figure on demand, and the job's limit."""
 
     median: float
     likely: tuple[float, float]
@@ -47,7 +47,7 @@ class _Bars:
 
 
 def check_name(path: Path) -> None:
-    """Refuses a file name that says no format."""
+    """Refuses a file name without the suffix of a known format."""
     if path.suffix.lower() not in SUFFIXES:
         raise BadRequest(f"plot to {path}: the name must end with .png or .svg")
 

@@ -15,7 +15,7 @@ from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.work import SPECIFIED
-from spotctl.show.layout import Cell, RankedColumn, pairs_table, within
+from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
 from spotctl.show.phrases import EVIDENCE, WITHOUT_BIDS, bids_text, chance, hours_text
 from spotctl.show.plans.zones import zones_view
 from spotctl.show.terminal import dollars, market_name
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
-_NAMED = 3
-_NAMED_EXPLAINED = 20
-_SURE = 0.98
+_MOST_REJECTED = 3
+_MOST_REJECTED_EXPLAINED = 20
+_HIGHEST_STATED = 0.98
 
 
 def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
@@ -41,21 +41,21 @@ def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
         if plan.outlooks:
             parts += [Text(), zones_view(plan)]
     if plan.rejected:
-        parts += [Text(), _rejected(plan, _NAMED_EXPLAINED if explain else _NAMED, width)]
+        parts += [Text(), _rejected(plan, _MOST_REJECTED_EXPLAINED if explain else _MOST_REJECTED, width)]
     return Group(*parts, Text())
 
 
 def _choices(plan: JobPlan, width: int) -> Table:
     wide = width >= _WIDE
     # A narrow terminal has no room for the label in every row.
-    marked = not wide and all(one.rent.offer.market.is_synthetic for one in plan.choice)
+    marked = not wide and all(choice.rent.offer.market.is_synthetic for choice in plan.choice)
     name: Callable[[Market], Text | str] = str if marked else market_name
     market = "market (synthetic)" if marked else "market"
     eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
     unit = plan.unit if wide else plan.unit.replace("hour", "h")
     headings = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{unit}"]
-    rows: list[list[Cell]] = [
-        [f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide)] for one in plan.choice
+    rows: list[list[TableCell]] = [
+        [f"{choice.rent.machines:,}", name(choice.rent.offer.market), *_cells(choice, wide)] for choice in plan.choice
     ]
     reliable = plan.decider.reliable
     if reliable is not None:
@@ -63,26 +63,26 @@ def _choices(plan: JobPlan, width: int) -> Table:
         cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", "", "reliable"]
         rows.append([f"{reliable.machines:,}", name(reliable.offer.market), *cells])
     # Where a cloud takes no bids, the column says little.
-    without_bids = all(one.rent.offer.market.cloud in WITHOUT_BIDS for one in plan.choice)
+    without_bids = all(choice.rent.offer.market.cloud in WITHOUT_BIDS for choice in plan.choice)
     ranked = [
         RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
         for heading, column in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
     ]
     kept = within(width, ranked)
-    table = _table(*(one.heading for one in kept))
-    for row in zip(*(one.cells for one in kept), strict=True):
+    table = _table(*(column.heading for column in kept))
+    for row in zip(*(column.cells for column in kept), strict=True):
         table.add_row(*row)
     return table
 
 
-def _cells(one: Choice, wide: bool) -> Iterator[str]:
+def _cells(choice: Choice, wide: bool) -> Iterator[str]:
     if wide:
-        yield dollars(one.price)
-    yield _bid(one.rent)
-    yield chance(one.beta.probability)
+        yield dollars(choice.price)
+    yield _bid(choice.rent)
+    yield chance(choice.beta.probability)
     if wide:
-        yield _interval(one.beta)
-    yield f"{one.usd_per_work:.4g}" if isfinite(one.usd_per_work) else "no work"
+        yield _interval(choice.beta)
+    yield f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work"
 
 
 def _bid(rent: Rent) -> str:
@@ -104,14 +104,16 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     other = plan.on_demand
     yield "expected", _expected(plan)
     yield "basis", forecast_of(plan).basis
-    if any(one.evidence == "prior" for one in plan.choice):
+    if any(choice.evidence == "prior" for choice in plan.choice):
         yield "evictions", EVIDENCE["prior"]
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
     usd = forecast_of(plan).usd_per_hour.median * other.hours if plan.work.assumed else forecast_of(plan).usd.median
     ratio = usd / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
     yield "on demand", f"{usd_text(other.usd)} in {hours_text(other.hours)} on {machines}: {comparison}"
-    if bids := bids_text((one.rent.offer.market.cloud, one.rent.bid, one.rent.offer.on_demand) for one in plan.choice):
+    if bids := bids_text(
+        (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.choice
+    ):
         yield "bids", bids
     yield "work", _work(plan)
     yield "speed", _sources(plan)
@@ -189,19 +191,19 @@ def _deadline(plan: JobPlan, deadline: int) -> str:
 
 def _probability(share: float) -> str:
     """Past windows are few: no probability is stated as certain."""
-    if share > _SURE:
-        return f"over {_SURE:.0%}"
-    return f"under {1 - _SURE:.0%}" if share < 1 - _SURE else f"{share:.0%}"
+    if share > _HIGHEST_STATED:
+        return f"over {_HIGHEST_STATED:.0%}"
+    return f"under {1 - _HIGHEST_STATED:.0%}" if share < 1 - _HIGHEST_STATED else f"{share:.0%}"
 
 
 def _betas(plan: JobPlan) -> Group:
     """The eviction estimate behind each bid, and its basis."""
     lines = (
-        f"{one.rent.offer.market}: {chance(one.beta.probability)} per hour, 95% interval {_interval(one.beta)};"
-        f" {one.beta.basis}"
-        for one in plan.choice
+        f"{choice.rent.offer.market}: {chance(choice.beta.probability)} per hour, 95% interval"
+        f" {_interval(choice.beta)}; {choice.beta.basis}"
+        for choice in plan.choice
     )
-    clouds = dict.fromkeys(one.rent.offer.market.cloud for one in plan.choice if one.rent.bid is not None)
+    clouds = dict.fromkeys(choice.rent.offer.market.cloud for choice in plan.choice if choice.rent.bid is not None)
     notes = (WITHOUT_BIDS[cloud] for cloud in clouds if cloud in WITHOUT_BIDS)
     return Group(Text("eviction", style="bold"), *map(Text, lines), *map(Text, notes))
 
@@ -228,14 +230,14 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
         return
     yield Text()
     yield Text("quotas", style="bold")
-    for one in plan.quotas:
-        whole = f"{one.quota.name}: {one.part.amount} of {one.quota.amount} {one.quota.unit}"
-        if one.jobs == 1:
+    for share in plan.quotas:
+        whole = f"{share.quota.name}: {share.part.amount} of {share.quota.amount} {share.quota.unit}"
+        if share.jobs == 1:
             yield Text(f"{whole}; no other job is planned")
-        elif one.part.amount == one.quota.amount:
-            yield Text(f"{whole}; enough for all {one.jobs} jobs")
+        elif share.part.amount == share.quota.amount:
+            yield Text(f"{whole}; enough for all {share.jobs} jobs")
         else:
-            yield Text(f"{whole}; shared by {one.jobs} jobs: each gets its minimum, {plan.policy} divides the rest")
+            yield Text(f"{whole}; shared by {share.jobs} jobs: each gets its minimum, {plan.policy} divides the rest")
 
 
 def _terms(plan: JobPlan) -> Group:
@@ -258,10 +260,10 @@ def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
     more = len(plan.rejected) - len(named) + plan.unnamed
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
-        for one in named:
-            table.add_row(market_name(one.market), Text(plan.worded(one.why)))
+        for rejection in named:
+            table.add_row(market_name(rejection.market), Text(plan.worded(rejection.why)))
         return Group(table, *_more(more))
-    lines = (_rejected_line(one.market, plan.worded(one.why)) for one in named)
+    lines = (_rejected_line(rejection.market, plan.worded(rejection.why)) for rejection in named)
     return Group(Text("rejected", style="bold"), *lines, *_more(more))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bidbrain.strategies.regions import ZoneOutlook
     from spotctl.planning.values import JobPlan
 
-_NAMED = 20
+_MOST_ZONES = 20
 
 
 def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
@@ -36,67 +36,67 @@ def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
     """
     return [
         {
-            "market": str(_offer(plan, one).market),
-            "usd_per_hour": to_usd(_price(plan, one)),
-            "chance_of_spot": one.chance,
-            "expected_life_hours": one.lasts,
-            "move_usd": _move_usd(plan, one),
-            "cost_to_end_usd": one.spot_usd,
-            "on_demand_to_end_usd": one.on_demand_usd,
-            "why_not": _why_not(plan, one),
+            "market": str(_offer(plan, outlook).market),
+            "usd_per_hour": to_usd(_price(plan, outlook)),
+            "chance_of_spot": outlook.chance,
+            "expected_life_hours": outlook.lasts,
+            "move_usd": _move_usd(plan, outlook),
+            "cost_to_end_usd": outlook.spot_usd,
+            "on_demand_to_end_usd": outlook.on_demand_usd,
+            "why_not": _why_not(plan, outlook),
         }
-        for one in plan.outlooks
+        for outlook in plan.outlooks
     ]
 
 
 def zones_view(plan: JobPlan) -> Group:
-    """The same as a table."""
+    """The considered markets as a table."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("market considered", "price", "spot up", "lasts", "move there", "to the end", "why not"):
         table.add_column(name, justify="left" if name in ("market considered", "why not") else "right", overflow="fold")
-    for one in plan.outlooks[:_NAMED]:
-        move = _move_usd(plan, one)
+    for outlook in plan.outlooks[:_MOST_ZONES]:
+        move = _move_usd(plan, outlook)
         table.add_row(
-            market_name(_offer(plan, one).market),
-            f"${format_usd(_price(plan, one))}",
-            f"{one.chance:.0%}",
-            f"{one.lasts:.1f} h",
+            market_name(_offer(plan, outlook).market),
+            f"${format_usd(_price(plan, outlook))}",
+            f"{outlook.chance:.0%}",
+            f"{outlook.lasts:.1f} h",
             "unknown" if move is None else usd_text(move),
-            usd_text(one.spot_usd),
-            _why_not(plan, one) or "chosen",
+            usd_text(outlook.spot_usd),
+            _why_not(plan, outlook) or "chosen",
         )
-    more = len(plan.outlooks) - _NAMED
-    cheapest = min(one.on_demand_usd for one in plan.outlooks)
+    more = len(plan.outlooks) - _MOST_ZONES
+    cheapest = min(outlook.on_demand_usd for outlook in plan.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
     remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
     return Group(table, *remarks)
 
 
-def _offer(plan: JobPlan, one: ZoneOutlook) -> Offer:
-    return plan.decider.offers[one.zone]
+def _offer(plan: JobPlan, outlook: ZoneOutlook) -> Offer:
+    return plan.decider.offers[outlook.zone]
 
 
-def _price(plan: JobPlan, one: ZoneOutlook) -> int:
-    return int(plan.market_history.histories[_offer(plan, one).market].prices[-1])
+def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
+    return int(plan.market_history.histories[_offer(plan, outlook).market].prices[-1])
 
 
-def _move_usd(plan: JobPlan, one: ZoneOutlook) -> float | None:
-    """What taking the checkpoint there costs, from the market in which the job begins."""
+def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
+    """The cost of moving the checkpoint there from the market in which the job begins; None if unknown."""
     gigabytes, roaming = declared_gb(plan.job.spec), plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None
-    return roaming.move_usd(plan.choice[0].rent.offer.market, _offer(plan, one).market, gigabytes)
+    return roaming.move_usd(plan.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes)
 
 
-def _why_not(plan: JobPlan, one: ZoneOutlook) -> str:
+def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
     """Why a job does not begin in a market; empty for the one in which it does."""
-    rent, offer = plan.choice[0].rent, _offer(plan, one)
+    rent, offer = plan.choice[0].rent, _offer(plan, outlook)
     if rent.bid is not None and rent.offer == offer:
         return ""
-    if _price(plan, one) > offer.on_demand:
+    if _price(plan, outlook) > offer.on_demand:
         return "costs more than on demand"
     if rent.bid is None:
         return "the decision costs less"
-    more = one.spot_usd - next(each.spot_usd for each in plan.outlooks if _offer(plan, each) == rent.offer)
+    more = outlook.spot_usd - next(other.spot_usd for other in plan.outlooks if _offer(plan, other) == rent.offer)
     return f"{usd_text(more)} more to the end" if more >= 0.005 else "the same to the end"

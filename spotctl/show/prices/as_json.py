@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pricing_data.stats import MarketStats
 
 
-def stats(one: MarketStats, now: int) -> dict[str, Any]:
+def stats(summary: MarketStats, now: int) -> dict[str, Any]:
     """Statistics of one market; prices in dollars per hour.
 
     Fields:
@@ -44,30 +44,30 @@ def stats(one: MarketStats, now: int) -> dict[str, Any]:
         synthetic: whether the prices are generated
     """
     return {
-        "market": str(one.market),
-        "events": one.events,
-        "first": format_time(one.first),
-        "last": format_time(one.last),
-        "price_now": to_usd(one.price_now),
-        "mean": to_usd(one.mean),
-        "on_demand": to_usd(one.on_demand.price) if one.on_demand else None,
-        "on_demand_as_of": format_time(one.on_demand.as_of) if one.on_demand else None,
-        "discount": one.discount,
-        "median": to_usd(one.median),
-        "lowest": to_usd(one.lowest),
-        "highest": to_usd(one.highest),
-        "changes_per_day": one.changes_per_day,
-        "spikes_per_day": one.spikes_per_day,
-        "hours_above_on_demand": one.hours_above_on_demand,
-        "outliers": one.outliers,
-        "coverage": one.coverage,
-        "observed_hours": one.observed / HOUR,
-        "age_seconds": one.age_seconds(now),
-        "synthetic": one.market.is_synthetic,
+        "market": str(summary.market),
+        "events": summary.events,
+        "first": format_time(summary.first),
+        "last": format_time(summary.last),
+        "price_now": to_usd(summary.price_now),
+        "mean": to_usd(summary.mean),
+        "on_demand": to_usd(summary.on_demand.price) if summary.on_demand else None,
+        "on_demand_as_of": format_time(summary.on_demand.as_of) if summary.on_demand else None,
+        "discount": summary.discount,
+        "median": to_usd(summary.median),
+        "lowest": to_usd(summary.lowest),
+        "highest": to_usd(summary.highest),
+        "changes_per_day": summary.changes_per_day,
+        "spikes_per_day": summary.spikes_per_day,
+        "hours_above_on_demand": summary.hours_above_on_demand,
+        "outliers": summary.outliers,
+        "coverage": summary.coverage,
+        "observed_hours": summary.observed / HOUR,
+        "age_seconds": summary.age_seconds(now),
+        "synthetic": summary.market.is_synthetic,
     }
 
 
-def machine(one: InstanceType) -> dict[str, Any]:
+def machine(hardware: InstanceType) -> dict[str, Any]:
     """The hardware of a market; `as_of` is null if the cloud itself described it.
 
     Fields:
@@ -78,11 +78,11 @@ def machine(one: InstanceType) -> dict[str, Any]:
         as_of: date of the shipped description; null if the cloud itself described the machine
     """
     return {
-        "vcpus": one.vcpus,
-        "memory_gib": one.memory_gib,
-        "gpu": one.accelerator,
-        "gpus": one.accelerators,
-        "as_of": None if one.as_of is None else format_time(one.as_of),
+        "vcpus": hardware.vcpus,
+        "memory_gib": hardware.memory_gib,
+        "gpu": hardware.accelerator,
+        "gpus": hardware.accelerators,
+        "as_of": None if hardware.as_of is None else format_time(hardware.as_of),
     }
 
 
@@ -99,14 +99,14 @@ def interruptions(figures: Sequence[Interruption]) -> list[dict[str, Any]]:
     """
     return [
         {
-            "market": str(one.market),
-            "measure": one.measure,
-            "as_of": format_time(one.as_of),
-            "low": one.low,
-            "high": one.high,
-            "source": one.source,
+            "market": str(figure.market),
+            "measure": figure.measure,
+            "as_of": format_time(figure.as_of),
+            "low": figure.low,
+            "high": figure.high,
+            "source": figure.source,
         }
-        for one in figures
+        for figure in figures
     ]
 
 
@@ -203,8 +203,12 @@ def gaps(report: GapReport) -> dict[str, Any]:
             for gap in report.gaps
         ],
         "stale": [
-            {"market": str(one.market), "last": format_time(one.last), "newest_of_region": format_time(one.newest)}
-            for one in report.stale
+            {
+                "market": str(stale.market),
+                "last": format_time(stale.last),
+                "newest_of_region": format_time(stale.newest),
+            }
+            for stale in report.stale
         ],
     }
 

@@ -1,4 +1,4 @@
-"""What a fetch will ask for, and what its sources need."""
+"""The size of a fetch before it begins, and the needs of its sources."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) 
 def needs(sources: Sequence[SourceNeeds]) -> Table:
     """A row per source."""
     table = plain_table("cloud", "provides", "needs", "remark", names=4)
-    for one in sources:
-        table.add_row(one.cloud, one.what, one.needs or "no account", one.note)
+    for source in sources:
+        table.add_row(source.cloud, source.what, source.needs or "no account", source.note)
     return table

@@ -99,7 +99,7 @@ def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
 
 
 def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
-    """The points of the line: no price from the start of a hole to its end, so that it is drawn as a hole."""
+    """The points of the line: no price from the start of a hole to its end, so that the hole is visible."""
     gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
     inside = np.any((series.times[:, None] > gaps[:, 0]) & (series.times[:, None] < gaps[:, 1]), axis=1)
     ends = [series.price_at(int(end)) for end in gaps[:, 1]]

@@ -1,4 +1,4 @@
-"""What a run has cost so far, and how far it is: for the live view of a launch, its metrics and `spotctl top`."""
+"""Cost and progress of a run: for the live view of a launch, its metrics and `spotctl top`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """In nano-dollar-seconds: spent so far, the on-demand cost of the same work, the budget, and what is committed:
-    spent, or reserved until the leases end."""
+    """Amounts in nano-dollar-seconds: spent so far, the on-demand cost of the same work, the budget, and the committed
+    amount, which is spent or reserved until the leases end."""
 
     spent: int | None
     on_demand: int | None

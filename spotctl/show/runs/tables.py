@@ -73,7 +73,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
 
 
 def _last_loss(state: RunState, progress: Progressed) -> float | None:
-    """That of the model, if the training has made one: its last clock was measured before it changed the model."""
+    """The loss of the finished model, if there is one: the last clock's loss was measured before its update."""
     made: float | None = progress.loss if state.ended is None else state.ended.facts.get("loss", progress.loss)
     return made
 
@@ -166,7 +166,7 @@ def live(figures: RunFigures, seconds: float, name: str = "") -> list[Text]:
 
 
 def _spend_and_end(figures: RunFigures) -> list[str]:
-    """What the run has cost so far, and when it is expected to end, as far as they are known."""
+    """The cost of the run so far, and its expected end, as far as they are known."""
     money, end, parts = figures.money, figures.expected_end, list[str]()
     if money.spent is not None:
         limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
@@ -202,7 +202,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
 
 
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
-    """What became of the machines of one allocation."""
+    """The lines about the machines of one allocation: started, warned, ended."""
     lines = list[str]()
     now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
     then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
@@ -215,7 +215,7 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")
     ended = [held for name, held in now.items() if held.ended is not None and then[name].ended is None]
     if after.stopping is not None:
-        # The line that announced the end covers them.
+        # The line that announced the end covers these machines.
         ended = [held for held in ended if not held.returning]
     return lines + _endings(ended, allocation)
 
@@ -252,7 +252,7 @@ def _halvings(loss: float) -> int | None:
 
 
 def short_budget(exceeded: BudgetExceeded) -> str:
-    """What a budget does not allow, and how to change that."""
+    """A message that the budget is too low for a step of the run, and how to raise it."""
     limit, committed = (usd_text(usd(amount)) for amount in (exceeded.limit, exceeded.committed))
     if exceeded.action == FINISH:
         return (

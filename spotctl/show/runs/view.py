@@ -23,7 +23,7 @@ _INDENT = 10
 
 @dataclass
 class RunView:
-    """What is redrawn below the events. With `several` runs, every line and every state says whose it is."""
+    """The states that are redrawn below the events. With `several` runs, every line and every state names its run."""
 
     several: bool = False
     _began: float = field(default_factory=time.monotonic)
@@ -41,7 +41,7 @@ class RunView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         height = options.height or options.max_height
         # Runs may be added by their threads at any time.
-        runs = [run_tables.live(one, self._seconds, self._name(one)) for one in list(self._shown.values())]
+        runs = [run_tables.live(figures, self._seconds, self._name(figures)) for figures in list(self._shown.values())]
         width = options.max_width
         parts = [[_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)] for head, *rest in runs]
         if sum(len(line.plain.split("\n")) for part in parts for line in part) >= height:

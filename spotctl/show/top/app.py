@@ -22,7 +22,7 @@ REFRESH_SECONDS = 0.5
 _WIDE = 120
 """From this width on, footprint and loss are side by side."""
 
-Source = Callable[[], RunSnapshot]
+SnapshotSource = Callable[[], RunSnapshot]
 
 
 class LivePanel(Widget):
@@ -66,7 +66,7 @@ class Top(App[None]):
         Binding("pageup", "scroll_events(-10)", show=False),
     ]
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[SnapshotSource]) -> None:
         super().__init__(ansi_color=True)
         self._sources, self._current = sources, 0
         self._paused = False
@@ -74,10 +74,12 @@ class Top(App[None]):
 
     def compose(self) -> ComposeResult:
         """The panels, from top to bottom."""
-        yield LivePanel("head", lambda one, *_: views.head(one))
+        yield LivePanel("head", lambda snapshot, *_: views.head(snapshot))
         with Horizontal(id="charts"):
-            yield LivePanel("footprint", lambda one, width, height: views.footprint(one, width, max(height - 1, 1)))
-            yield LivePanel("loss", lambda one, width, height: views.losses(one, width, max(height - 1, 1)))
+            yield LivePanel(
+                "footprint", lambda snapshot, width, height: views.footprint(snapshot, width, max(height - 1, 1))
+            )
+            yield LivePanel("loss", lambda snapshot, width, height: views.losses(snapshot, width, max(height - 1, 1)))
         yield Static(id="prices")
         yield Static(id="title")
         with VerticalScroll(id="events", can_focus=False):
@@ -120,14 +122,14 @@ class Top(App[None]):
             self._show()
 
     def _show(self) -> None:
-        one, texts = self._snapshot, {text.id: text for text in self.query(Static)}
+        snapshot, texts = self._snapshot, {text.id: text for text in self.query(Static)}
         # The timer may fire once more while the app closes and its panels are being removed.
-        if one is None or not texts.keys() >= {"prices", "title", "event-lines"}:
+        if snapshot is None or not texts.keys() >= {"prices", "title", "event-lines"}:
             return
         for panel in self.query(LivePanel):
-            panel.snapshot = one
+            panel.snapshot = snapshot
         width, height = self.size
-        texts["prices"].update(views.markets(one, width, max(height // 6, 2)))
+        texts["prices"].update(views.markets(snapshot, width, max(height // 6, 2)))
         paused = "   paused; press space to continue" if self._paused else ""
         texts["title"].update(Text.assemble(("events", "bold"), ("  newest first" + paused, "dim")))
-        texts["event-lines"].update(views.events(one.events, width - 1))
+        texts["event-lines"].update(views.events(snapshot.events, width - 1))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spotctl.show.runs.figures import Money
     from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
-Prices = Callable[[Market], PriceSeries | None]
+PriceLookup = Callable[[Market], PriceSeries | None]
 """The price history of a market during the run; None where it is unknown."""
 
 
@@ -70,7 +70,7 @@ class RunSnapshot:
 
 
 def take_snapshot(
-    timeline: Timeline, status: str, now: int, money: Money, goal: int | None, prices: Prices
+    timeline: Timeline, status: str, now: int, money: Money, goal: int | None, prices: PriceLookup
 ) -> RunSnapshot:
     """The run as it is at `now`, a moment of the market's clock."""
     state = timeline.state
@@ -103,9 +103,9 @@ def take_snapshot(
     )
 
 
-def _markets(state: RunState, prices: Prices) -> tuple[MarketLine, ...]:
+def _markets(state: RunState, prices: PriceLookup) -> tuple[MarketLine, ...]:
     """Markets with machines first, then the others, those that were used last before those used earlier."""
-    newest = {one.market: one for one in state.allocations.values()}
+    newest = {allocation.market: allocation for allocation in state.allocations.values()}
     gpus = {market: (busy, memory) for market, busy, memory in cards_by_market(state)}
     lines = [_market(state, newest[market], prices(market), gpus.get(market)) for market in reversed(newest)]
     return tuple(sorted(lines, key=lambda line: line.machines == 0))
@@ -115,13 +115,13 @@ def _market(
     state: RunState, newest: Allocation, series: PriceSeries | None, gpus: tuple[float, float] | None
 ) -> MarketLine:
     market = newest.market
-    machines = [one for one in state.alive if state.allocations[one.allocation].market == market]
-    bids = [bid for one in machines if (bid := state.allocations[one.allocation].bid) is not None]
+    machines = [machine for machine in state.alive if state.allocations[machine.allocation].market == market]
+    bids = [bid for machine in machines if (bid := state.allocations[machine.allocation].bid) is not None]
     return MarketLine(
         market=market,
         machines=len(machines),
-        warned=sum(one.warned_until is not None for one in machines),
-        reliable=any(state.allocations[one.allocation].reliable for one in machines),
+        warned=sum(machine.warned_until is not None for machine in machines),
+        reliable=any(state.allocations[machine.allocation].reliable for machine in machines),
         bid=max(bids, default=None),
         on_demand=newest.on_demand,
         price=None if series is None else int(series.prices[-1]),
@@ -130,7 +130,7 @@ def _market(
     )
 
 
-def answer(one: RunSnapshot) -> dict[str, Any]:
+def answer(snapshot: RunSnapshot) -> dict[str, Any]:
     """The JSON of `spotctl top --json`.
 
     Fields:
@@ -158,25 +158,25 @@ def answer(one: RunSnapshot) -> dict[str, Any]:
         events[].at: its moment
         events[].what: what happened
     """
-    money = one.money
+    money = snapshot.money
     return {
-        "name": one.job,
-        "run": one.run,
-        "state": one.status,
-        "now": format_time(one.now),
-        "stage": one.stage,
-        "clock": one.clock,
-        "clocks": one.goal,
-        "loss": one.loss,
-        "doing": one.command or None,
-        "machines": {"reliable": one.reliable, "transient": one.transient, "warned": one.warned},
-        "evictions": one.evictions,
+        "name": snapshot.job,
+        "run": snapshot.run,
+        "state": snapshot.status,
+        "now": format_time(snapshot.now),
+        "stage": snapshot.stage,
+        "clock": snapshot.clock,
+        "clocks": snapshot.goal,
+        "loss": snapshot.loss,
+        "doing": snapshot.command or None,
+        "machines": {"reliable": snapshot.reliable, "transient": snapshot.transient, "warned": snapshot.warned},
+        "evictions": snapshot.evictions,
         "spent_usd": _usd(money.spent),
         "on_demand_usd": _usd(money.on_demand),
         "budget_usd": _usd(money.budget),
-        "markets": [_market_json(line) for line in one.markets],
-        "footprint": [[format_time(count.at), count.reliable, count.transient] for count in one.footprint],
-        "events": [{"at": format_time(event.at), "what": str(event)} for event in one.events],
+        "markets": [_market_json(line) for line in snapshot.markets],
+        "footprint": [[format_time(count.at), count.reliable, count.transient] for count in snapshot.footprint],
+        "events": [{"at": format_time(event.at), "what": str(event)} for event in snapshot.events],
     }
 
 

@@ -32,8 +32,7 @@ class MachineCount:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """A line of the event list. `count` is the number of machines it is about, and `about` identifies what it is about:
-    later events with an equal `about` are added to the count."""
+    """A line of the event list about `count` machines. Later events with an equal `about` are added to the count."""
 
     at: int
     text: str

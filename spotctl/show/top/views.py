@@ -11,9 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.arrays import Floats
 from bidbrain.billing import usd
 from pricing_data.units import MINUTE, SECOND, age, to_datetime, usd_text
-from spotctl.show.bars import Floats, columns, sparkline
+from spotctl.show.bars import columns, sparkline
 from spotctl.show.phrases import WITHOUT_BIDS
 from spotctl.show.terminal import dollars, market_name, percent
 
@@ -30,17 +31,17 @@ _ONCE_EVENTS = 8
 _ONCE_CHART = 4
 
 
-def head(one: RunSnapshot) -> Text:
+def head(snapshot: RunSnapshot) -> Text:
     """Three lines: the run with its progress, its cost, and its machines."""
-    progress = [one.status, *([one.command] if one.command else [])]
-    if one.stage is not None:
-        progress.append(f"stage {one.stage}")
-    if one.clock is not None:
-        progress.append(f"clock {one.clock:,}{'' if one.goal is None else f' of {one.goal:,}'}")
-    if one.loss is not None:
-        progress.append(f"loss {one.loss:.4g}")
-    first = Text(one.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
-    return Text("\n").join([first, Text(_money(one.money)), Text(_machines(one))])
+    progress = [snapshot.status, *([snapshot.command] if snapshot.command else [])]
+    if snapshot.stage is not None:
+        progress.append(f"stage {snapshot.stage}")
+    if snapshot.clock is not None:
+        progress.append(f"clock {snapshot.clock:,}{'' if snapshot.goal is None else f' of {snapshot.goal:,}'}")
+    if snapshot.loss is not None:
+        progress.append(f"loss {snapshot.loss:.4g}")
+    first = Text(snapshot.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
+    return Text("\n").join([first, Text(_money(snapshot.money)), Text(_machines(snapshot))])
 
 
 def _money(money: Money) -> str:
@@ -53,49 +54,49 @@ def _money(money: Money) -> str:
     return f"{spent}   on demand {_usd(money.on_demand)}: {difference}"
 
 
-def _machines(one: RunSnapshot) -> str:
-    warned = f" ({one.warned} warned)" if one.warned else ""
+def _machines(snapshot: RunSnapshot) -> str:
+    warned = f" ({snapshot.warned} warned)" if snapshot.warned else ""
     return (
-        f"machines {one.reliable} reliable + {one.transient} transient{warned}   evictions {one.evictions}"
-        f"   market time {clock(one.now)}"
+        f"machines {snapshot.reliable} reliable + {snapshot.transient} transient{warned}"
+        f"   evictions {snapshot.evictions}   market time {clock(snapshot.now)}"
     )
 
 
-def footprint(one: RunSnapshot, width: int, height: int) -> Text:
+def footprint(snapshot: RunSnapshot, width: int, height: int) -> Text:
     """Machines over time, from the start of the run to now."""
-    most = max((count.reliable + count.transient for count in one.footprint), default=0)
-    values = over_time(one.footprint, one.started, one.now, width)
-    title = _title("machines", f"over {_span(one.now - one.started)}, at most {most}", width)
+    most = max((count.reliable + count.transient for count in snapshot.footprint), default=0)
+    values = over_time(snapshot.footprint, snapshot.started, snapshot.now, width)
+    title = _title("machines", f"over {_span(snapshot.now - snapshot.started)}, at most {most}", width)
     return Text("\n").join([title, *_chart(values, most, height, "green")])
 
 
-def losses(one: RunSnapshot, width: int, height: int) -> Text:
+def losses(snapshot: RunSnapshot, width: int, height: int) -> Text:
     """The loss by clock."""
-    if not one.losses:
+    if not snapshot.losses:
         return _title("loss", "not reported yet", width)
-    known = np.array([loss for _, loss in one.losses])
-    clocks = np.array([clock for clock, _ in one.losses])
+    known = np.array([loss for _, loss in snapshot.losses])
+    clocks = np.array([clock for clock, _ in snapshot.losses])
     places = np.linspace(clocks[0], clocks[-1], width)
     values = np.interp(places, clocks, known)
     title = _title("loss", f"{known[0]:.4g} at clock {clocks[0]:,}, {known[-1]:.4g} at clock {clocks[-1]:,}", width)
     return Text("\n").join([title, *_chart(values, float(known.max()), height, "magenta")])
 
 
-def markets(one: RunSnapshot, width: int, most: int) -> Table:
+def markets(snapshot: RunSnapshot, width: int, most: int) -> Table:
     """Prices by market, those with machines first; at most `most` rows."""
     wide = width >= _WIDE
-    synthetic = not wide and any(line.market.is_synthetic for line in one.markets)
+    synthetic = not wide and any(line.market.is_synthetic for line in snapshot.markets)
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis")
     for name in ("machines", "spot", "bid", "on demand"):
         table.add_column(name, justify="right", no_wrap=True)
-    gpus = any(line.gpus is not None for line in one.markets)
+    gpus = any(line.gpus is not None for line in snapshot.markets)
     sparks = width >= _WIDE_WITH_GPUS or not gpus
     for name in ("gpu", "memory") if gpus else ():
         table.add_column(name, justify="right", no_wrap=True)
     if sparks:
         table.add_column("since the run started" if wide else "", no_wrap=True)
-    for line in islice(one.markets, most):
+    for line in islice(snapshot.markets, most):
         full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
         cells = [*_market(line), *(_gpus(line) if gpus else ())]
         if sparks:
@@ -126,21 +127,21 @@ def _spark(line: MarketLine, width: int) -> str | Text:
 
 def events(shown: Sequence[TimelineEvent], width: int) -> Text:
     """A line per event, the newest first."""
-    lines = [Text.assemble((f"{clock(one.at)}  ", "dim"), str(one)) for one in reversed(shown)]
+    lines = [Text.assemble((f"{clock(event.at)}  ", "dim"), str(event)) for event in reversed(shown)]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
 
 
-def once(one: RunSnapshot, width: int) -> Group:
+def once(snapshot: RunSnapshot, width: int) -> Group:
     """All parts, one below the other."""
     return Group(
-        head(one),
-        footprint(one, width, _ONCE_CHART),
-        losses(one, width, 1),
-        markets(one, width, len(one.markets)),
+        head(snapshot),
+        footprint(snapshot, width, _ONCE_CHART),
+        losses(snapshot, width, 1),
+        markets(snapshot, width, len(snapshot.markets)),
         _title("events", "newest first", width),
-        events(one.events[-_ONCE_EVENTS:], width),
+        events(snapshot.events[-_ONCE_EVENTS:], width),
     )
 
 

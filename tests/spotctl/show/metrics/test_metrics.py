@@ -17,7 +17,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
-from spotctl.show.metrics.publisher import published
+from spotctl.show.metrics.publisher import publishing
 from spotctl.show.metrics.text import metrics_text
 from spotctl.show.runs.figures import Money, RunFigures, RunMarkets
 from tests.spotctl.show.top.runs import at, rows, run_events
@@ -108,10 +108,10 @@ def ended(home: Path) -> tuple[RunState, RunMarkets]:
 def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> None:
     path, remarks = tmp_path / "folder" / "spotctl.prom", list[str]()
     state, markets = ended(tmp_path)
-    with pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"), published(str(path), markets, print):
+    with pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"), publishing(str(path), markets, print):
         pass
     path.parent.mkdir()
-    with published(str(path), markets, remarks.append) as publish:
+    with publishing(str(path), markets, remarks.append) as publish:
         publish(state)
         assert parsed(path.read_text())["spotctl_updates_lost_total"] == {'job="small",run="small-1"': 0}
         assert list(path.parent.iterdir()) == [path]
@@ -131,7 +131,7 @@ def served(markets: RunMarkets) -> Iterator[tuple[int, Callable[[RunState], None
             with closing(socket.create_server(("127.0.0.1", 0))) as found:
                 port = found.getsockname()[1]
             try:
-                publish = stack.enter_context(published(str(port), markets, print))
+                publish = stack.enter_context(publishing(str(port), markets, print))
             except BadRequest:
                 continue
             break
@@ -145,10 +145,10 @@ def test_the_port_serves_the_newest_text(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert parsed(answer.read().decode())["spotctl_running"] == {'job="small",run="small-1"': 0}
-        with pytest.raises(BadRequest, match="cannot listen on 127"), published(str(port), markets, print):
+        with pytest.raises(BadRequest, match="cannot listen on 127"), publishing(str(port), markets, print):
             pass
     for wrong in ("localhost:9100", ":9100", "127.0.0.1:9100", "-9100"):
-        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), published(wrong, markets, print):
+        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), publishing(wrong, markets, print):
             pass
-    with pytest.raises(BadRequest, match="is not a port"), published("70000", markets, print):
+    with pytest.raises(BadRequest, match="is not a port"), publishing("70000", markets, print):
         pass
