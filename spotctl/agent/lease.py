@@ -9,8 +9,8 @@ The files are in a folder of this job on this machine, each replaced as a whole 
 - `progress.json`, by the job: steps done, the newest checkpoint, the time of a save, and `wants`, the number of the
   lease that the job requests. `state` is `running`, `ended` (saved, to be started elsewhere) or `finished`.
 
-Times are seconds of the machine's monotonic clock, which its processes share and nobody can set; `boot` identifies one
-run of that clock. Files let a job read its lease without a connection, and survive a restart of either side. The
+Times are seconds of the machine's monotonic clock, which its processes share and cannot set; `boot` identifies one run
+of that clock. Files let a job read its lease without a connection, and survive a restart of either side. The
 agent calls `begin` before it starts the job.
 """
 
@@ -217,7 +217,7 @@ class LeaseGrantor:
 
 @cache
 def boot_id() -> str:
-    """Identifies this boot of the machine, so that nobody mistakes times of an earlier boot for times of this one."""
+    """Identifies this boot of the machine, to tell its times from those of an earlier boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -18,7 +18,7 @@ from spotctl.home.errors import BadRequest
 Json = dict[str, Any]
 
 ADMIN: Final = "azureuser"
-"""The account that Azure insists on. The private half of its key is thrown away, so nobody can log in to it."""
+"""The account that Azure insists on. The private half of its key is thrown away, so no login is possible."""
 _NANOS_OF_PRICE: Final = 10_000
 """Azure takes maximum prices with five decimals; bids are rounded down, so that no bid is exceeded."""
 _INTERFACES_VERSION: Final = "2022-11-01"

@@ -1,7 +1,7 @@
 """The market's clock: a file from which every process on this computer reads the same time.
 
-Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. Nobody
-can set the monotonic clock, and it stops while the computer sleeps, so a suspended night does not evict every machine.
+Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. The
+monotonic clock cannot be set and stops while the computer sleeps, so a suspended night does not evict every machine.
 After a reboot the market continues from the last moment that was noted.
 """
 
