@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
     from spotctl.run.elsewhere.client import RunnerClient
     from spotctl.run.elsewhere.place import RunPlace
-    from spotctl.run.start.runs import Ending
+    from spotctl.run.start.runs import RunEnd
 
 _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 
@@ -54,7 +54,7 @@ def refresh(session: Session, job: str = "") -> set[str]:
     attended = set[str]()
     for place in places:
         try:
-            attended |= ending.refreshed(RunnerClient(place, session.settings))
+            attended |= ending.refresh(RunnerClient(place, session.settings))
         except RunnerLost as error:
             session.remark(str(error))
     return attended
@@ -89,7 +89,7 @@ def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> 
     raise typer.Exit(code)
 
 
-def stop(session: Session, job: str) -> Ending | None:
+def stop(session: Session, job: str) -> RunEnd | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
     from spotctl.cli.live_runs import live_view
     from spotctl.run.elsewhere import ending
@@ -133,7 +133,7 @@ def attach(
         session.remark(f"attached to run {known.run}: see spotctl status {known.job}")
 
 
-def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> Ending | None:
+def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> RunEnd | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.live_runs import live_view
     from spotctl.run.elsewhere import moving
@@ -161,7 +161,7 @@ def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None],
     return follow(session, moved.place, publish)
 
 
-def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> Ending | None:
+def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None) -> RunEnd | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
     from spotctl.cli.live_runs import live_view
     from spotctl.run.elsewhere import ending

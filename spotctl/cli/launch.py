@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spotctl.log.statuses import LogRead, RunStatus
     from spotctl.run.orphans import Orphans
     from spotctl.run.start.concurrent_runs import Launched
-    from spotctl.run.start.runs import Ending
+    from spotctl.run.start.runs import RunEnd
 
 EXIT_CODES = {
     "done": 0,
@@ -126,7 +126,7 @@ def resume(context: typer.Context, job: JobArgument, metrics: MetricsOption = ""
 
     session: Session = context.obj
     client = elsewhere.client_of(session, job)
-    ending: Ending | None
+    ending: RunEnd | None
     with publishing(metrics, RunMarkets(session.settings), session.remark) as publish:
         if client is not None:
             session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
@@ -394,7 +394,7 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     session.remark(f"{state.run}: {ended.outcome}; all machines returned")
 
 
-def finish(session: Session, ending: Ending | None, *, json_: bool) -> NoReturn:
+def finish(session: Session, ending: RunEnd | None, *, json_: bool) -> NoReturn:
     """Prints how a run ended, and exits with its code; None if the run goes on without this computer."""
     if ending is None:
         raise typer.Exit

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from spotctl.clouds.owner_only import made_once
+from spotctl.clouds.owner_only import read_or_create
 
 
 def installation_id(home: Path) -> str:
     """The home's id, made once; it is kept when the home is moved."""
-    return made_once(home / "installation", secrets.token_hex(8).encode()).decode().strip()
+    return read_or_create(home / "installation", secrets.token_hex(8).encode()).decode().strip()

@@ -33,7 +33,7 @@ from spotctl.agent.wire import SECRET_BYTES
 from spotctl.clouds.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
 from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered
-from spotctl.clouds.owner_only import made_once
+from spotctl.clouds.owner_only import read_or_create
 from spotctl.home.errors import BadRequest
 
 CALL_SECONDS = 2.0
@@ -173,7 +173,7 @@ class AgentLink:
 
 def link_key(folder: Path) -> bytes:
     """The key from which the secrets of links are derived: a file that only its owner can read, made once."""
-    return bytes.fromhex(made_once(folder / "link.key", secrets.token_hex(SECRET_BYTES).encode()).decode())
+    return bytes.fromhex(read_or_create(folder / "link.key", secrets.token_hex(SECRET_BYTES).encode()).decode())
 
 
 def link_secret(key: bytes, machine: str) -> bytes:

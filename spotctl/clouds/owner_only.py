@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 
-def made_once(path: Path, content: bytes) -> bytes:
+def read_or_create(path: Path, content: bytes) -> bytes:
     """The content of a file; the first process to ask creates it with `content`. Only its owner can read it."""
     try:
         return path.read_bytes()

@@ -48,7 +48,7 @@ def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], Pa
     try:
         return tuple(call()), None
     except PartlyListed as error:
-        return error.found, error
+        return error.listed, error
 
 
 def each(calls: Iterable[Callable[[], object]]) -> None:

@@ -103,7 +103,7 @@ class SeveralClouds(WallClock):
             try:
                 items += call()
             except PartlyListed as error:
-                items += error.found
+                items += error.listed
                 failures.append(error)
                 parts += error.parts
             except ProviderError as error:

@@ -39,7 +39,7 @@ from spotctl.run.notify.message import Message
 from spotctl.run.notify.runs import notify_of_short_budget, secret_values
 from spotctl.run.notify.webhook import beat, post
 from spotctl.run.start import runs
-from spotctl.run.start.runs import Ending, RunObserver
+from spotctl.run.start.runs import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics.text import NightFigures
 from spotctl.show.runs import tables as run_tables
@@ -226,7 +226,7 @@ class NightRunner:
         latest = self._runs()[-1]
         return tuple(latest.began.spec.get("secrets", ())) if latest.began is not None else ()
 
-    def _logged(self, ending: Ending) -> RunEnded:
+    def _logged(self, ending: RunEnd) -> RunEnded:
         state, ended = ending
         self.log.write([f"{state.run}: {ended.outcome}"])
         return ended

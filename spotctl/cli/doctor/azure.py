@@ -78,7 +78,7 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
     """Checks that the managed identity exists with which machines delete themselves."""
     if identity is None:
         return Finding("azure", "identity", Level.NOTE, "not set, so no machines can be rented", "see docs/azure.md")
-    if AzureCalls(session).found(Operation.GET_IDENTITY, identity=identity) is None:
+    if AzureCalls(session).find(Operation.GET_IDENTITY, identity=identity) is None:
         cure = "create it with az identity create, or correct identity in [azure]"
         return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
     return Finding("azure", "identity", Level.GOOD, identity.rpartition("/")[2])

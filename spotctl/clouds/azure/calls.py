@@ -202,7 +202,7 @@ class AzureCalls:
             call, operation.method, path, body, **{"api-version": operation.version, **(query or {})}
         )
 
-    def found(self, operation: Operation, /, query: Body | None = None, **places: str) -> Body | None:
+    def find(self, operation: Operation, /, query: Body | None = None, **places: str) -> Body | None:
         """The body of the answer to a call; None: the resource does not exist."""
         try:
             return self.send(operation, query=query, **places).body

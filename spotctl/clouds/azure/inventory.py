@@ -131,7 +131,7 @@ class Inventory:
     def is_allocated(self, group: str, name: str) -> bool:
         """Whether a machine has a computer: from then on Azure bills the machine."""
         view = {"$expand": "instanceView"}
-        vm = self._calls.found(Operation.GET_MACHINE, query=view, group=group, name=name)
+        vm = self._calls.find(Operation.GET_MACHINE, query=view, group=group, name=name)
         statuses = ((vm or {}).get("properties", {}).get("instanceView") or {}).get("statuses") or ()
         return any(status.get("code") in _ALLOCATED for status in statuses)
 
@@ -191,7 +191,7 @@ class Inventory:
         for machine in missing:
             id_ = machine.id
             known = id_ in self._cache.ends
-            vm = None if known else self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+            vm = None if known else self._calls.find(Operation.GET_MACHINE, group=id_.group, name=id_.name)
             if vm is None:
                 yield machine
             else:
@@ -249,7 +249,7 @@ class Inventory:
     def _principals(self, identity: str) -> frozenset[str]:
         """The names under which Azure logs an identity's calls."""
         if identity not in self._cache.principals:
-            answer = self._calls.found(Operation.GET_IDENTITY, identity=identity)
+            answer = self._calls.find(Operation.GET_IDENTITY, identity=identity)
             properties = {} if answer is None else answer["properties"]
             self._cache.principals[identity] = frozenset(
                 str(properties[name]).lower() for name in ("principalId", "clientId") if properties.get(name)

@@ -123,7 +123,7 @@ class AzureProvider(WallClock):
         with translated(str(request.market)):
             identity = self._identity(request)
             order = AzureOrder.of(request, identity)
-            served = self._calls.found(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
+            served = self._calls.find(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
             if served is None:
                 size = require(self._sizes_of(request.market), request.market, spot=request.bid is not None)
                 image = image_reference(size, request.image or self._settings.image)
@@ -165,13 +165,13 @@ class AzureProvider(WallClock):
             name = str(other["name"])
             if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
                 continue
-            served = self._calls.found(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
+            served = self._calls.find(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
             if served is not None:
                 _require_same(served, order)
 
     def _ensure_group(self, request: MachineRequest, group: str) -> None:
         wanted = checked({**self._settings.tags, **group_tags(request.tags), GROUP_TAG: GROUP_MARK})
-        existing = self._calls.found(Operation.GET_GROUP, group=group)
+        existing = self._calls.find(Operation.GET_GROUP, group=group)
         if existing is None:
             body = {"location": request.market.region, "tags": wanted}
             self._calls.send(Operation.PUT_GROUP, body, group=group)
@@ -197,7 +197,7 @@ class AzureProvider(WallClock):
 
     def _has_network(self, group: str, region: str) -> bool:
         if (group, region) not in self._networks:
-            if self._calls.found(Operation.GET_NETWORK, group=group, name=network_name(region)) is None:
+            if self._calls.find(Operation.GET_NETWORK, group=group, name=network_name(region)) is None:
                 return False
             self._networks.add((group, region))
         return True
@@ -233,7 +233,7 @@ class AzureProvider(WallClock):
     def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
-            if name not in outcome.granted and self._calls.found(Operation.GET_MACHINE, group=group, name=name):
+            if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group=group, name=name):
                 self._delete(MachineId(order.market.region, group, name))
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ class AzureProvider(WallClock):
 
     def _look_up(self, id_: MachineId) -> RemoteMachine:
         with translated():
-            vm = self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+            vm = self._calls.find(Operation.GET_MACHINE, group=id_.group, name=id_.name)
             address = None if vm is None else self._inventory.address(id_.group, vm)
         if vm is None:
             raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
@@ -368,7 +368,7 @@ class AzureProvider(WallClock):
     def _is_gone(self, id_: MachineId) -> bool:
         """Whether a machine is gone or being deleted; False if Azure does not answer."""
         try:
-            vm = self._calls.found(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+            vm = self._calls.find(Operation.GET_MACHINE, group=id_.group, name=id_.name)
         except CloudError:
             return False
         return vm is None or vm["properties"]["provisioningState"] == _DELETING

@@ -91,7 +91,7 @@ class Removal:
 
     def _delete_group(self, resource: Resource) -> bool:
         group = _group_of(resource.id)
-        body = self._calls.found(Operation.GET_GROUP, group=group)
+        body = self._calls.find(Operation.GET_GROUP, group=group)
         if body is None:
             return True
         tags: Mapping[str, str] = body.get("tags") or {}

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.owner_only import made_once
+from spotctl.clouds.owner_only import read_or_create
 from spotctl.clouds.remote.connections import SshFiles
 
 KEPT_SECONDS = 30 * 24 * 3600
@@ -30,7 +30,7 @@ def private_key(folder: Path) -> Path:
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = Ed25519PrivateKey.generate()
-        made_once(path, new.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+        read_or_create(path, new.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     return path
 
 

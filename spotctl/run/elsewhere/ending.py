@@ -23,13 +23,13 @@ from spotctl.run.elsewhere.fenced_provider import FencedProvider
 from spotctl.run.elsewhere.log_copy import LogCopier, add_missing
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start import runs
-from spotctl.run.start.runs import Ending, RunObserver
+from spotctl.run.start.runs import RunEnd, RunObserver
 
 _CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
 LEFTOVER_SECONDS = 90.0
 
 
-def stop(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> Ending:
+def stop(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Stops a run and returns its machines. If the runner is gone, this process takes its place."""
     try:
         _ask(client, note)
@@ -42,7 +42,7 @@ def stop(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callab
     return ending
 
 
-def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> Ending:
+def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
     gone = _is_gone(client)
     if not gone:
@@ -66,7 +66,7 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     return ending
 
 
-def refreshed(client: RunnerClient) -> set[str]:
+def refresh(client: RunnerClient) -> set[str]:
     """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended run left.
 
     RunnerLost: the state cannot be read, or the runner has failed.

@@ -19,7 +19,7 @@ from spotctl.run.elsewhere.fence import Claim, Watch
 from spotctl.run.elsewhere.log_copy import CopiedRow, LogCopy, add_missing
 from spotctl.run.elsewhere.place import RunPlace
 from spotctl.run.launcher_identity import LAUNCHER
-from spotctl.run.start.runs import Ending
+from spotctl.run.start.runs import RunEnd
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
@@ -65,7 +65,7 @@ class Follower:
         with EventLog(path) as other, EventLog(Paths(self.settings.home).log) as log:
             add_missing(log, self.place.run, other.of_run(self.place.run))
 
-    def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> Ending | None:
+    def follow(self, on_turn: Callable[[RunState], None], left: Callable[[], bool]) -> RunEnd | None:
         """Waits for the end of the run; None if the user has `left` before. RunnerLost: its runner is not there."""
         watch = Watch()
         while not left():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotctl.clouds.installation import installation_id
-from spotctl.clouds.owner_only import made_once
+from spotctl.clouds.owner_only import read_or_create
 from spotctl.home.paths import Paths
 from spotctl.log.events import RunBegan
 from spotctl.log.log_row import LogRow
@@ -39,7 +39,7 @@ def new_home(job: str, settings: Settings) -> Settings:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, mode=0o700)
-    made_once(folder / "installation", installation_id(settings.home).encode())
+    read_or_create(folder / "installation", installation_id(settings.home).encode())
     prices = settings.price_store.absolute()
     prices.mkdir(parents=True, exist_ok=True)
     (folder / "prices").symlink_to(prices, target_is_directory=True)

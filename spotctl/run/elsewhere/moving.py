@@ -33,7 +33,7 @@ from spotctl.run.elsewhere.runner_start import JOB, RunnerStart
 from spotctl.run.environment import RunEnvironment, secrets_of
 from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.start import runs
-from spotctl.run.start.runs import Ending, RunObserver
+from spotctl.run.start.runs import RunEnd, RunObserver
 from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_checkpoints, workload_of
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
@@ -110,7 +110,7 @@ class Moved:
     machine: str
 
 
-def launch(given: Launch) -> Moved | Ending:
+def launch(given: Launch) -> Moved | RunEnd:
     """Launches the job. Returns where the runner lives now, or the end of the run if the run ended before the move."""
     spec, paths = given.spec, Paths(given.settings.home)
     with JobLock(paths.locks, spec.name):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from spotctl.agent.files import replace_json
-from spotctl.clouds.owner_only import made_once
+from spotctl.clouds.owner_only import read_or_create
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
@@ -76,7 +76,7 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
         if known is not None and known.run != place.run:
             raise BadRequest(f"job {place.job} has a run {known.run} here; end it first: spotctl down {place.job}")
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made_once(home / "installation", installation.encode())
+        read_or_create(home / "installation", installation.encode())
         keys.ask(store, public_key(home / "machines"))
     except (OSError, UnreadableBlob) as error:
         raise BadRequest(f"{location}: found no run that this computer can reach: {error}") from None

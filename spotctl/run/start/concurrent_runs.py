@@ -12,7 +12,7 @@ from spotctl.files.job.spec import check_names, check_rents
 from spotctl.home.errors import BadRequest
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.runs import Ending, RunObserver
+from spotctl.run.start.runs import RunEnd, RunObserver
 from spotctl.run.start.workloads import checkpoint_place
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Launched:
     """A job that was launched with others, and the end of its run or the error that prevented the run."""
 
     spec: JobSpec
-    ending: Ending | None = None
+    ending: RunEnd | None = None
     error: Exception | None = None
 
 

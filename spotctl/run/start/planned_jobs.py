@@ -19,7 +19,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.wall_clock import wall_us
 from spotctl.planning.forecasting import forecast_of
 from spotctl.run.start.local_market import market_now
-from spotctl.run.start.planner import JobPlans, When, plan_jobs
+from spotctl.run.start.planner import JobPlans, PlanMoment, plan_jobs
 
 if TYPE_CHECKING:
     from pricing_data.market import Market
@@ -32,7 +32,7 @@ def planned_jobs(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
     files do not say."""
     check_names(specs)
     check_rents(specs)
-    when = When(
+    when = PlanMoment(
         wall_us(),
         market_now(specs, settings),
         parse_time(at) if at else None,

@@ -40,7 +40,7 @@ class JobPlans:
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class PlanMoment:
     """The moment to plan for.
 
     `now` is this computer's clock, and `market_now` the local market's time while machines run there. `at` is a moment
@@ -53,7 +53,7 @@ class When:
     hours: float | None = None
 
 
-def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, when: When) -> JobPlans:
+def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, when: PlanMoment) -> JobPlans:
     """Plans for jobs that begin together, with what their earlier runs measured."""
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
 
-Ending = tuple["RunState", RunEnded]
+RunEnd = tuple["RunState", RunEnded]
 """The last state of a run, and its last event."""
 
 
@@ -86,7 +86,7 @@ def launch(
     fresh: bool = False,
     plan: JobPlan | None = None,
     expected: Planned | None = None,
-) -> Ending:
+) -> RunEnd:
     """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
 
     `plan` is given if the job was planned together with others; the local market then runs already. `expected` is the
@@ -139,7 +139,7 @@ def resume(
     observer: RunObserver,
     stop: StopRequested | None = None,
     around: Callable[[CloudProvider], CloudProvider] = lambda provider: provider,
-) -> Ending:
+) -> RunEnd:
     """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it.
 
     `around` may wrap the provider, for a runner that is itself on a rented machine.
@@ -170,7 +170,7 @@ def resume(
         return _conduct(journal, environment, settings, observer)
 
 
-def stop(job: str, settings: Settings, observer: RunObserver) -> Ending:
+def stop(job: str, settings: Settings, observer: RunObserver) -> RunEnd:
     """Stops a run and returns its machines: through its process, or here if that process is gone."""
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
@@ -237,7 +237,7 @@ def _conduct(
     settings: Settings,
     observer: RunObserver,
     made: JobPlan | None = None,
-) -> Ending:
+) -> RunEnd:
     began = journal.state.began
     assert began is not None
     spec, kept = restored(began.spec, settings.home), Paths(settings.home).kept(began.job)

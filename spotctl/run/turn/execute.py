@@ -174,7 +174,7 @@ class Executor:
             except PartlyListed as error:
                 earlier = () if self._listed is None else self._listed.machines
                 unlisted = error.parts
-                machines = (*error.found, *(machine for machine in earlier if machine.id.startswith(unlisted)))
+                machines = (*error.listed, *(machine for machine in earlier if machine.id.startswith(unlisted)))
                 self.failure = str(error)
             self._unanswered = machines is None
             if machines is None:
@@ -224,7 +224,7 @@ class Executor:
             try:
                 left = resources = self.retry(lambda: self._provider.resources(self._tags), _NOT_REPEATED)
             except PartlyListed as error:
-                resources = error.found
+                resources = error.listed
             if resources:
                 # A removal itself waits for machines that are ending, and is not repeated here.
                 self._provider.remove(resources)

@@ -52,7 +52,7 @@ def test_a_cloud_that_is_down_hides_nothing_of_the_others(call: str, error: Prov
     both = SeveralClouds({"there": down, "here": other})
     with pytest.raises(PartlyListed) as listed:
         getattr(both, call)({})
-    assert ([one.id for one in listed.value.found], listed.value.parts) == ([machine.id], ("there:",))
+    assert ([one.id for one in listed.value.listed], listed.value.parts) == ([machine.id], ("there:",))
     other.weather = lambda _: Refusal(error)
     with pytest.raises(type(error)):
         getattr(both, call)({})
@@ -69,7 +69,7 @@ def test_a_part_of_a_cloud_is_a_part_of_all() -> None:
     both = SeveralClouds({"here": Regional(Replayed.of(PRICES.values()), START), "there": cloud})
     with pytest.raises(PartlyListed, match="eu-west-1 is down") as listed:
         both.list({})
-    assert ([one.id for one in listed.value.found], listed.value.parts) == ([machine.id], ("here:eu-west-1:",))
+    assert ([one.id for one in listed.value.listed], listed.value.parts) == ([machine.id], ("here:eu-west-1:",))
 
 
 def test_only_what_no_cloud_permits_is_not_permitted() -> None:

@@ -16,7 +16,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.values import JobPlan
-from spotctl.run.start.planner import When, plan_jobs, quotas_left
+from spotctl.run.start.planner import PlanMoment, plan_jobs, quotas_left
 
 JOB = """\
 name: mine
@@ -79,7 +79,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
     def planned(quota: str, more: str = "") -> tuple[JobPlan, list[str]]:
         job.write_text(JOB.replace("100", "4000") + more)
         settings = Settings(home=tmp_path / "home", quotas=quotas_from(quota))
-        found = plan_jobs([load(job)], settings, library(settings), When(0))
+        found = plan_jobs([load(job)], settings, library(settings), PlanMoment(0))
         return found.plans[0], [one for one in found.remarks if "quota" in one]
 
     with pytest.raises(NotInTime, match=r"^mine: the on-demand machines need 1 machines of quota local/sim-east/c4 on"):

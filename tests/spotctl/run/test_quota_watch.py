@@ -19,7 +19,7 @@ from spotctl.log.outcomes import DONE
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.planner import When, local_market_start, on_demand_left, plan_jobs, quotas_left
+from spotctl.run.start.planner import PlanMoment, local_market_start, on_demand_left, plan_jobs, quotas_left
 from spotctl.run.start.quota_watch import QuotaWatch
 from spotctl.run.start.runs import begin_run, plan_of_run
 from spotctl.run.turn.execute import Journal
@@ -126,7 +126,7 @@ def test_a_launch_keeps_its_part_of_the_on_demand_quotas_for_every_later_process
     file = tmp_path / "job.yaml"
     file.write_text(JOB + "deadline: 500h\n")
     known, spec = library(settings), load(file)
-    (plan,) = plan_jobs([spec], settings, known, When(0)).plans
+    (plan,) = plan_jobs([spec], settings, known, PlanMoment(0)).plans
     begin_market(spec, settings)
     with EventLog(Paths(settings.home).log) as log:
         journal, _ = begin_run(spec, settings, log, plan=plan)

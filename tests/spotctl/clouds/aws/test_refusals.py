@@ -175,7 +175,7 @@ def test_a_refused_list_does_not_look_empty(ec2: Ec2) -> None:
         with pytest.raises(PartlyListed) as listed:
             here.list({})
         assert isinstance(listed.value.__cause__, kind)
-        assert (len(listed.value.found), listed.value.parts) == (2, ("aws:us-west-2:",))
+        assert (len(listed.value.listed), listed.value.parts) == (2, ("aws:us-west-2:",))
         ec2.server.faults.clear()
     assert len(here.list({})) == 2
 

@@ -175,7 +175,7 @@ _purchase, _disk, _connection, _machine, _network = (
     template._machine,
     template._network,
 )
-_found = AzureCalls.found
+_find = AzureCalls.find
 
 
 def _changed(usual: Callable[..., Any], change: Callable[[Any], object]) -> Callable[..., Any]:
@@ -190,7 +190,7 @@ def _changed(usual: Callable[..., Any], change: Callable[[Any], object]) -> Call
 
 
 def _never_deployed(self: AzureCalls, operation: Operation, /, **places: Any) -> Any:  # noqa: ANN401 - a body
-    return None if operation is Operation.GET_DEPLOYMENT else _found(self, operation, **places)
+    return None if operation is Operation.GET_DEPLOYMENT else _find(self, operation, **places)
 
 
 def _all_granted(_: Inventory, group: str, deployment: Any, machines: frozenset[str]) -> OrderOutcome:  # noqa: ANN401, ARG001
@@ -238,7 +238,7 @@ OF_AZURE = (
     mutant(
         "a token is sent again without asking whether it was served",
         AzureCalls,
-        "found",
+        "find",
         _never_deployed,
         in_world(gone_before_the_answer),
     ),

@@ -49,7 +49,7 @@ def test_machines_in_a_zone_that_does_not_answer_are_not_known_to_have_ended(mad
     made.server.unreachable = {B}
     with pytest.raises(PartlyListed, match=f"no answer from {B}") as listed:
         provider.list(RUN)
-    assert ([one.id for one in listed.value.found], listed.value.parts) == ([there.id], (f"gcp:{B}:",))
+    assert ([one.id for one in listed.value.listed], listed.value.parts) == ([there.id], (f"gcp:{B}:",))
     assert here.id.startswith(listed.value.parts)
     with pytest.raises(PartlyListed, match=f"no answer from {B}"):
         provider.resources(RUN)
