@@ -1,7 +1,7 @@
-"""The attempts of a command: where it runs, how it was stopped, and how much of its work is safe. A pure fold.
+"""The attempts of a command: where each runs, how it was stopped, and how much of its work is safe. A pure fold.
 
-Work is counted in time on all nodes: on half of them, it takes twice as long. What was done before the newest
-checkpoint is safe; what came later is done again.
+Work is counted in time on all nodes: on half of the nodes, the same work takes twice as long. Work done before the
+newest checkpoint is safe; later work is done again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class AttemptSpan:
 
     @property
     def worked(self) -> int:
-        """The work that it did, kept or not."""
+        """The work that the attempt did, kept or not."""
         return round((self.end - self.begin) * self.share)
 
     @property
     def lasting(self) -> int:
-        """The time in which it did what checkpoints kept."""
+        """The time in which the attempt did the work that checkpoints kept."""
         return round(self.kept / self.share)
 
 
@@ -81,7 +81,7 @@ class CommandWork:
         return self.until(now) if self.runs else self.safe
 
     def redone(self, now: int) -> tuple[ev.Stretch, ...]:
-        """When the newest attempt did again what had been lost before it."""
+        """The time in which the newest attempt repeated work that had been lost before."""
         span = round(self.lost / self.share)
         return (ev.Stretch(self.since, min(self.since + span, now)),) if span else ()
 

@@ -1,7 +1,8 @@
 """The budget: what is committed at any moment, in exact integers of nano-dollar-seconds.
 
-Committed is what was spent, and what each running machine can still cost until its lease has ended and it is gone: its
-bid, which no price exceeds while it is held, or its on-demand price, also where a cloud has no bids. A purchase or a
+Committed is the amount spent, and the most that each running machine can still cost until its lease has ended and the
+machine is gone. That is its bid, which no price exceeds while the machine is held, or its on-demand price, also where a
+cloud has no bids. A purchase or a
 renewal is made only if the sum stays within the budget, so that the budget holds even if no process is left to return
 anything.
 """
@@ -117,14 +118,14 @@ def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff
 
 
 def life_of(held: Held, now: int) -> Life:
-    """A machine's life so far, as it is billed."""
+    """The part of a machine's life that is billed so far."""
     ended = End.EVICTED if held.end_reason == EVICTED else End.LEFT
     end = now if held.ended is None else held.ended
     return Life(held.started, max(end, held.started), ended)
 
 
 def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
-    """The bill of a machine alone. The ledger uses it too, so that ledger and budget agree."""
+    """The bill of a machine alone. The ledger uses this bill, too, so that ledger and budget agree."""
     allocation = state.allocations[held.allocation]
     return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
 

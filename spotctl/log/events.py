@@ -193,7 +193,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class ReturnScheduled:
-    """An allocation works on until a moment and is then returned; with `machines`, only those of it."""
+    """An allocation works on until a moment and is then returned; with `machines`, only these machines."""
 
     allocation: int
     at: int
@@ -370,7 +370,7 @@ class StopRequested:
 class Priced:
     """The prices of a market during the run, and the name of its billing rule.
 
-    They make the log sufficient to compute what was paid, even if the price store or the default rules change.
+    With these events, the log suffices to compute what was paid, even if the price store or the default rules change.
     """
 
     market: MarketText

@@ -19,12 +19,12 @@ FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 60 * MINUTE
 """The back-off of a market after a refusal or an eviction: it doubles each time, up to an hour."""
 
 ABANDONED = "Abandoned"
-"""Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
-if so, listing finds them."""
+"""Why an order is closed that got no answer, or was refused when it was repeated. The machines of the order may have
+been created; if so, a list of the provider has them."""
 
 NOT_SENT = "NotSent"
-"""Why an order is closed that never reached the provider, because the run was asked to stop: it says nothing about the
-market."""
+"""Why an order is closed that never reached the provider, because the run was asked to stop; this says nothing about
+the market."""
 
 NO_QUOTA = "QuotaReached"
 """Why an order is refused that exceeds what the account may have."""
@@ -52,7 +52,7 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
         if not isinstance(event, ev.Progressed):
             state = _step(state, last)
             continue
-        # Most events of a training say only how far it is. They are applied together, which is much faster.
+        # Most events of a training say only how far it is. Applying such events together is much faster.
         if event.ready or event.left or event.redone:
             state = _turns(state, event)
         progress = event
@@ -317,4 +317,4 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.StopRequested: _stop,
     ev.RunEnded: _over,
 }
-"""The change that each event makes. Other events are for reports and the ledger, and change nothing."""
+"""The change that each event makes to the state. Other events are for reports and the ledger, and change nothing."""

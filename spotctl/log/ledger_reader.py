@@ -49,7 +49,7 @@ def read_from(
     log: store.EventLog, settings: Settings, jobs: Collection[str], without: Collection[str] = ()
 ) -> Iterator[RunRead]:
     """The runs of some jobs, or of all, oldest first, without those that are known."""
-    tariff, ended = stored(lambda: _library(settings)), log.ended()
+    tariff, ended = stored(lambda: _library(settings)), log.ended_runs()
     for run in _runs_of(log, lambda began: not jobs or began.job in jobs):
         if run not in without:
             events = log.of_run_without(run, _NO_COSTS) if run in ended else log.of_run(run)

@@ -82,7 +82,7 @@ def salvage(path: Path) -> Salvaged:
 def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     """Replaces a damaged log by one with its usable rows; returns where the damaged one is kept.
 
-    A run that lost rows, and has not ended, is not resumed: it only returns its machines. AlreadyRunning: a process
+    A run that lost rows, and has not ended, is not resumed, except to return its machines. AlreadyRunning: a process
     writes to the log.
     """
     running = [lock.stem for lock in paths.locks.glob("*.lock") if store.is_running(paths.locks, lock.stem)]

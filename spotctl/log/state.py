@@ -40,7 +40,7 @@ class Allocation:
 
     @property
     def highest_price(self) -> int:
-        """The most that an hour of one of its machines can cost, in nano-dollars, without disk and address."""
+        """The most that an hour of one of the machines can cost, in nano-dollars, without disk and address."""
         return highest_price(self.market.cloud, self.bid, self.on_demand)
 
 
@@ -73,19 +73,19 @@ class Held:
 
     @property
     def alive(self) -> bool:
-        """Whether it is not known to be gone."""
+        """Whether the machine is not known to be gone."""
         return self.ended is None
 
     @property
     def useless(self) -> bool:
-        """Whether it ended by itself, or outlived its lease, before its agent ever answered."""
+        """Whether the machine ended by itself, or outlived its lease, before its agent ever answered."""
         if self.ran is not None or self.ended is None or self.end_reason == EVICTED:
             return False
         return self.end_reason in _UNREQUESTED_ENDS or self.ended >= self.lease_until
 
     @property
     def returning(self) -> bool:
-        """Whether its return was requested."""
+        """Whether the return of the machine was requested."""
         return self.returned_at is not None
 
 

@@ -128,7 +128,7 @@ def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> li
 
 def not_ended(log: EventLog) -> dict[str, RunBegan]:
     """How the newest run of each job began, by run, if it has not ended. No run is read as a whole."""
-    ended = log.ended()
+    ended = log.ended_runs()
     newest = {row.event.job: (row.run, row.event) for row in log.beginnings() if isinstance(row.event, RunBegan)}
     return {run: began for run, began in newest.values() if run not in ended}
 

@@ -103,7 +103,7 @@ class EventLog:
         """The events of a run in order, except those of some kinds."""
         return self._rows(f"WHERE run = ? AND kind NOT IN ({', '.join('?' * len(kinds))}) ORDER BY id", run, *kinds)
 
-    def ended(self) -> set[str]:
+    def ended_runs(self) -> set[str]:
         """The runs that have ended."""
         with self._failing():
             return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
@@ -113,20 +113,20 @@ class EventLog:
         return self._rows("WHERE id IN (SELECT min(id) FROM events GROUP BY run) AND kind = 'RunBegan' ORDER BY id")
 
     def digests(self) -> dict[str, str]:
-        """A digest of all events of each run. Where they stand in the log changes nothing about it."""
+        """A digest of all events of each run, whatever their positions in the log."""
         with self._failing():
             rows = self._db.execute(_OF_EACH_RUN).fetchall()
         return {run: blake2b(b"\n".join(contents), digest_size=16).hexdigest() for run, *contents in rows}
 
     @contextmanager
-    def unchanging(self) -> Iterator[None]:
-        """Everything that is read within comes from one moment of the log; others go on writing."""
+    def snapshot(self) -> Iterator[None]:
+        """A context whose reads all see the log as of one moment, while other processes go on writing."""
         with self._failing():
             self._db.execute("BEGIN")
         try:
             yield
         finally:
-            # Some errors have ended it already.
+            # Some errors have ended the transaction already.
             if self._db.in_transaction:
                 with self._failing():
                     self._db.execute("ROLLBACK")
@@ -142,7 +142,7 @@ class EventLog:
             rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
         if not rows:
             return []
-        # Takes longer to import than a report on runs that have ended takes to make; that reads no event.
+        # This import takes longer than a whole report on ended runs, which reads no event.
         from spotctl.log.event_json import all_from_json
 
         numbers, runs, times, kinds, bodies = zip(*rows, strict=True)
@@ -182,7 +182,7 @@ class EventLog:
                 return
 
     def _check_begun(self, has_rows: bool) -> None:
-        """A log that had rows and has none was emptied: then machines may run that it does not name."""
+        """Refuses a log that was emptied: machines may run that the log does not name any more."""
         begun = begun_marker(self._path).exists()
         if begun and not has_rows:
             raise BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
@@ -284,7 +284,7 @@ class JobLock:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{job}.lock"
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not any(_locked(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
+        if not any(_try_lock(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
             holder = path.read_text().strip() or "unknown"
             os.close(self._descriptor)
             raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
@@ -309,12 +309,12 @@ def is_running(folder: Path, job: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _locked(descriptor, fcntl.LOCK_SH)
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, kind: int, pause: float = 0.0) -> bool:
+def _try_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
     time.sleep(pause)
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

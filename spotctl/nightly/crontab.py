@@ -53,7 +53,7 @@ def block(name: str, at: time, command: Sequence[str], watchdog: str = "") -> by
 def watchdog(name: str, program: str, installed: Path) -> str:
     """The end of a line that reports a night which could not even start: to syslog, and by cron's mail.
 
-    It needs neither the home nor the environment, which may be gone.
+    The shell code needs neither the home nor the environment, which may be gone.
     """
     lost = f"spotctl nightly {name} did not start: {program} or {installed} is gone"
     there = f"[ -x {shlex.quote(program)} ] && [ -f {shlex.quote(str(installed))} ]"

@@ -99,7 +99,7 @@ class NightRecord:
 
 @dataclass(frozen=True, slots=True)
 class LastResult:
-    """How the last reported night ended: it stays while the next one goes on. Moments in microseconds UTC.
+    """How the last reported night ended; kept while the next night goes on. Moments in microseconds UTC.
 
     `spent` is in nano-dollar-seconds; `success` is the end of the last night in which the job was done.
     """

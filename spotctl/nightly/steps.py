@@ -36,7 +36,7 @@ class NightStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NightState:
-    """The state at a start: the last recorded night, the job's runs, and whether the latest run can be resumed."""
+    """The state that a start finds: the last recorded night, the job's runs, and whether the latest can be resumed."""
 
     record: NightRecord | None
     runs: Sequence[RunState]

@@ -214,19 +214,19 @@ class NightRunner:
         runs.check_launchable(spec)
         self.log.write([f"launching {self.nightly.file}"])
         spec = for_tonight(spec, night, self.clock(), self.zone)
-        return self._logged(runs.launch(spec, self.settings, self._watching(night)))
+        return self._log_end(runs.launch(spec, self.settings, self._observer(night)))
 
     def _resume(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
         if stop is None:
             self._check_secrets(self._secrets_of_run())
-        watching = self._watching(night, self._runs()[-1])
-        return self._logged(runs.resume(self.name, self.settings, watching, stop))
+        observer = self._observer(night, self._runs()[-1])
+        return self._log_end(runs.resume(self.name, self.settings, observer, stop))
 
     def _secrets_of_run(self) -> tuple[str, ...]:
         latest = self._runs()[-1]
         return tuple(latest.began.spec.get("secrets", ())) if latest.began is not None else ()
 
-    def _logged(self, ending: RunEnd) -> RunEnded:
+    def _log_end(self, ending: RunEnd) -> RunEnded:
         state, ended = ending
         self.log.write([f"{state.run}: {ended.outcome}"])
         return ended
@@ -257,8 +257,8 @@ class NightRunner:
             cure = f"add {missing[0]}=... to {self.state_dir.environment}"
             raise MissingSecret(f"{names} {verb} not in the environment of the night; {cure}")
 
-    def _watching(self, night: Night, known: RunState | None = None) -> RunObserver:
-        """Logs changes, and asks the run to end at its deadline or after a signal."""
+    def _observer(self, night: Night, known: RunState | None = None) -> RunObserver:
+        """An observer that logs changes, and asks the run to end at its deadline or after a signal."""
         last = [known or RunState()]
 
         def turned(state: RunState) -> None:

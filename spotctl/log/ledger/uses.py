@@ -15,8 +15,8 @@ UseSpan = tuple[int, int, Use]
 def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
     """A life until `end`, cut without gap or overlap.
 
-    If it is not known when a machine began to work, it works as soon as it runs, unless it belongs to a training, whose
-    nodes report it.
+    A machine works from the moment at which it was reported to be ready. Without a report, a machine works as soon as
+    it runs, except in a training, whose nodes always report.
     """
     ran = _within(held.ran, held.started, end)
     over = _within(state.stopped, ran, end)

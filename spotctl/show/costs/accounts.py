@@ -61,7 +61,7 @@ def accounts(settings: Settings, jobs: Collection[str] = ()) -> list[Account]:
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return []
-    with store.EventLog(paths.log) as log, log.unchanging():
+    with store.EventLog(paths.log) as log, log.snapshot():
         digests, kept = log.digests(), _read_kept(paths.costs)
         known = {run: kept[digest] for run, digest in digests.items() if digest in kept}
         made = _from_events(log, settings, jobs, known) if len(known) < len(digests) else {}
@@ -88,7 +88,7 @@ def _from_events(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """An account by columns; rows name their market by its position, because most have the same few."""
+    """An account by columns; a row names the position of its market, because most rows have the same few markets."""
 
     timeline: RunTimeline
     markets: list[Market]
@@ -100,7 +100,7 @@ def _read_kept(path: Path) -> dict[str, Account]:
     with suppress(OSError, msgspec.MsgspecError):
         head, _, content = path.read_bytes().partition(b"\n")
         if head == _head(content):
-            # A digest says that this very code wrote it, so that columns need no check.
+            # The head matches only what this very code wrote, so the columns need no check.
             stored = msgspec.json.decode(content, type=dict[str, _Stored], dec_hook=lambda _, text: Fraction(text))
             return {digest: Account(account.timeline, _rows(account)) for digest, account in stored.items()}
     return {}

@@ -163,9 +163,10 @@ class _GroupMembers:
 
 
 def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """The rows with the on-demand cost of the run's work, each with its part, so that every grouping adds up to it.
+    """The rows, each with its part of the on-demand cost of the run's work, so that groups add up to that cost.
 
-    Time at work takes it all, in proportion to its list price; starting, waiting and repeating were not needed.
+    Rows of time at work share all of the cost, in proportion to their list prices; starting, waiting and repeating were
+    not needed.
     """
     weights = list(map(_weight, rows))
     whole, total = run.same_work.amount, sum(weights) or 1

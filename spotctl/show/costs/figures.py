@@ -69,7 +69,7 @@ class Figures:
     loss: int = 0
     """Part of the total: what failed runs cost."""
     steps: tuple[tuple[str, int], ...] = ()
-    """From the on-demand cost to the total: what saved money, and (negative) what cost it. They add up to `saved`."""
+    """From the on-demand cost to the total: the amounts saved, negative where money was lost; their sum is `saved`."""
     only_keeps_state: bool = False
     """Whether these are reliable machines without the spot machines that they serve: the work is in other groups."""
 

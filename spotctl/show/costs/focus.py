@@ -188,8 +188,8 @@ def _dollars(amount: int) -> str:
 
 
 def _plain(value: Decimal) -> str:
-    """Without an exponent: FOCUS allows it, but many readers do not. Always with a point, so that no reader takes a
-    column for integers because its first amounts are whole."""
+    """A number without an exponent, which FOCUS allows and many readers do not, and always with a point, so that no
+    reader takes a column for integers because its first amounts are whole."""
     rounded = value.quantize(PLACES, context=_EXACT)
     whole, _, decimals = f"{rounded or abs(rounded):f}".partition(".")
     return f"{whole}.{decimals.rstrip('0') or '0'}"

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG. Text is escaped unless it is `Html` already, so that no caller can forget to."""
+"""Elements of HTML and SVG. Any text that is not `Html` is escaped, so that no caller can forget to escape."""
 
 from __future__ import annotations
 

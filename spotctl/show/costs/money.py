@@ -53,7 +53,7 @@ class MarketCost:
 
 
 def markets_of(report: Report) -> tuple[MarketCost, ...]:
-    """The markets by cost, the highest first; those beyond the last color share it."""
+    """The markets by cost, the highest first; those beyond the last color share that color."""
     by_market = _by_market(report.rows)
     evictions: dict[Market, int] = defaultdict(int)
     for run in report.runs:

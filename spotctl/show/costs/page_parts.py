@@ -33,7 +33,7 @@ def heads_of(columns: Sequence[FigureColumn], wide_only: str) -> list[ColumnHead
 def table(
     heads: Sequence[ColumnHead], rows: Sequence[Sequence[str]], foot: Sequence[str] = (), caption: str = ""
 ) -> Html:
-    """A table of texts. If it is too wide for a phone it scrolls, and the page does not."""
+    """A table of texts. A table that is too wide for a phone scrolls; the page does not."""
     head = el("tr", *(el("th", column.name, scope="col", class_=column.class_) for column in heads))
     parts = [
         *([el("caption", caption)] if caption else []),

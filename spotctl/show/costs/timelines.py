@@ -72,7 +72,7 @@ def _evictions(state: RunState) -> tuple[Eviction, ...]:
 
 
 def _work(state: RunState) -> int | None:
-    """Completed clocks: from the end of the run if it has them, else from the last progress. None for commands."""
+    """Completed clocks: from the end of the run if that states them, else from the last progress. None for commands."""
     assert state.began is not None
     clocks = None if state.ended is None else state.ended.facts.get("clocks")
     if isinstance(clocks, int):

@@ -210,7 +210,7 @@ _AZURE_TIME = re.compile(r"$|virtual machines", re.IGNORECASE)
 
 
 def _converted(line: BillLine, cells: Cells, rate: str) -> BillLine:
-    """In dollars, if the bill states how many units of its currency a dollar was."""
+    """The line in dollars, if the bill states how many units of the bill's currency a dollar was."""
     if line.currency == DOLLARS or not cells.get(rate, "").strip():
         return line
     per_dollar = _amount(cells, rate)

@@ -82,7 +82,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Cells]]:
 
 
 def _csv(path: Path) -> Iterator[tuple[str, Cells]]:
-    with _opened(path) as file:
+    with _open_text(path) as file:
         reader = csv.reader(file, strict=True)
         try:
             names = [normalized(name) for name in next(reader, [])]
@@ -97,7 +97,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Cells]]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Cells]]:
-    with _opened(path) as file:
+    with _open_text(path) as file:
         for number, text in enumerate(file, 1):
             if not text.strip():
                 continue
@@ -146,7 +146,7 @@ def _tags_of(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
+def _open_text(path: Path) -> Iterator[TextIO]:
     try:
         with (
             gzip.open(path, "rt", encoding="utf-8-sig", newline="")

@@ -165,7 +165,7 @@ def _own_lines(
 ) -> tuple[Mapping[str, list[BillLine]], list[BillLine]]:
     """The lines of resources rented by spotctl, by machine, or by run for other charges; and all other lines.
 
-    The tag identifies them. In an export without tags, every machine line must be explained by the ledger.
+    The tag identifies these lines. In an export without tags, the ledger must explain every line of a machine.
     """
     own: dict[str, list[BillLine]] = defaultdict(list)
     others: list[BillLine] = []

@@ -34,7 +34,7 @@ class Bar:
 
     @property
     def value(self) -> float:
-        """Its height. Refunds, which are negative, do not count."""
+        """The height of the bar. Refunds, which are negative, do not count."""
         return sum(max(part.value, 0.0) for part in self.parts)
 
 
