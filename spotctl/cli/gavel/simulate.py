@@ -110,7 +110,7 @@ def simulate(
 
 @contextmanager
 def _progress(session: Session, jobs: int) -> Iterator[ReportFinished]:
-    """ReportFinished bar of finished jobs."""
+    """Progress bar of finished jobs."""
     from spotctl.cli.progress import counting
 
     with counting(session, "simulating", jobs) as step:
