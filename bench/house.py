@@ -50,15 +50,26 @@ def house(root: Path, package: str) -> House:
     )
 
 
-def class_names(root: Path) -> Mapping[str, list[str]]:
-    """Where each class name is defined, for names defined more than once; private names count within a package only."""
+def type_names(root: Path) -> Mapping[str, list[str]]:
+    """Where each public class or type alias is defined, for names that are defined more than once."""
     places = defaultdict[str, list[str]](list)
     for package in PACKAGES:
         for path in _files(root, package):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places[node.name].append(path.relative_to(root).as_posix())
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+            for name in (*classes, *_aliases(tree)):
+                if not name.startswith("_"):
+                    places[name].append(path.relative_to(root).as_posix())
     return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
+
+
+def _aliases(tree: ast.Module) -> Iterator[str]:
+    """Names in CamelCase that a module assigns."""
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if name[0].isupper() and not name.isupper():
+                    yield name
 
 
 def _files(root: Path, package: str) -> list[Path]:
@@ -140,9 +151,9 @@ def main(words: list[str]) -> None:
         )
         for circle in (*figures.circles, *figures.module_circles):
             print(f"  circle: {', '.join(circle)}")
-    repeated = class_names(root)
+    repeated = type_names(root)
     total = Counter({name: len(places) for name, places in repeated.items()})
-    print(f"class names defined more than once: {len(repeated)}")
+    print(f"names of types defined more than once: {len(repeated)}")
     for name, times in total.most_common(10):
         print(f"  {name} {times} times: {', '.join(repeated[name])}")
 

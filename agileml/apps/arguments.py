@@ -13,7 +13,7 @@ App = TypeVar("App")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ArgumentBounds:
     """The lower bound of a value, and whether the bound itself is allowed."""
 
     least: float
@@ -29,12 +29,14 @@ class Bounds:
 
 def whole(default: int, help_text: str, least: int = 1) -> Any:  # noqa: ANN401 - stands for a field of type int
     """A field for a whole number."""
-    return field(default=default, metadata={"bounds": Bounds(least), "help": help_text, "type": int})
+    return field(default=default, metadata={"bounds": ArgumentBounds(least), "help": help_text, "type": int})
 
 
 def number(default: float, help_text: str, least: float = 0.0, inclusive: bool = False) -> Any:  # noqa: ANN401
     """A field for a finite number."""
-    return field(default=default, metadata={"bounds": Bounds(least, inclusive), "help": help_text, "type": float})
+    return field(
+        default=default, metadata={"bounds": ArgumentBounds(least, inclusive), "help": help_text, "type": float}
+    )
 
 
 def text(default: str, help_text: str) -> Any:  # noqa: ANN401 - stands for a field of type str
@@ -55,7 +57,7 @@ def build(name: str, app: type[App], arguments: Mapping[str, object]) -> App:
 def _convert(app: str, argument: Field[Any], value: object) -> int | float | str:
     if argument.metadata["type"] is str:
         return str(value)
-    bounds: Bounds = argument.metadata["bounds"]
+    bounds: ArgumentBounds = argument.metadata["bounds"]
     wanted = argument.metadata["type"]
     kind = "whole number" if wanted is int else "number"
     problem = BadArgument(f"{app}: {argument.name} is {value!r}; it must be a {kind}{bounds}")

@@ -16,7 +16,7 @@ from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.core.senders import may_send
-from agileml.core.training_progress import ProgressReport, TrainingProgress
+from agileml.core.training_progress import NodeProgress, TrainingProgress
 from agileml.errors import InvalidTransition
 from agileml.protocol.messages import (
     Adopted,
@@ -102,7 +102,7 @@ class Controller(TrainingProgress):
                 self._lose([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
-            case _ if isinstance(event, ProgressReport):
+            case _ if isinstance(event, NodeProgress):
                 self._handle_progress(event)
             case Taken() | Adopted():
                 self._confirm_move(event, now)

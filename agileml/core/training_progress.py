@@ -26,7 +26,7 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 
-ProgressReport = PartitionProgress | WorkDone | Contributed | Saved | Collected | Evaluated | Helped | ServerTimed
+NodeProgress = PartitionProgress | WorkDone | Contributed | Saved | Collected | Evaluated | Helped | ServerTimed
 """Reports of nodes about their work and their partitions."""
 
 
@@ -34,7 +34,7 @@ ProgressReport = PartitionProgress | WorkDone | Contributed | Saved | Collected 
 class TrainingProgress(PlannedChanges):
     """The part of the controller that follows the clocks to the last one."""
 
-    def _handle_progress(self, event: ProgressReport) -> None:
+    def _handle_progress(self, event: NodeProgress) -> None:
         match event:
             case WorkDone():
                 self._ledger.add_work(event, counts=not self._decisions.is_late(event, self.epoch))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import PACKAGES, class_names, house
+from bench.house import PACKAGES, house, type_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,9 +22,14 @@ def test_spotctl_is_seen_from_its_folders() -> None:
     assert figures.arrows <= 60
 
 
-def test_one_class_name_has_one_meaning() -> None:
-    """These mean the same in packages or modules that do not import each other; docs/architecture.md says so."""
-    assert list(class_names(ROOT)) == ["BadInput", "SpotCallback"]
+SHARED = {
+    *("BadInput", "SpotCallback"),  # docs/architecture.md says why
+    *("Array", "Bools", "Counts", "Floats", "Numbers"),  # arrays of numpy, by the type of their items
+}
+
+
+def test_the_name_of_a_type_has_one_meaning() -> None:
+    assert sorted(type_names(ROOT).keys() - SHARED) == []
 
 
 def test_rooms_floors_and_circles_of_a_small_house(tmp_path: Path) -> None:
@@ -54,9 +59,10 @@ def test_an_import_of_the_package_itself_is_an_arrow(tmp_path: Path) -> None:
     assert house(tmp_path, "spotctl").circles == (("__init__", "low"),)
 
 
-def test_class_names_defined_more_than_once(tmp_path: Path) -> None:
+def test_types_defined_more_than_once(tmp_path: Path) -> None:
     for package, name in (("spotctl", "Plan"), ("agileml", "Plan"), ("bidbrain", "Offer"), ("bidbrain", "_Offer")):
         path = tmp_path / package / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"class {name}: ...")
-    assert class_names(tmp_path) == {"Plan": ["spotctl/Plan.py", "agileml/Plan.py"]}
+        path.write_text(f"class {name}: ...\n{name}s = list[{name}]\nLIMIT = 3")
+    places = ["spotctl/Plan.py", "agileml/Plan.py"]
+    assert type_names(tmp_path) == {"Plan": places, "Plans": places}

@@ -29,7 +29,7 @@ from agileml.pipeline.profile.costs import OPTIMIZER_STATE
 from agileml.pipeline.profile.model_profile import FORMAT, LayerCost, ModelProfile
 from agileml.pipeline.run.local import NODE_ENVIRONMENT
 
-SecondsClock = Callable[[], float]
+Stopwatch = Callable[[], float]
 
 _WHOLE_REPEATS = 5
 """Batches of the whole model: each has many passes."""
@@ -40,7 +40,7 @@ def profiled(
     make: ModelFactory,
     sizes: Sequence[int],
     repeats: int,
-    clock: SecondsClock = time.perf_counter,
+    clock: Stopwatch = time.perf_counter,
     together: int = 1,
 ) -> tuple[ModelProfile, ...]:
     """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
@@ -107,7 +107,7 @@ def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, 
 @dataclass(frozen=True)
 class _Measuring:
     repeats: int
-    clock: SecondsClock
+    clock: Stopwatch
     ends: Loopback
     together: int
 

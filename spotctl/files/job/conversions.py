@@ -15,7 +15,7 @@ from bidbrain.strategies.names import DEADLINE, NAMES, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.spelling import closest
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
-from spotctl.files.job.values import Accelerators, Bound, ByClock, Nodes, Range, Within
+from spotctl.files.job.values import Accelerators, ByClock, LimitT, Nodes, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
 DECIMAL_PATTERN = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
@@ -297,7 +297,7 @@ def _ends(written: object, pattern: str) -> tuple[str | None, str | None]:
     return low or None, (high or None) if dots else low
 
 
-def _ordered(bounds: Range[Bound]) -> Range[Bound]:
+def _ordered(bounds: Range[LimitT]) -> Range[LimitT]:
     if bounds.most is not None and bounds.most < bounds.least:
         raise ValueError("ends below its beginning")
     return bounds

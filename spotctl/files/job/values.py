@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from pricing_data.units import to_datetime, to_micros
 
-Bound = TypeVar("Bound", int, float)
+LimitT = TypeVar("LimitT", int, float)
 
 
 class ProgramKind(StrEnum):
@@ -36,11 +36,11 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Generic[Bound]):
+class Range(Generic[LimitT]):
     """Numbers from `least` to `most`, both included; no upper limit if `most` is None."""
 
-    least: Bound
-    most: Bound | None = None
+    least: LimitT
+    most: LimitT | None = None
 
     def __contains__(self, value: float) -> bool:
         return self.least <= value and (self.most is None or value <= self.most)

@@ -20,7 +20,7 @@ from spotctl.home.errors import BadRequest
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")
 _BANDS = ("monthly-bucket", "eviction-rate")
-Bounds = tuple[float, float]
+WantedBetween = tuple[float, float]
 
 GPU_MEMORY_GIB = {
     "A10": 24, "A100": 40, "A100-80GB": 80, "A10G": 24, "B200": 180, "GB200": 186, "H100": 80, "H200": 141, "K520": 4,
@@ -36,8 +36,8 @@ class MachineWish:
 
     selection: Selection
     gpu: str = ""
-    gpus: Bounds = (0, inf)
-    memory: Bounds = (0, inf)
+    gpus: WantedBetween = (0, inf)
+    memory: WantedBetween = (0, inf)
     os: str = LINUX
 
     def fits(self, machine: InstanceType) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spotctl.show.runs.figures import Money
     from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
-PriceLookup = Callable[[Market], PriceSeries | None]
+FindPrices = Callable[[Market], PriceSeries | None]
 """The price history of a market during the run; None where it is unknown."""
 
 
@@ -70,7 +70,7 @@ class RunSnapshot:
 
 
 def take_snapshot(
-    timeline: Timeline, status: str, now: int, money: Money, goal: int | None, prices: PriceLookup
+    timeline: Timeline, status: str, now: int, money: Money, goal: int | None, prices: FindPrices
 ) -> RunSnapshot:
     """The run as it is at `now`, a moment of the market's clock."""
     state = timeline.state
@@ -103,7 +103,7 @@ def take_snapshot(
     )
 
 
-def _markets(state: RunState, prices: PriceLookup) -> tuple[MarketLine, ...]:
+def _markets(state: RunState, prices: FindPrices) -> tuple[MarketLine, ...]:
     """Markets with machines first, then the others, those that were used last before those used earlier."""
     newest = {allocation.market: allocation for allocation in state.allocations.values()}
     gpus = {market: (busy, memory) for market, busy, memory in cards_by_market(state)}
