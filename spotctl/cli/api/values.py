@@ -25,6 +25,8 @@ from spotctl.show.plans import tables as plan_tables
 from spotctl.show.runs import tables as run_tables
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
@@ -164,6 +166,12 @@ class CostReport(Drawn):
             saved_pct=answer["saved_pct"],
             evictions=answer["evictions"],
         )
+
+    def frame(self) -> DataFrame:
+        """The report as a pandas DataFrame: a row for each group of `by`, with the fields that `--json` gives a group."""
+        from pandas import json_normalize
+
+        return json_normalize(self._answer["groups"])
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:40em;border:0"></iframe>'
