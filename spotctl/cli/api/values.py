@@ -168,7 +168,7 @@ class CostReport(Drawn):
         )
 
     def frame(self) -> DataFrame:
-        """The report as a pandas DataFrame: a row for each group of `by`, with the fields that `--json` gives a group."""
+        """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a group."""
         from pandas import json_normalize
 
         return json_normalize(self._answer["groups"])
