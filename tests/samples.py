@@ -1,6 +1,7 @@
 """Parts of the tests: `make test` runs a short part within minutes, `make long-tests` the rest, `make all-tests` all.
 
-`long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time. Of tests that are many and alike, a run may take a sample, another each time.
+`long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time. Of tests that
+are many and alike, a run may take a sample, another each time.
 """
 
 from __future__ import annotations
