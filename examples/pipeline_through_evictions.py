@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.builtin import transformer
+from agileml.pipeline.builtin import transformer
+from agileml.pipeline.local import LocalPipeline
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.local import LocalPipeline
+from agileml.pipeline.seats import PipelineLayout
 from agileml.pipeline.training import PipelinePlan, train_local, train_simulated
 
 # Layers 0 to 5: an embedding, four blocks, a projection. Four microbatches per update, for any number of stages.
