@@ -217,7 +217,9 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
         planned(replace(spec(machines=(4, 8)), budget=NANOS_PER_DOLLAR // 1000))
     with pytest.raises(OverBudget, match="does not cover the first lease of 1 machine at the bid"):
         planned(replace(spec(machines=(1, 8)), budget=NANOS_PER_DOLLAR // 10000))
-    with pytest.raises(OverBudget, match=r"does not cover the first lease of 4 machines .* raise the budget to \$0\.27"):
+    with pytest.raises(
+        OverBudget, match=r"does not cover the first lease of 4 machines .* raise the budget to \$0\.27"
+    ):
         planned(replace(spec(machines=(4, 8), reliable=1), budget=NANOS_PER_DOLLAR // 15))
     with pytest.raises(
         NotInTime, match=r"none of the 1 matching markets can be used; aws/.*/a.large: stale: its last price"
