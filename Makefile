@@ -35,7 +35,10 @@ collect: ## Import all tests, and run none
 PATIENCE := --reruns 1 --max-suite-reruns 6 --rerun-show-tracebacks \
   --rerun-exclude-path tests/bidbrain --rerun-exclude-path tests/pricing_data
 
-PYTEST := $(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
+PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PATIENCE)
+WORKERS := auto
+# The short tests compute and hardly wait, and every worker imports all tests.
+test: WORKERS := 3
 
 test: ## The tests that take minutes together, in random order on all cores; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
