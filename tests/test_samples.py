@@ -23,8 +23,10 @@ def collected(seed: int, variable: str, part: str = "", file: str = FILE) -> set
         env={**os.environ, VARIABLE: variable, PART: part, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    # pytest exits with 5 if a part has no test of the file.
+    assert done.returncode in (0, 5), done.stdout + done.stderr
     return {line for line in done.stdout.splitlines() if "::" in line}
 
 
