@@ -88,8 +88,8 @@ def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
 
 
 def _aws(settings: Settings) -> Source:
-    from pricing_data.clouds.settings import AwsSettings
-    from pricing_data.sources.aws import AwsSource
+    from spotctl.clouds.access import AwsSettings
+    from spotctl.clouds.aws.prices import AwsSource
 
     return AwsSource(
         _set(AwsSettings(), price_list_url=settings.aws_price_list_url, spot_advisor_url=settings.aws_spot_advisor_url)
@@ -97,9 +97,9 @@ def _aws(settings: Settings) -> Source:
 
 
 def _gcp(settings: Settings) -> Source:
-    from pricing_data.clouds.settings import GcpSettings
     from pricing_data.samples import bundled_catalog
-    from pricing_data.sources.gcp import GcpSource
+    from spotctl.clouds.access import GcpSettings
+    from spotctl.clouds.gcp.prices import GcpSource
 
     chosen = _set(
         GcpSettings(),
@@ -111,8 +111,8 @@ def _gcp(settings: Settings) -> Source:
 
 
 def _azure(settings: Settings) -> Source:
-    from pricing_data.clouds.settings import AzureSettings
-    from pricing_data.sources.azure import AzureSource
+    from spotctl.clouds.access import AzureSettings
+    from spotctl.clouds.azure.prices import AzureSource
 
     return AzureSource(
         _set(
@@ -138,8 +138,8 @@ _SOURCES: dict[str, Callable[[Settings], Source]] = {"aws": _aws, "gcp": _gcp, "
 def _aws_machines(
     settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
 ) -> RentingProvider:
-    from pricing_data.clouds.aws import AwsSession
     from spotctl.clouds.aws.provider import ACCESS, AwsProvider
+    from spotctl.clouds.aws.session import AwsSession
 
     chosen = replace(settings.aws, regions=regions or settings.aws.regions)
     return AwsProvider(AwsSession(ACCESS), chosen, agents, prices)
@@ -151,9 +151,9 @@ def _gcp_machines(
     agents: RemoteAgents,
     prices: PriceLookup,
 ) -> RentingProvider:
-    from pricing_data.clouds.gcp import GcpSession
-    from pricing_data.clouds.settings import GcpSettings
+    from spotctl.clouds.access import GcpSettings
     from spotctl.clouds.gcp.provider import GcpProvider
+    from spotctl.clouds.gcp.session import GcpSession
 
     access = GcpSettings(project=settings.gcp_project, compute_endpoint=settings.gcp_compute_endpoint)
     # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
@@ -164,9 +164,9 @@ def _gcp_machines(
 def _azure_machines(
     settings: Settings, _: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
 ) -> RentingProvider:
-    from pricing_data.clouds.azure import AzureSession
-    from pricing_data.clouds.settings import AzureSettings
+    from spotctl.clouds.access import AzureSettings
     from spotctl.clouds.azure.provider import AzureProvider
+    from spotctl.clouds.azure.session import AzureSession
 
     # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.
     access = AzureSettings(

@@ -18,7 +18,7 @@ from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.identity import AwsKeys
 
 if TYPE_CHECKING:
-    from pricing_data.clouds.aws import AwsSession
+    from spotctl.clouds.aws.session import AwsSession
 
 KEYS_SECONDS = 900.0
 """How long keys are used before the SDK, which renews them, is asked again."""
@@ -40,21 +40,21 @@ class LauncherIdentity:
             return self._aws.sign_in() or ""
 
     def google_token(self) -> tuple[str, float]:
-        from pricing_data.clouds.gcp import storage_token
+        from spotctl.clouds.gcp.session import storage_token
 
         with _refused():
             return storage_token()
 
     def azure_token(self) -> tuple[str, float]:
-        from pricing_data.clouds.azure import storage_token
-        from pricing_data.clouds.settings import AzureSettings
+        from spotctl.clouds.access import AzureSettings
+        from spotctl.clouds.azure.session import storage_token
 
         with _refused():
             return storage_token(AzureSettings())
 
     @cached_property
     def _aws(self) -> AwsSession:
-        from pricing_data.clouds.aws import AwsSession
+        from spotctl.clouds.aws.session import AwsSession
 
         return AwsSession()
 

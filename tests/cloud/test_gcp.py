@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pricing_data.clouds.settings import GcpSettings
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
-from pricing_data.sources.gcp import GcpSource
 from pricing_data.units import DAY
+from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.gcp.prices import GcpSource
 from tests.cloud.api import now_micros
 from tests.cloud.gcp import GcpServer
 from tests.cloud.gcp_project import SPOT_USD

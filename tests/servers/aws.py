@@ -29,10 +29,10 @@ from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import Client
 
-from pricing_data.clouds.settings import AwsSettings
-from pricing_data.sources.aws import AwsSource
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import to_datetime, to_micros
+from spotctl.clouds.access import AwsSettings
+from spotctl.clouds.aws.prices import AwsSource
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.pulling import Pulled, pulled
 

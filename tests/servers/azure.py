@@ -16,10 +16,10 @@ from azure.mgmt.compute.operations._operations import build_resource_skus_list_r
 from azure.mgmt.resourcegraph.models import QueryRequest
 from azure.mgmt.resourcegraph.operations._resource_graph_client_operations import build_resources_request
 
-from pricing_data.clouds.settings import AzureSettings
-from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_datetime
+from spotctl.clouds.access import AzureSettings
+from spotctl.clouds.azure.prices import AzureSource
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.pulling import Pulled, pulled
 

@@ -8,14 +8,14 @@ from random import Random
 
 from google.cloud import compute_v1
 
-from pricing_data.clouds.settings import GcpSettings
 from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest, FetchTask, Source
-from pricing_data.sources.gcp import GcpSource
 from pricing_data.units import DAY, HOUR, format_time, parse_time
+from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.gcp.prices import GcpSource
 from tests.servers.gcp import PROJECT, Gcp, history, machine, preempted, priced, sku
 from tests.servers.loopback import LoopbackServer
 from tests.servers.pulling import observed_events

@@ -11,10 +11,10 @@ from unittest.mock import NonCallableMock
 import pytest
 from google.auth.credentials import Credentials
 
-from pricing_data.clouds.base import ApiCall
-from pricing_data.clouds.gcp import GcpSession
-from pricing_data.clouds.settings import GcpSettings
 from pricing_data.units import DAY
+from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.gcp.session import GcpSession
 from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import Gcp, sku

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import CloudError
-from spotctl.cli.doctor.findings import Finding, Level
-from spotctl.cli.doctor.verdicts import refused
+from spotctl.clouds.findings import Finding, Level
+from spotctl.clouds.verdicts import refused
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
@@ -39,19 +39,19 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _aws(settings: Settings) -> Iterator[Finding]:
-    from spotctl.cli.doctor.aws import findings
+    from spotctl.clouds.aws.doctor import findings
 
     return findings(settings)
 
 
 def _gcp(settings: Settings) -> Iterator[Finding]:
-    from spotctl.cli.doctor.gcp import findings
+    from spotctl.clouds.gcp.doctor import findings
 
     return findings(settings)
 
 
 def _azure(settings: Settings) -> Iterator[Finding]:
-    from spotctl.cli.doctor.azure import findings
+    from spotctl.clouds.azure.doctor import findings
 
     return findings(settings)
 

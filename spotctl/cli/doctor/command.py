@@ -41,7 +41,7 @@ def doctor(
         session.answer_json(_document(policy, session))
         return
     from spotctl.cli.doctor import clouds, here, views
-    from spotctl.cli.doctor.findings import exit_code
+    from spotctl.clouds.findings import exit_code
 
     findings = [*here.findings(session.settings, wall_us()), *clouds.findings(session.settings)]
     if json_:
@@ -54,9 +54,9 @@ def doctor(
 def _document(cloud: PolicyCloud, session: Session) -> dict[str, object]:
     import os
 
-    from spotctl.cli.doctor import policies
     from spotctl.clouds.aws import permissions as aws
     from spotctl.clouds.azure import permissions as azure
+    from spotctl.clouds.gcp import permissions as policies
 
     if cloud is PolicyCloud.AWS:
         return aws.policy(session.settings.aws.kms_key)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.units import DAY, SECOND, age
-from spotctl.cli.doctor.findings import Finding, Level
+from spotctl.clouds.findings import Finding, Level
 from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:

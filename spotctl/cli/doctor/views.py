@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spotctl.cli.doctor.findings import Finding, Level, exit_code
+from spotctl.clouds.findings import Finding, Level, exit_code
 
 _MARKS = {
     Level.GOOD: ("good", "green"),

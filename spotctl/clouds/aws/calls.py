@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import TypeVar
 
-from pricing_data.clouds.aws import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.refusals import as_contract
 from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.errors import PartlyListed, ProviderError
 
 T = TypeVar("T")

@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pricing_data.clouds.aws import AwsSession
-from pricing_data.clouds.settings import AwsSettings
 from pricing_data.market import LINUX, Market
 from pricing_data.units import MINUTE
+from spotctl.clouds.access import AwsSettings
 from spotctl.clouds.aws import leftovers
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, in_each
@@ -23,6 +22,7 @@ from spotctl.clouds.aws.quotas import QuotaPool, pool_of
 from spotctl.clouds.aws.records import CLOUD, machine_id, machine_of, needs_spot_request, order_of, parts_of, started_of
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from pricing_data.clouds.base import ApiCall
 from pricing_data.errors import UnknownResource
+from spotctl.clouds.api_calls import ApiCall
 
 if TYPE_CHECKING:
-    from pricing_data.clouds.azure import ArmAnswer, AzureSession
+    from spotctl.clouds.azure.session import ArmAnswer, AzureSession
 
 Body = Mapping[str, Any]
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pricing_data.clouds.azure import cause_of
 from pricing_data.errors import AccessDenied
 from pricing_data.units import SECOND, format_time, parse_time
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.ends import LoggedEnd, ends
 from spotctl.clouds.azure.names import AzureOrder, MachineId
+from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.base import EndReason, Machine, MachineState
 from spotctl.home.wall_clock import wall_us
 

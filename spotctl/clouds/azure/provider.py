@@ -45,8 +45,8 @@ from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from pricing_data.clouds.azure import AzureSession
     from pricing_data.series import PriceSeries
+    from spotctl.clouds.azure.session import AzureSession
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
 

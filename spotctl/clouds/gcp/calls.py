@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from pricing_data.clouds.base import ApiCall
-from pricing_data.clouds.gcp import GcpSession, UnreachedScopes
 from pricing_data.errors import CloudError
+from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.errors import NotFound, PartlyListed, Unanswered
 from spotctl.clouds.gcp import methods, names, refusals
 from spotctl.clouds.gcp.history import failure_of, is_pending
 from spotctl.clouds.gcp.methods import Method
+from spotctl.clouds.gcp.session import GcpSession, UnreachedScopes
 
 WAIT_SECONDS = 60.0
 """The longest wait for an operation. The run's loop must renew leases in between, and will ask again."""

@@ -32,8 +32,8 @@ from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from pricing_data.clouds.gcp import GcpSession
     from pricing_data.series import PriceSeries
+    from spotctl.clouds.gcp.session import GcpSession
     from spotctl.clouds.remote.prices import PriceLookup
 
 SSH_PORT = 22

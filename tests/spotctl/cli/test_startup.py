@@ -75,7 +75,7 @@ def test_status_and_a_rejected_job_file_import_no_sdk_and_no_numerics(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "module", ["pricing_data.sources.aws", "pricing_data.sources.gcp", "pricing_data.sources.azure"]
+    "module", ["spotctl.clouds.aws.prices", "spotctl.clouds.gcp.prices", "spotctl.clouds.azure.prices"]
 )
 def test_a_source_imports_its_sdk_on_first_use(module: str) -> None:
     ran(f"import sys, {module}; assert not [name for name in FORBIDDEN if name in sys.modules]", FORBIDDEN=HEAVY)

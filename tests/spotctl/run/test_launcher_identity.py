@@ -12,9 +12,9 @@ from azure.core.credentials import AccessToken
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from pricing_data.clouds.azure import storage_token
-from pricing_data.clouds.settings import AzureSettings
 from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.clouds.access import AzureSettings
+from spotctl.clouds.azure.session import storage_token
 from spotctl.run.launcher_identity import LauncherIdentity
 from tests.servers.loopback import Reply, Request, serving
 

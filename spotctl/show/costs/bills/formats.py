@@ -22,8 +22,8 @@ from decimal import Decimal, InvalidOperation
 
 from pricing_data.errors import BadInput
 from pricing_data.units import DAY, parse_time, to_micros
+from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine
 from spotctl.clouds.tags import RUN_TAG
-from spotctl.show.costs.bills.lines import DOLLARS, BillKind, BillLine
 
 Cells = Mapping[str, str]
 """The texts of a line by normalized column name."""

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from spotctl.clouds.bill_lines import BadBill, BillLine, ProviderBill
 from spotctl.show.costs.bills.formats import FORMATS, BadCell, Cells, ExportFormat, moment, normalized
-from spotctl.show.costs.bills.lines import BadBill, BillLine, ProviderBill
 
 _SHOWN_COLUMNS = 6
 _WHAT_EACH_HAS = (

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
+from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow
-from spotctl.show.costs.bills.lines import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.show.costs.figures import NOT_MACHINE_TIME
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000

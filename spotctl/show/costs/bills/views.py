@@ -7,8 +7,8 @@ from math import floor
 from typing import Any
 
 from pricing_data.units import counted, format_time
+from spotctl.clouds.bill_lines import DOLLARS
 from spotctl.log.ledger.rows import micro_dollars
-from spotctl.show.costs.bills.lines import DOLLARS
 from spotctl.show.costs.bills.reconcile import Agreement, BillDifference, DifferenceKind
 from spotctl.show.costs.figures import usd
 

@@ -16,8 +16,8 @@ from google.cloud import compute_v1
 from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
-from spotctl.cli.doctor import policies
-from spotctl.cli.doctor.gcp import findings
+from spotctl.clouds.gcp import permissions as policies
+from spotctl.clouds.gcp.doctor import findings
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us
@@ -35,7 +35,7 @@ def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
             monkeypatch.delenv(name)
     # moto loads its description of EC2 at the first request, which takes long on a busy computer.
-    monkeypatch.setattr("spotctl.cli.doctor.verdicts.TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("spotctl.clouds.verdicts.TIMEOUT_SECONDS", 60.0)
 
 
 def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
@@ -325,8 +325,8 @@ def test_a_policy_of_an_unknown_cloud_is_a_usage_error() -> None:
 
 
 def test_the_aws_policy_allows_the_dry_runs() -> None:
-    from spotctl.cli.doctor.aws import DRY_RUNS
     from spotctl.clouds.aws import permissions
+    from spotctl.clouds.aws.doctor import DRY_RUNS
 
     allowed = {action for statement in permissions.policy()["Statement"] for action in statement["Action"]}
     assert {f"ec2:{action}" for action in DRY_RUNS} <= allowed

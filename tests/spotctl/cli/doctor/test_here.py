@@ -14,8 +14,8 @@ from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
 from spotctl.cli.doctor import here
-from spotctl.cli.doctor.findings import Finding, Level, exit_code
 from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.findings import Finding, Level, exit_code
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.local import LocalProvider
 from spotctl.clouds.tags import INSTALLATION_TAG

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pricing_data.clouds.aws import AwsAnswer, AwsClient
 from pricing_data.errors import NoAnswer
+from spotctl.clouds.aws.session import AwsAnswer, AwsClient
 from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG

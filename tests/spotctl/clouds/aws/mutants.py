@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pricing_data.clouds.aws import Service
 from pricing_data.units import SECOND
 from spotctl.clouds.aws import buyer, leftovers, networks, orders, records
 from spotctl.clouds.aws.calls import AwsCalls
@@ -18,6 +17,7 @@ from spotctl.clouds.aws.kinds import KINDS
 from spotctl.clouds.aws.labels import TOKEN, client_token
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.aws.session import Service
 from spotctl.clouds.base import EndReason, MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError
 from spotctl.clouds.tags import INSTALLATION_TAG

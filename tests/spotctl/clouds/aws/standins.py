@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import cast
 
-from pricing_data.clouds.aws import AwsSession
-from pricing_data.clouds.settings import AwsSettings
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.clouds.access import AwsSettings
 from spotctl.clouds.aws.provider import AwsProvider
+from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.home.cloud_settings import AwsMachineSettings
 from tests.spotctl.clouds.unreached import SteadyPrices, Unreached

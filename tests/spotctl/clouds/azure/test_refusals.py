@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pricing_data.clouds.azure import cause_of
 from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, permissions
 from spotctl.clouds.azure.permissions import PRICES
 from spotctl.clouds.azure.refusals import REFUSALS, AzureRefusal
+from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.errors import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
 from spotctl.clouds.tags import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError

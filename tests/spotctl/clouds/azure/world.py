@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 
-from pricing_data.clouds.azure import AzureSession
-from pricing_data.clouds.settings import AzureSettings
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from spotctl.clouds.access import AzureSettings
 from spotctl.clouds.azure.provider import AzureProvider, Waits
+from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.cloud_settings import AzureMachineSettings

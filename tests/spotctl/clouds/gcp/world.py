@@ -12,16 +12,16 @@ from urllib.request import Request, urlopen
 import numpy as np
 from google.cloud import compute_v1
 
-from pricing_data.clouds.gcp import GcpSession
-from pricing_data.clouds.settings import GcpSettings
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
+from spotctl.clouds.access import GcpSettings
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState
 from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.gcp.provider import GcpProvider
+from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG

@@ -13,7 +13,7 @@ from typing import get_args
 
 import pytest
 
-from pricing_data.clouds.aws import Service
+from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import code_wheel, files_of, packages_archive, with_requirements
 from spotctl.clouds.remote.left_out import is_left_out

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing_data.units import HOUR, MINUTE
+from spotctl.clouds.bill_lines import BillLine, ProviderBill
 from spotctl.log.ledger.rows import ChargeKind, Use
 from spotctl.show.costs.bills import views
-from spotctl.show.costs.bills.lines import BillLine, ProviderBill
 from spotctl.show.costs.bills.read import read_bill
 from spotctl.show.costs.bills.reconcile import Agreement, BillDifference, DifferenceKind, reconcile
 from tests.spotctl.command_line import spotctl

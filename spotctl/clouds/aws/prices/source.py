@@ -1,0 +1,245 @@
+"""`AwsSource`: the tasks of a fetch from AWS."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from pricing_data.errors import CloudError
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.market import Market
+from pricing_data.observed import WatchRecord
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
+from pricing_data.sources.rejects import Rejects
+from pricing_data.units import DAY, Span, to_datetime
+from spotctl.clouds.access import AwsSettings
+from spotctl.clouds.aws.prices.advisor import advisor_file, interruptions_of
+from spotctl.clouds.aws.prices.records import (
+    CLOUD,
+    PRICED_SYSTEMS,
+    enabled_region,
+    instance_type,
+    on_demand_price,
+    placement_score,
+    price_event,
+    zone_name,
+)
+
+if TYPE_CHECKING:
+    from spotctl.clouds.aws.session import AwsSession
+
+SLICE = 7 * DAY
+"""Pages arrive newest first, so a history is complete only at the end of a slice, which is repeated after a failure."""
+RETENTION = 90 * DAY
+"""How much history AWS keeps."""
+
+_PRODUCTS = {
+    "linux": "Linux/UNIX",
+    "windows": "Windows",
+    "rhel": "Red Hat Enterprise Linux",
+    "suse": "SUSE Linux",
+}
+_PRICE_LIST_REGION = "us-east-1"
+_MOST_FILTER_VALUES = 200
+_MOST_SINGLE_QUERIES = 20
+_SPOT_PRICES = "spot prices"
+PUBLIC_PRICES = "public price list"
+_WILDCARDS = re.compile(r"[*?\[]")
+_ONE_OF = re.compile(r"\[!?.[^]]*\]")
+
+Filter = dict[str, object]
+
+
+class AwsSource:
+    """Market data of AWS. Each region's price history, instance types and on-demand prices are separate tasks.
+
+    Without credentials the Spot Advisor's public file is fetched and, for regions that are named, the public price
+    list. From these, and the prices that are shipped, spot prices can be estimated.
+
+    Placement scores are fetched only for types that are given by their exact names: the API takes no patterns, and
+    limits how many combinations of type and region an account may ask about in 24 hours (`MaxConfigLimitExceeded`). A
+    score is for one machine of one type in one zone;
+    AWS scores single types low, so use it as a ranking, not as a probability.
+    """
+
+    cloud = CLOUD
+
+    def __init__(self, settings: AwsSettings | None = None) -> None:
+        self._settings = settings or AwsSettings()
+
+    @cached_property
+    def _session(self) -> AwsSession:
+        """Shared by the tasks; `tasks` makes it before any thread needs it."""
+        from spotctl.clouds.aws.session import AwsSession  # imports the SDK
+
+        return AwsSession(self._settings)
+
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """One task for the Spot Advisor and several for each region; lists the regions if the request names none.
+
+        If signing in fails, one task reports that, instead of one for every region.
+        """
+        advisor = FetchTask(CLOUD, NO_REGION, "interruption buckets", partial(self._interruption_buckets, request))
+        try:
+            home = self._session.sign_in()
+            regions = request.regions or self._enabled_regions(home)
+        except CloudError as error:
+            # Spot prices are then estimated by the savings in the Advisor's file.
+            estimates = replace(advisor, spot_prices=True)
+            return [estimates, *self._public_tasks(request), FetchTask.failed(CLOUD, "account", error)]
+        return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
+
+    def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
+        pulls = {
+            _SPOT_PRICES: self._spot_prices,
+            "instance types": self._instance_types,
+            "on-demand prices": self._on_demand_prices,
+        }
+        if exact_names(request.types):
+            pulls["placement scores"] = self._placement_scores
+        for what, pull in pulls.items():
+            yield FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
+
+    def _public_tasks(self, request: FetchRequest) -> Iterator[FetchTask]:
+        """The price lists that need no account. Each has several hundred megabytes, so only named regions are read."""
+        for region in request.regions:
+            yield FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
+
+    def _public_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        from spotctl.clouds.aws.prices.bulk import public_prices
+
+        yield from public_prices(self._settings, region, request)
+
+    def _enabled_regions(self, home: str | None) -> tuple[str, ...]:
+        with self._session.client("ec2", home) as ec2:
+            rejects = Rejects(f"aws/{ec2.region}: regions")
+            pages = ec2.pages("DescribeRegions", "Regions")
+            regions = [name for page in pages for name in rejects.good(enabled_region, page["Regions"])]
+        rejects.report()
+        return tuple(sorted(regions))
+
+    def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        """Each slice also brings the price in force at its start, and with it what AWS published late."""
+        history = request.history(CLOUD, region)
+        begin = request.start_of(history)
+        rejects = Rejects(f"aws/{region}: spot prices")
+        with self._session.client("ec2", region) as ec2:
+            for span in slices(max(begin, request.until - RETENTION), request.until):
+                pages = ec2.pages(
+                    "DescribeSpotPriceHistory",
+                    "SpotPriceHistory",
+                    StartTime=to_datetime(span.start),
+                    EndTime=to_datetime(span.end),
+                    Filters=type_filters(request.types) + product_filters(request.systems),
+                )
+                since: dict[Market, int] = {}
+                for page in pages:
+                    # A list, because the page is complete only if none of its records was rejected.
+                    events = list(rejects.good(partial(price_event, region), page["SpotPriceHistory"]))
+                    complete = not page.get("NextToken") and not rejects.count
+                    wanted = [event for event in events if request.wants_type(event.market.instance_type)]
+                    for event in wanted:
+                        since[event.market] = min(event.time, since.get(event.market, event.time))
+                    yield FetchedRows(
+                        prices=PriceBatch.of(wanted),
+                        covered={history: Span(begin, span.end)} if complete else {},
+                        # A slice contains every change in it, and the price in force at its start.
+                        watched={m: WatchRecord((Span(first, span.end),)) for m, first in since.items()}
+                        if complete
+                        else {},
+                    )
+        rejects.report()
+
+    def _instance_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        rejects = Rejects(f"aws/{region}: instance types")
+        with self._session.client("ec2", region) as ec2:
+            for page in ec2.pages("DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)):
+                types = rejects.good(instance_type, page["InstanceTypes"])
+                yield FetchedRows(types=tuple(t for t in types if request.wants_type(t.name)))
+        rejects.report()
+
+    def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        rejects = Rejects(f"aws/{region}: on-demand prices")
+        with self._session.client("pricing", region, _PRICE_LIST_REGION) as pricing:
+            for filters in price_list_queries(region, request.types):
+                for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
+                    prices = rejects.good(partial(on_demand_price, region), page["PriceList"])
+                    yield FetchedRows(on_demand=tuple(p for p in prices if request.wants_type(p.instance_type)))
+        rejects.report()
+
+    def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        rejects = Rejects(f"aws/{region}: placement scores")
+        with self._session.client("ec2", region) as ec2:
+            pages = ec2.pages("DescribeAvailabilityZones", "AvailabilityZones")
+            zones = dict(zone for page in pages for zone in rejects.good(zone_name, page["AvailabilityZones"]))
+            for name in exact_names(request.types):
+                scored = partial(placement_score, region, name, request.until, zones)
+                for page in ec2.pages(
+                    "GetSpotPlacementScores",
+                    "SpotPlacementScores",
+                    InstanceTypes=[name],
+                    TargetCapacity=1,
+                    SingleAvailabilityZone=True,
+                    RegionNames=[region],
+                ):
+                    yield FetchedRows(interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"])))
+        rejects.report()
+
+    def _interruption_buckets(self, request: FetchRequest) -> Iterator[FetchedRows]:
+        rejects = Rejects("aws/-: interruption buckets")
+        yield FetchedRows(interruptions=interruptions_of(advisor_file(self._settings), request, rejects))
+        rejects.report()
+
+
+def slices(start: int, end: int) -> Iterator[Span]:
+    """A span of time in slices of at most `SLICE`, oldest first."""
+    while start < end:
+        span = Span(start, min(start + SLICE, end))
+        yield span
+        start = span.end
+
+
+def exact_names(types: Sequence[str]) -> tuple[str, ...]:
+    """The requested types that are names, not patterns."""
+    return tuple(name for name in types if not _WILDCARDS.search(name))
+
+
+def type_filters(types: Sequence[str]) -> list[Filter]:
+    """A filter for EC2's describe calls that passes all requested types, and perhaps a few others.
+
+    It supports `*` and `?` but not `[ab]`. Unlike the parameter `InstanceTypes`, it does not fail the whole call over
+    a name that the region does not have.
+    """
+    if not types or len(types) > _MOST_FILTER_VALUES:
+        return []
+    return [{"Name": "instance-type", "Values": [_ONE_OF.sub("?", glob) for glob in types]}]
+
+
+def product_filters(systems: Sequence[str]) -> list[Filter]:
+    """A filter for the products of these operating systems, if AWS's names of all of them are known."""
+    if not systems or not all(system in _PRODUCTS for system in systems):
+        return []
+    names = [_PRODUCTS[system] for system in systems]
+    return [{"Name": "product-description", "Values": [*names, *(f"{name} (Amazon VPC)" for name in names)]}]
+
+
+def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
+    """The filters of each query to the Price List: one per type for a few names, else one per operating system."""
+    fixed = {
+        "regionCode": region,
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+    }
+    names = exact_names(types)
+    choices = [("operatingSystem", system) for system in PRICED_SYSTEMS]
+    if names and len(names) == len(types) <= _MOST_SINGLE_QUERIES:
+        choices = [("instanceType", name) for name in names]
+    return [
+        [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in (*fixed.items(), choice)]
+        for choice in choices
+    ]

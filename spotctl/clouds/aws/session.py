@@ -1,0 +1,240 @@
+"""The only door to boto3: one session that threads share, and clients that each serve one task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+from boto3.session import Session
+from botocore import exceptions as sdk
+from botocore import xform_name
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+from botocore.session import get_session
+
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    MissingCredentials,
+    MissingExtra,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
+)
+from spotctl.clouds.access import AwsSettings
+from spotctl.clouds.api_calls import on_one_line
+
+if TYPE_CHECKING:
+    from stamina import RetryingCaller
+
+Service = Literal["ec2", "iam", "pricing", "service-quotas", "ssm", "sts"]
+AwsAnswer = Mapping[str, Any]
+
+# Signing in needs a region, but any region will do.
+_ANY_REGION = "us-east-1"
+
+_SET_KEYS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run `aws configure`, or name a configured profile in AWS_PROFILE"
+)
+_RENEW = "run `aws sso login` (or `aws login`), or renew the keys and AWS_SESSION_TOKEN"
+_ENABLE_REGION = (
+    "enable the region for the account, use other regions (--region),"
+    " or check the keys with `aws sts get-caller-identity`"
+)
+_LATER = "try again later"
+
+# EC2 says RequestExpired where other services say ExpiredToken, and also where this computer's clock is wrong.
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
+_INVALID = {
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "InvalidToken",
+    "MissingAuthenticationToken",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+# In a region that the account has not enabled, valid credentials are answered with AuthFailure.
+_NOT_ENABLED = {"AuthFailure", "OptInRequired"}
+_THROTTLED = {
+    "EC2ThrottledException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_NOT_FOUND = {"NoSuchEntity", "NoSuchResourceException", "ParameterNotFound", "ResourceNotFoundException"}
+
+
+@dataclass(frozen=True, slots=True)
+class AwsClient:
+    """One service in one region, used by one task. `region` is the region that calls and errors are about."""
+
+    service: Service
+    region: str
+    sdk: Any
+    retrying: RetryingCaller
+
+    def call(self, operation: str, **arguments: object) -> AwsAnswer:
+        """The answer to one call; for example `call("RunInstances", MinCount=1, ...)`."""
+        with translated(self.region, self._permission(operation)):
+            answer: AwsAnswer = getattr(self.sdk, xform_name(operation))(**arguments)
+            return answer
+
+    def pages(self, operation: str, holding: str, **arguments: object) -> Iterator[AwsAnswer]:
+        """All pages of an operation; each must contain the field `holding`."""
+        permission = self._permission(operation)
+        token: dict[str, object] = {}
+        while True:
+            with translated(self.region, permission):
+                page = self.retrying.on(ResponseParserError)(self._page, operation, holding, {**arguments, **token})
+            yield page
+            if not page.get("NextToken"):
+                return
+            if page["NextToken"] == token.get("NextToken"):
+                raise NoAnswer(f"aws/{self.region}: {permission} repeats the same page token", _LATER)
+            token = {"NextToken": page["NextToken"]}
+
+    def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
+        """One page. botocore accepts an answer that was cut short: it parses badly, or to nothing."""
+        page: AwsAnswer = getattr(self.sdk, xform_name(operation))(**arguments)
+        # A proxy's login page also parses; taken for "no rows", it would count as complete.
+        if holding not in page:
+            raise ResponseParserError(f"the answer has no {holding}")
+        return page
+
+    def _permission(self, operation: str) -> str:
+        """The IAM action of an operation, such as `ec2:RunInstances`."""
+        return f"{self.service.replace('-', '')}:{operation}"
+
+
+@dataclass
+class AwsSession:
+    """Makes clients. Credentials are looked up when the first client is made."""
+
+    settings: AwsSettings = field(default_factory=AwsSettings)
+    _session: Session | None = field(default=None, init=False)
+    _region: str | None = field(default=None, init=False)
+    # Making a session or a client in two threads at once is not safe; using clients is.
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def sign_in(self) -> str | None:
+        """Finds the credentials, once for all clients; returns the configured region, if there is one."""
+        with translated("-", "signing in"), self._lock:
+            session = self._open_session()
+            # Without this check each client would look again, and wait for a metadata server that does not answer.
+            if session.get_credentials() is None:
+                raise sdk.NoCredentialsError
+            return self._region
+
+    def keys(self) -> tuple[str, str, str]:
+        """The credentials as they are now, for requests that are signed without the SDK: key, secret, session token."""
+        self.sign_in()
+        with translated("-", "signing in"), self._lock:
+            credentials = self._open_session().get_credentials()
+            if credentials is None:
+                raise sdk.NoCredentialsError
+            frozen = credentials.get_frozen_credentials()
+            return str(frozen.access_key), str(frozen.secret_key), frozen.token or ""
+
+    @contextmanager
+    def client(self, service: Service, region: str | None, endpoint_region: str = "") -> Iterator[AwsClient]:
+        """A client for the duration of the `with` block.
+
+        Without a region, any will do. `endpoint_region` is set where the service runs in another region than its
+        calls are about (the Price List).
+        """
+        region = region or _ANY_REGION
+        with translated(region, "signing in"), self._lock:
+            client = self._make_client(service, endpoint_region or region)
+        with closing(client):
+            yield AwsClient(service, region, client, self.settings.retrying())
+
+    def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401  # boto3's clients have no common type
+        timeout = self.settings.timeout_seconds
+        config = Config(
+            connect_timeout=timeout,
+            read_timeout=timeout,
+            retries={"total_max_attempts": self.settings.max_attempts, "mode": "standard"},
+        )
+        try:
+            return self._open_session().client(service, region_name=region, config=config)
+        except ValueError as error:
+            raise RequestRejected(
+                f"aws/{region}: {error}",
+                f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} or the region",
+            ) from error
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            core = get_session()
+            # botocore would fail a whole page over one time that it cannot parse; as text, only that record is lost.
+            core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
+            self._region = core.get_config_variable("region")
+            if self._region is None:
+                # Assuming a role needs a region.
+                core.set_config_variable("region", _ANY_REGION)
+            self._session = Session(botocore_session=core)
+        return self._session
+
+
+@contextmanager
+def translated(region: str, action: str) -> Iterator[None]:
+    """Turns an SDK error into the `CloudError` to handle. `action` is an IAM action, or `signing in`."""
+    call = f"aws/{region}: {action}"
+    try:
+        yield
+    except ClientError as error:
+        raise _error_of_answer(call, action, error) from error
+    except BotoCoreError as error:
+        raise _error_of_sdk(call, error) from error
+    except (ResponseParserError, ValueError) as error:  # ValueError: a number or boolean that does not parse
+        raise NoAnswer(f"{call}: the answer cannot be read ({on_one_line(error)})", _LATER) from error
+
+
+def _error_of_answer(call: str, action: str, error: ClientError) -> CloudError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    operation = action.partition(":")[2]
+    if error.operation_name != operation:
+        # A call made on the way to get credentials (sts:AssumeRole, for example) failed, not the requested one.
+        return MissingCredentials(f"{call}: no credentials: {on_one_line(error)}", _RENEW, code)
+    if code in _EXPIRED:
+        return MissingCredentials(f"{call}: the credentials have expired ({code})", _RENEW, code)
+    if code in _INVALID or (code == "AuthFailure" and operation == "DescribeRegions"):
+        return MissingCredentials(f"{call}: the credentials are not valid ({code})", _SET_KEYS, code)
+    if code in _DENIED or code in _NOT_ENABLED:
+        cure = f"allow the IAM action {action} in this region" if code in _DENIED else _ENABLE_REGION
+        return AccessDenied(f"{call}: denied ({code})", cure, code)
+    kind, cure = _kind_and_cure(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return kind(f"{call}: {on_one_line(error)}", cure, code)
+
+
+def _kind_and_cure(code: str, status: int) -> tuple[type[CloudError], str]:
+    if code in _NOT_FOUND or code.endswith(".NotFound"):
+        return UnknownResource, "check the name"
+    if code in _THROTTLED or status == 429:
+        return RateLimited, _LATER
+    return (RequestRejected, "check the request") if 400 <= status < 500 else (NoAnswer, _LATER)
+
+
+def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
+    if isinstance(error, sdk.NoCredentialsError):
+        return MissingCredentials(f"{call}: no credentials found", _SET_KEYS)
+    if isinstance(error, sdk.PartialCredentialsError | sdk.ProfileNotFound | sdk.InvalidConfigError):
+        return MissingCredentials(f"{call}: the credentials cannot be used: {on_one_line(error)}", _SET_KEYS)
+    logins = (sdk.SSOError, getattr(sdk, "LoginError", sdk.SSOError))  # `aws login` is newer than boto3 1.35
+    if isinstance(error, (sdk.CredentialRetrievalError, sdk.TokenRetrievalError, *logins)):
+        return MissingCredentials(f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW)
+    if isinstance(error, sdk.MissingDependencyException):
+        return MissingExtra(f"{call}: this profile needs another package: {on_one_line(error)}")
+    return NoAnswer(f"{call}: no answer: {on_one_line(error)}", _LATER)

@@ -1,0 +1,84 @@
+"""Checks of Azure: subscription, clock, permissions and spot quota."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from spotctl.clouds import verdicts
+from spotctl.clouds.access import AzureSettings
+from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.azure.calls import AzureCalls, Operation
+from spotctl.clouds.azure.permissions import ALL
+from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
+from spotctl.clouds.azure.session import AzureSession
+from spotctl.clouds.findings import Finding, Level
+from spotctl.clouds.verdicts import permissions, quota, skew
+from spotctl.home import account_quotas
+from spotctl.home.config import Settings
+from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.home.wall_clock import wall_us
+
+_AUTHORIZATION_VERSION = "2022-04-01"
+_ANY_LOCATION = "eastus"
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Raises `CloudError` if further checks are impossible."""
+    session = AzureSession.sign_in(
+        AzureSettings(
+            subscription=settings.azure_subscription,
+            management_endpoint=settings.azure_management_endpoint,
+            managed_identity=settings.azure_managed_identity,
+            timeout_seconds=verdicts.TIMEOUT_SECONDS,
+            retries=1,
+        )
+    )
+    yield from _permissions(session)
+    yield from _quotas(session, settings)
+    yield _identity(session, settings.azure.identity)
+
+
+def _permissions(session: AzureSession) -> Iterator[Finding]:
+    call = ApiCall("Azure permissions", "Microsoft.Authorization/permissions/read")
+    answer = session.get(call, "providers/Microsoft.Authorization/permissions", _AUTHORIZATION_VERSION)
+    yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
+    yield skew("azure", answer.headers["date"])
+    grants: list[dict[str, Any]] = answer.json()["value"]
+    missing = [action for action in ALL if not any(_grants(grant, action) for grant in grants)]
+    yield permissions("azure", missing, len(ALL))
+
+
+def _grants(grant: dict[str, Any], action: str) -> bool:
+    return _matches(grant.get("actions", ()), action) and not _matches(grant.get("notActions", ()), action)
+
+
+def _matches(patterns: Sequence[str], action: str) -> bool:
+    """Azure's patterns support only `*`, and ignore case."""
+    return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
+    location = os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_LOCATION
+    call = ApiCall(f"Azure quotas in {location}", "Microsoft.Compute/locations/usages/read")
+    pages = session.pages(call, lambda compute: compute.usage.list(location))
+    limits = {usage.name.value: usage.limit for page in pages for usage in page if usage.name is not None}
+    for what, name, title in (("spot", SPOT_QUOTA, "Spot vCPUs"), ("on-demand", ON_DEMAND_QUOTA, "vCPUs")):
+        limit = limits.get(name)
+        if limit is not None:
+            stated = Quota("azure", location, None, int(limit), QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
+            account_quotas.keep(settings, [stated], wall_us())
+        cure = f"request more in the Azure portal under Quotas: Total Regional {title}"
+        yield quota("azure", f"{what} quota in {location}", limit, cure)
+
+
+def _identity(session: AzureSession, identity: str | None) -> Finding:
+    """Checks that the managed identity exists with which machines delete themselves."""
+    if identity is None:
+        return Finding("azure", "identity", Level.NOTE, "not set, so no machines can be rented", "see docs/azure.md")
+    if AzureCalls(session).find(Operation.GET_IDENTITY, identity=identity) is None:
+        cure = "create it with az identity create, or correct identity in [azure]"
+        return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
+    return Finding("azure", "identity", Level.GOOD, identity.rpartition("/")[2])

@@ -1,0 +1,162 @@
+"""`AzureSource`: the tasks of a fetch from Azure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pricing_data.errors import CloudError, UnknownResource
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.market import Market, api_region
+from pricing_data.observed import WatchRecord
+from pricing_data.sources.base import FetchRequest, FetchTask
+from pricing_data.sources.rejects import Rejects
+from pricing_data.units import Span
+from spotctl.clouds.access import AzureSettings
+from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.azure.prices import spot
+from spotctl.clouds.azure.prices.offers import PriceSheet
+from spotctl.clouds.azure.prices.records import named, text
+from spotctl.clouds.azure.prices.sizes import read_type
+
+if TYPE_CHECKING:
+    from spotctl.clouds.azure.prices.retail import RetailPrices
+    from spotctl.clouds.azure.session import AzureSession, TokenCredential
+
+_READ_SKUS = "Microsoft.Compute/skus/read"
+_SPOT_HISTORY = "spot history"
+_WITH_ACCOUNT = "spot history, eviction rates, machine types"
+_READ_GRAPH = "Microsoft.ResourceGraph/resources/read"
+
+
+class AzureSource:
+    """Spot and on-demand prices from the public price list; with an account also machine types, 90 days of spot
+    prices and eviction rates.
+
+    The account is a `credential` of azure-identity, or that found by `DefaultAzureCredential`. Without an account, a
+    single task reports what is missing, and the price list is still fetched.
+    """
+
+    cloud = "azure"
+
+    def __init__(self, settings: AzureSettings | None = None, credential: TokenCredential | None = None) -> None:
+        self._settings = settings or AzureSettings()
+        self._credential = credential
+
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """Four tasks per region with an account, one without."""
+        try:
+            session = self._sign_in()
+        except CloudError as error:
+            regions = _requested_regions(request) or self._retail().regions()
+            failed = FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)
+            return [*(self._price_task(request, region) for region in regions), failed]
+        tasks = []
+        for region in _requested_regions(request) or self._account_regions(session):
+            tasks += [self._price_task(request, region), *self._account_tasks(session, request, region)]
+        return tasks
+
+    def _retail(self) -> RetailPrices:
+        from spotctl.clouds.azure.prices.retail import RetailPrices
+
+        return RetailPrices(self._settings)
+
+    def _sign_in(self) -> AzureSession:
+        self._settings.chosen_subscription()  # fails without importing the SDK
+        from spotctl.clouds.azure.session import AzureSession
+
+        return AzureSession.sign_in(self._settings, self._credential)
+
+    def _account_regions(self, session: AzureSession) -> tuple[str, ...]:
+        """The regions with spot markets; where the account may not list them, those of the price list."""
+        call = ApiCall("Azure regions", _READ_GRAPH)
+        try:
+            pages = list(session.rows(call, spot.regions_query()))
+        except CloudError:
+            pages = []
+        rejects = Rejects(call.what)
+        names = rejects.good(lambda row: text(row, "location"), chain.from_iterable(pages))
+        return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
+
+    def _price_task(self, request: FetchRequest, region: str) -> FetchTask:
+        return FetchTask(self.cloud, region, "prices", partial(self._prices, request, region), spot_prices=True)
+
+    def _account_tasks(self, session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchTask]:
+        pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
+            "machine types": _machine_types,
+            _SPOT_HISTORY: _spot_history,
+            "eviction rates": _eviction_rates,
+        }
+        for what, pull in pulls.items():
+            yield FetchTask(
+                self.cloud, region, what, partial(pull, session, request, region), spot_prices=what == _SPOT_HISTORY
+            )
+
+    def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+        rejects = Rejects(f"Azure retail prices of {region}")
+        sheet = PriceSheet(request)
+        for page in self._retail().pages(region):
+            yield sheet.rows_of(rejects.good(sheet.read, page, named))
+        yield sheet.in_force()
+        rejects.report()
+        if not sheet:
+            raise UnknownResource(
+                f"Azure retail prices of {region}: no machine is sold there",
+                "check the region's name (for example eastus, westeurope)",
+            )
+
+
+def _requested_regions(request: FetchRequest) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(_region, request.regions)))
+
+
+def _region(name: str) -> str:
+    """A region in the APIs' spelling: letters and digits only, so that queries need not quote it."""
+    return re.sub(r"[^a-z0-9]", "", api_region("azure", name))
+
+
+def _machine_types(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+    call = ApiCall(f"Azure machine types of {region}", _READ_SKUS)
+    rejects = Rejects(call.what)
+    for page in session.pages(call, lambda compute: compute.resource_skus.list(filter=f"location eq '{region}'")):
+        types = rejects.good(read_type, page, named)
+        yield FetchedRows(types=tuple(t for t in types if request.wants_type(t.name)))
+    rejects.report()
+
+
+def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+    history = request.history("azure", region)
+    begin = request.start_of(history)
+    if begin >= request.until:
+        return
+    start = max(begin, request.until - spot.HISTORY)
+    call = ApiCall(f"Azure spot price history of {region}", _READ_GRAPH)
+    rejects = Rejects(call.what)
+    is_empty = True
+    for page in session.rows(call, spot.price_history_query(region)):
+        events = []
+        watched: dict[Market, WatchRecord] = {}
+        for market, entries in rejects.good(spot.read_history, page, named):
+            is_empty = False
+            points = rejects.good(spot.read_point, entries, named)
+            if request.wants_type(market.instance_type):
+                changes = spot.events_between(market, points, start, request.until)
+                events += changes
+                watched.update((e.market, WatchRecord((Span(e.time, request.until),))) for e in changes[:1])
+        yield FetchedRows(prices=PriceBatch.of(events), watched=watched)
+    rejects.report()
+    # Resource Graph sometimes answers with an empty table; the next fetch then repeats the query.
+    if not is_empty:
+        yield FetchedRows(covered={history: Span(begin, request.until)})
+
+
+def _eviction_rates(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+    call = ApiCall(f"Azure eviction rates of {region}", _READ_GRAPH)
+    rejects = Rejects(call.what)
+    for page in session.rows(call, spot.eviction_rates_query(region)):
+        rates = rejects.good(lambda row: spot.read_eviction_rate(row, request.until), page, named)
+        yield FetchedRows(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
+    rejects.report()

@@ -1,0 +1,320 @@
+"""The only door to Azure's SDKs: credentials, clients, paging, retries and errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from azure.core import PipelineClient
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.rest import HttpRequest, HttpResponse
+from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.resourcegraph import ResourceGraphClient
+from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
+
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    MissingCredentials,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
+)
+from spotctl.clouds.access import AZURE_SIGN_IN, AzureSettings
+from spotctl.clouds.api_calls import ApiCall, first_line
+
+if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken, TokenCredential
+    from azure.core.paging import ItemPaged
+
+__all__ = ["ArmAnswer", "AzureSession", "NoToken", "SharedToken", "TokenCredential", "cause_of"]
+
+T = TypeVar("T")
+
+_ROWS_PER_PAGE = 1000
+_RENEW_SECONDS = 300
+_LONGEST_MESSAGE = 160
+_LONGEST_CAUSE = 500
+_LATER = "try again later"
+
+
+_STORAGE_SCOPE = "https://storage.azure.com/.default"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmAnswer:
+    """An answer of Resource Manager; `body` is empty where it sent none."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+
+class SharedToken:
+    """One token for all threads: the Azure CLI and similar credentials start a process for each token."""
+
+    def __init__(self, credential: TokenCredential) -> None:
+        self._credential = credential
+        self._lock = threading.Lock()
+        self._token: AccessToken | None = None
+
+    def get_token(self, *scopes: str, claims: str | None = None, **options: Any) -> AccessToken:  # noqa: ANN401  # as the SDK declares it
+        """The current token while it is valid; with claims, a new one that satisfies them."""
+        with self._lock:
+            if self._token is None or claims or self._token.expires_on - time.time() < _RENEW_SECONDS:
+                self._token = self._credential.get_token(*scopes, claims=claims, **options)
+            return self._token
+
+
+class NoToken:
+    """The credential for endpoints over plain HTTP: the SDK requires one, but no token may be sent there."""
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # noqa: ANN401  # as the SDK declares it
+        """Always raises."""
+        raise MissingCredentials(f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})")
+
+
+class AzureSession:
+    """Azure's APIs for one subscription. Each call opens its own client: clients must not be shared by threads."""
+
+    def __init__(self, subscription: str, settings: AzureSettings, credential: TokenCredential) -> None:
+        self.subscription = subscription
+        self._settings = settings
+        self._credential = credential
+        self._of_thread = threading.local()
+
+    @classmethod
+    def sign_in(cls, settings: AzureSettings, credential: TokenCredential | None = None) -> AzureSession:
+        """The session for the subscription that settings or environment name, after getting a first token.
+
+        Without a `credential`, `DefaultAzureCredential` looks for one in the environment, the Azure CLI and so on.
+        """
+        subscription = settings.chosen_subscription()
+        _silence_sdk()
+        if not settings.sends_tokens:
+            return cls(subscription, settings, NoToken())
+        session = cls(subscription, settings, SharedToken(credential or _default_credential(settings)))
+        with session._translated(ApiCall(f"Azure sign-in for {settings.endpoint}", "a token")):
+            session._credential.get_token(_scope(settings))
+        return session
+
+    def pages(self, call: ApiCall, listing: Callable[[ComputeManagementClient], ItemPaged[T]]) -> Iterator[list[T]]:
+        """The pages of a listing of the compute API; for example `lambda compute: compute.usage.list("eastus")`."""
+        with self._compute() as client:
+            with self._translated(call):
+                pages = listing(client).by_page()
+            while True:
+                with self._translated(call):
+                    page = next(pages, None)
+                    items = None if page is None else list(page)
+                if items is None:
+                    return
+                yield items
+
+    def rows(self, call: ApiCall, query: str) -> Iterator[list[Any]]:
+        """The pages of a Resource Graph query's result."""
+        options = QueryRequestOptions(top=_ROWS_PER_PAGE, result_format="objectArray")
+        request = QueryRequest(query=query, subscriptions=[self.subscription], options=options)
+        with ResourceGraphClient(self._credential, self._settings.endpoint, **self._client_options()) as client:
+            while True:
+                with self._translated(call):
+                    # A query changes nothing, so it may be repeated although it is a POST.
+                    answer = client.resources(request, retry_on_methods=frozenset({"POST"}))
+                    rows: object = answer.data
+                if not isinstance(rows, list):
+                    raise NoAnswer(f"{call.what}: the answer's data is not a list", _LATER)
+                yield rows
+                if not answer.skip_token:
+                    break
+                options.skip_token = answer.skip_token
+        if answer.result_truncated == "true":
+            raise NoAnswer(f"{call.what}: Resource Graph truncated its answer", _LATER)
+
+    def get(self, call: ApiCall, path: str, api_version: str) -> HttpResponse:
+        """The answer of a Resource Manager path below the subscription, such as `providers/X/permissions`."""
+        url = f"{self._settings.endpoint}/subscriptions/{self.subscription}/{path}"
+        with self._compute() as client, self._translated(call):
+            answer = client.send_request(HttpRequest("GET", url, params={"api-version": api_version}))
+            answer.raise_for_status()
+            return answer
+
+    def send(self, call: ApiCall, method: str, path: str, body: object = None, /, **parameters: str) -> ArmAnswer:
+        """Sends a request to a path of Resource Manager or to a link that it gave, and returns the answer.
+
+        The connection is kept for the thread's next request. A refusal is raised with the code and text of the error
+        that caused it: Resource Manager wraps errors of a deployment's resources.
+        """
+        request = HttpRequest(method, self._url(call, path), params=parameters, json=body)
+        with self._translated(call):
+            response = self._kept_client().send_request(request)
+            answered = _json_of(response)
+        if response.status_code >= 400:
+            raise _refusal(response, answered, call)
+        return ArmAnswer(response.status_code, response.headers, answered)
+
+    def download(self, call: ApiCall, url: str) -> bytes:
+        """The content behind a signed link. No token is sent: the signature is the right to read the content."""
+        with PipelineClient[HttpRequest, HttpResponse](url, policies=[]) as client, self._translated(call):
+            answer = client.send_request(HttpRequest("GET", url))
+            answer.raise_for_status()
+            return answer.read()
+
+    def _url(self, call: ApiCall, path: str) -> str:
+        """The address of a path, or a link, which may spell out the port but not name another host: tokens go there."""
+        own, link = urlsplit(self._settings.endpoint), urlsplit(path)
+        if path.startswith("/"):
+            return f"{self._settings.endpoint}{path}"
+        if (own.scheme, own.hostname) != (link.scheme, link.hostname):
+            raise NoAnswer(f"{call.what}: the answer links to another host, {link.hostname}", _LATER)
+        return path
+
+    def _kept_client(self) -> ComputeManagementClient:
+        client: ComputeManagementClient | None = getattr(self._of_thread, "client", None)
+        if client is None:
+            client = self._of_thread.client = self._compute()
+        return client
+
+    def _compute(self) -> ComputeManagementClient:
+        return ComputeManagementClient(
+            self._credential, self.subscription, self._settings.endpoint, **self._client_options()
+        )
+
+    @contextmanager
+    def _translated(self, call: ApiCall) -> Iterator[None]:
+        """Turns an SDK error into the `CloudError` to handle."""
+        try:
+            yield
+        except ClientAuthenticationError as error:
+            raise MissingCredentials(
+                f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}", AZURE_SIGN_IN
+            ) from error
+        except HttpResponseError as error:
+            raise _error_of_answer(error, call, f"{call.permission} on /subscriptions/{self.subscription}") from error
+        except AzureError as error:
+            raise NoAnswer(
+                f"{call.what}: no answer, {_shown(error)}", "check the network, or try again later"
+            ) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # The SDKs take an answer apart before they check that it is what they expect.
+            raise NoAnswer(f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER) from error
+
+    def _client_options(self) -> dict[str, Any]:
+        settings = self._settings
+        options: dict[str, Any] = {
+            "credential_scopes": [_scope(settings)],
+            "retry_total": settings.retries,
+            "retry_connect": settings.retries,
+            "retry_read": settings.retries,
+            "retry_status": settings.retries,
+            "retry_backoff_factor": settings.backoff_seconds,
+            "retry_backoff_max": settings.longest_wait_seconds,
+            "connection_timeout": settings.timeout_seconds,
+            "read_timeout": settings.timeout_seconds,
+        }
+        if not settings.sends_tokens:
+            options["authentication_policy"] = SansIOHTTPPolicy()
+        return options
+
+
+def storage_token(settings: AzureSettings, credential: TokenCredential | None = None) -> tuple[str, float]:
+    """A token for Blob Storage, and its validity in seconds; the credential is that of `AzureSession.sign_in`."""
+    _silence_sdk()
+    try:
+        token = (credential or _default_credential(settings)).get_token(_STORAGE_SCOPE)
+    except AzureError as error:
+        raise MissingCredentials(f"Azure sign-in for Blob Storage: {_shown(error)}", AZURE_SIGN_IN) from error
+    return token.token, token.expires_on - time.time()
+
+
+def _scope(settings: AzureSettings) -> str:
+    return f"{settings.endpoint}/.default"
+
+
+def _default_credential(settings: AzureSettings) -> TokenCredential:
+    from azure.identity import DefaultAzureCredential
+
+    probes_metadata = settings.managed_identity or os.environ.get("AZURE_TOKEN_CREDENTIALS")
+    exclusions = {} if probes_metadata else {"exclude_managed_identity_credential": True}
+    try:
+        return DefaultAzureCredential(**exclusions)
+    except ValueError as error:
+        raise MissingCredentials(f"Azure credentials cannot be used, {_shown(error)}", AZURE_SIGN_IN) from error
+
+
+def _silence_sdk() -> None:
+    """Keeps the SDK's warnings off the terminal: its errors repeat them. A log level that was set before stays."""
+    logger = logging.getLogger("azure")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
+
+
+def _error_of_answer(error: HttpResponseError, call: ApiCall, needed: str) -> CloudError:
+    status = error.status_code or 0
+    code = str(getattr(error.error, "code", None) or status or "")
+    if status == 403:
+        return AccessDenied(f"{call.what}: {needed} is denied, {_shown(error)}", "ask for the role Reader there", code)
+    if code == "SubscriptionNotFound":  # also where the subscription exists, but not for these credentials
+        problem = f"{call.what}: the subscription cannot be found, {_shown(error)}"
+        return AccessDenied(problem, "check AZURE_SUBSCRIPTION_ID", code)
+    if status == 404:
+        return UnknownResource(f"{call.what}: {needed} finds nothing, {_shown(error)}", "check the name", code)
+    answered = f"HTTP {status}, " if status else ""
+    if status == 429:
+        return RateLimited(f"{call.what}: throttled, {answered}{_shown(error)}", _LATER, code)
+    if 400 <= status < 500:
+        return RequestRejected(f"{call.what}: refused, {answered}{_shown(error)}", "check the request", code)
+    return NoAnswer(f"{call.what}: no usable answer, {answered}{_shown(error)}", _LATER, code)
+
+
+def _json_of(response: HttpResponse) -> dict[str, Any]:
+    text = response.text()
+    value = json.loads(text) if text.strip() else {}
+    if not isinstance(value, dict):
+        raise TypeError("it is not an object")
+    return value
+
+
+def _refusal(response: HttpResponse, answered: Mapping[str, Any], call: ApiCall) -> CloudError:
+    status = response.status_code
+    code, message = cause_of(answered.get("error"))
+    said = f"{call.what}: {first_line(ValueError(f'{code} {message}'.strip() or f'HTTP {status}'), _LONGEST_CAUSE)}"
+    if status == 401:
+        return MissingCredentials(said, AZURE_SIGN_IN, code)
+    if status == 403:
+        return AccessDenied(said, f"it needs {call.permission}", code)
+    if code == "SubscriptionNotFound":
+        return AccessDenied(said, "check AZURE_SUBSCRIPTION_ID", code)
+    if status == 404:
+        # Without a code, it was not Resource Manager that answered, and nothing is known to be missing.
+        return UnknownResource(said, code=code) if code else NoAnswer(said, _LATER)
+    if status == 429:
+        pause = response.headers.get("Retry-After")
+        return RateLimited(said, f"try again after {pause} seconds" if pause else _LATER, code)
+    return RequestRejected(said, code=code) if status < 500 else NoAnswer(said, _LATER, code)
+
+
+def cause_of(error: object) -> tuple[str, str]:
+    """The code and message of the error inside Resource Manager's errors, which hold it as details or as JSON text."""
+    if not isinstance(error, Mapping):
+        return "", ""
+    message = str(error.get("message") or "")
+    inner = [detail for detail in error.get("details") or () if isinstance(detail, Mapping)]
+    if message.lstrip().startswith("{"):
+        with suppress(ValueError):
+            inner.append(json.loads(message).get("error"))
+    causes = [cause for cause in map(cause_of, inner) if cause[0]]
+    return causes[0] if causes else (str(error.get("code") or ""), message)
+
+
+def _shown(error: BaseException) -> str:
+    return first_line(error, _LONGEST_MESSAGE)

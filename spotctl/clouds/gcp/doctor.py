@@ -1,0 +1,57 @@
+"""Checks of Google Cloud: project, clock, permissions and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spotctl.clouds import verdicts
+from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.findings import Finding, Level
+from spotctl.clouds.gcp import permissions as policies
+from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, spot_quotas, spot_vcpus
+from spotctl.clouds.gcp.session import GcpSession
+from spotctl.clouds.verdicts import permissions, quota, skew
+from spotctl.home import account_quotas
+from spotctl.home.config import Settings
+from spotctl.home.wall_clock import wall_us
+
+
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Raises `CloudError` if further checks are impossible."""
+    access = GcpSettings(
+        project=settings.gcp_project,
+        compute_endpoint=settings.gcp_compute_endpoint,
+        resource_manager_endpoint=settings.gcp_resource_manager_endpoint,
+        call_timeout_seconds=verdicts.TIMEOUT_SECONDS,
+        retry_deadline_seconds=verdicts.TIMEOUT_SECONDS,
+    )
+    with GcpSession(access) as session:
+        yield from _permissions(session)
+        yield from _quotas(session, settings)
+
+
+def _permissions(session: GcpSession) -> Iterator[Finding]:
+    call = ApiCall(f"permissions on project {session.project}", "resourcemanager.projects.get")
+    granted, date = session.granted(call, list(policies.GCP))
+    yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
+    yield skew("gcp", date)
+    yield permissions(
+        "gcp", [permission for permission in policies.GCP if permission not in granted], len(policies.GCP)
+    )
+
+
+def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
+    """The quotas of the region that allows the most spot machines; keeps those of all regions."""
+    call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
+    pages = session.pages(call, "Regions", {"project": session.project})
+    regions = [region for page in pages for region in page]
+    limits = [limit for region in regions for limit in (*spot_quotas(region), *on_demand_quotas(region))]
+    account_quotas.keep(settings, limits, wall_us())
+    best = max(regions, key=spot_vcpus, default=None)
+    cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
+    if best is None:
+        yield quota("gcp", "spot quota in no region", 0.0, cure)
+        return
+    yield quota("gcp", f"spot quota in {best.name}", spot_vcpus(best), cure)
+    yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)

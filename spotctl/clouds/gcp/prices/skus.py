@@ -1,0 +1,231 @@
+"""Machine prices computed from the price list's rates per vCPU, GiB, GPU and local SSD. Pure.
+
+The price list has no field for a machine series: only a SKU's description says what it prices, for example
+`Spot Preemptible N2 Instance Core running in Americas`. The whole description must match: similar ones (custom
+machines, sole tenancy, commitments, reservations, Dynamic Workload Scheduler) have other prices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+from pricing_data.errors import BadInput, UnknownPrice
+from pricing_data.sources.rejects import Rejects
+from pricing_data.units import to_micros
+from spotctl.clouds.gcp.prices.machines import GcpMachine
+from spotctl.clouds.gcp.prices.money import usd_nanos
+
+Sku = Any
+"""google.cloud.billing_v1.Sku, which carries no annotations."""
+
+SOURCE = "gcp price list"
+
+PriceTerm = Literal["on-demand", "spot"]
+PricedResource = Literal["core", "ram", "gpu", "ssd"]
+
+
+class PricePart(NamedTuple):
+    """One component of a machine's price: a resource `of` a machine series or GPU."""
+
+    resource: PricedResource
+    of: str
+
+
+class UnitRate(NamedTuple):
+    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), as of a time."""
+
+    nanos: Fraction
+    as_of: int
+
+
+class Quote(NamedTuple):
+    """A machine's price in nano-dollars per hour, as of its newest rate."""
+
+    price: int
+    as_of: int
+
+
+RateKey = tuple[str, PriceTerm, PricePart]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The price list: the rate of each part in each region, and the parts whose entries could not be used."""
+
+    known: dict[RateKey, UnitRate] = field(default_factory=dict)
+    unclear: dict[RateKey, str] = field(default_factory=dict)
+
+    def rate(self, key: RateKey) -> UnitRate:
+        """Raises `UnknownPrice` if the price list has no usable rate."""
+        region, term, part = key
+        if key in self.unclear:
+            raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}")
+        if key not in self.known:
+            raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region} is not on the price list")
+        return self.known[key]
+
+
+# The first parts of a machine type's name, and the series' name in the descriptions. Left out on purpose: memory-
+# optimized series (several overlapping entries), series with other disk sizes (Z3), and `n1-megamem` and
+# `n1-ultramem`, which are billed as M1.
+_SERIES = {
+    "a2": "A2 Instance",
+    "a3-highgpu": "A3 Instance",
+    "a3-megagpu": "A3Plus Instance",
+    "a3-ultragpu": "A3Ultra Instance",
+    "c2": "Compute optimized",
+    "c2d": "C2D AMD Instance",
+    "c3": "C3 Instance",
+    "c3d": "C3D Instance",
+    "c4": "C4 Instance",
+    "c4a": "C4A Arm Instance",
+    "c4d": "C4D Instance",
+    "e2": "E2 Instance",
+    "g2": "G2 Instance",
+    "n1-highcpu": "N1 Predefined Instance",
+    "n1-highmem": "N1 Predefined Instance",
+    "n1-standard": "N1 Predefined Instance",
+    "n2": "N2 Instance",
+    "n2d": "N2D AMD Instance",
+    "n4": "N4 Instance",
+    "n4a": "N4A Instance",
+    "n4d": "N4D Instance",
+    "t2a": "T2A Arm Instance",
+    "t2d": "T2D AMD Instance",
+}
+_CARDS = {
+    "nvidia-a100-80gb": "Nvidia Tesla A100 80GB",
+    "nvidia-h100-80gb": "Nvidia H100 80GB",
+    "nvidia-h100-mega-80gb": "Nvidia H100 80GB Mega",
+    "nvidia-h200-141gb": "H200 141GB",
+    "nvidia-l4": "Nvidia L4",
+    "nvidia-tesla-a100": "Nvidia Tesla A100",
+    "nvidia-tesla-p100": "Nvidia Tesla P100",
+    "nvidia-tesla-p4": "Nvidia Tesla P4",
+    "nvidia-tesla-t4": "Nvidia Tesla T4",
+    "nvidia-tesla-v100": "Nvidia Tesla V100",
+}
+_SSDS = {"c4": "C4 Instance", "c4a": "C4A Instance", "c4d": "C4D Instance"}
+_ANY_SSD = "any series"
+# Newer regions use other names for some of them.
+_SYNONYMS = {"Compute optimized Instance": "Compute optimized", "Nvidia H100 80GB Plus": "Nvidia H100 80GB Mega"}
+_PRICED = frozenset(
+    [PricePart(resource, series) for series in _SERIES.values() for resource in ("core", "ram")]
+    + [PricePart("gpu", card) for card in _CARDS.values()]
+    + [PricePart("ssd", series) for series in (*_SSDS.values(), _ANY_SSD)]
+)
+
+_INSTANCE = re.compile(r"(?P<spot>Spot Preemptible )?(?P<of>.+?) (?P<resource>Core|Ram) running in .+")
+_GPU = re.compile(r"(?P<of>.+?) GPU (?P<spot>attached to Spot Preemptible VMs )?running in .+")
+_SSD = re.compile(r"(?P<spot>Spot Preemptible )?(?P<of>.+?) Local SSD running in .+")
+_COMMON_SSD = re.compile(
+    r"SSD backed Local Storage(?P<spot> attached to Spot Preemptible VMs)?(?: (?:running )?in .+)?"
+)
+
+_SSD_GIB = 375
+# Google bills a month as 730 hours.
+_HOURS = {"h": 1, "GiBy.h": 1, "GiBy.mo": 730}
+_UNITS = {"core": ("h",), "gpu": ("h",), "ram": ("GiBy.h",), "ssd": ("GiBy.mo", "GiBy.h")}
+# Shared-core machines show two vCPUs and are billed for a fraction of one.
+_BILLED_VCPUS = {"e2-micro": Fraction(1, 4), "e2-small": Fraction(1, 2), "e2-medium": Fraction(1)}
+
+
+def rates_of(skus: Iterable[Sku]) -> Rates:
+    """The rates on a price list. Rates that contradict each other or cannot be read are unusable."""
+    rates = Rates()
+    for sku in skus:
+        named = part_of(sku.description)
+        if named is None or (named[0] == "on-demand" and sku.category.usage_type != "OnDemand"):
+            continue
+        term, part = named
+        keys: list[RateKey] = [(region, term, part) for region in sku.service_regions]
+        try:
+            rate = _rate(sku, part.resource)
+        except BadInput as error:
+            rates.unclear.update(dict.fromkeys(keys, f"SKU {sku.sku_id}: {error}"))
+            continue
+        for key in keys:
+            if rates.known.setdefault(key, rate).nanos != rate.nanos:
+                rates.unclear[key] = f"SKU {sku.sku_id}: another SKU gives another price"
+    return rates
+
+
+def part_of(description: str) -> tuple[PriceTerm, PricePart] | None:
+    """The part that a SKU prices; `None` if it is part of no machine priced here.
+
+    >>> part_of("Spot Preemptible N2D AMD Instance Core running in Americas")
+    ('spot', PricePart(resource='core', of='N2D AMD Instance'))
+    >>> part_of("Nvidia L4 GPU running in Frankfurt")
+    ('on-demand', PricePart(resource='gpu', of='Nvidia L4'))
+    """
+    kinds: tuple[tuple[re.Pattern[str], PricedResource], ...] = ((_COMMON_SSD, "ssd"), (_SSD, "ssd"), (_GPU, "gpu"))
+    if instance := _INSTANCE.fullmatch(description):
+        kinds = ((_INSTANCE, "core" if instance["resource"] == "Core" else "ram"),)
+    for pattern, resource in kinds:
+        if match := pattern.fullmatch(description):
+            of = match.groupdict().get("of", _ANY_SSD)
+            part = PricePart(resource, _SYNONYMS.get(of, of))
+            return ("spot" if match["spot"] else "on-demand", part) if part in _PRICED else None
+    return None
+
+
+def recipe(machine: GcpMachine) -> dict[PricePart, Fraction] | None:
+    """How many units of each part a machine is billed for; `None` if that is unknown."""
+    series, _, rest = machine.name.partition("-")
+    kind = f"{series}-{rest.partition('-')[0]}"
+    name = _SERIES.get(kind) or _SERIES.get(series)
+    if name is None or rest.startswith("custom") or (machine.gpu is not None and machine.gpu not in _CARDS):
+        return None
+    parts = {
+        PricePart("core", name): _BILLED_VCPUS.get(machine.name, Fraction(machine.vcpus)),
+        PricePart("ram", name): Fraction(machine.memory_mib, 1024),
+    }
+    if machine.gpu is not None:
+        parts[PricePart("gpu", _CARDS[machine.gpu])] = Fraction(machine.gpus)
+    if machine.ssds:
+        parts[PricePart("ssd", _SSDS.get(series, _ANY_SSD))] = Fraction(machine.ssds * _SSD_GIB)
+    return parts
+
+
+def compose(parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rates: Rates) -> Quote:
+    """The price of a machine with these parts, rounded once; `UnknownPrice` if any part's rate is missing."""
+    by_part = {part: rates.rate((region, term, part)) for part in parts}
+    nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
+    return Quote(round(nanos), max(rate.as_of for rate in by_part.values()))
+
+
+def quotes(
+    machines: Iterable[GcpMachine], region: str, term: PriceTerm, rates: Rates, rejects: Rejects
+) -> Iterator[tuple[GcpMachine, Quote]]:
+    """The prices of the machines whose recipe is known; a machine with a missing rate is counted in `rejects`."""
+    for machine in machines:
+        parts = recipe(machine)
+        if parts is None:
+            continue
+        try:
+            quote = compose(parts, region, term, rates)
+        except UnknownPrice as error:
+            rejects.add(f"{machine.name}: {error}")
+        else:
+            yield machine, quote
+
+
+def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
+    if not sku.pricing_info:
+        raise BadInput("it has no price")
+    newest = sku.pricing_info[-1]
+    expression = newest.pricing_expression
+    if expression.usage_unit not in _UNITS[resource]:
+        raise BadInput(f"the {resource} is priced per {expression.usage_unit or 'no unit'}")
+    if len(expression.tiered_rates) != 1:
+        raise BadInput(f"it has {len(expression.tiered_rates)} price tiers instead of one")
+    if "effective_time" not in newest:
+        raise BadInput("the price has no start time")
+    money = expression.tiered_rates[0].unit_price
+    nanos = usd_nanos(money.units, money.nanos, money.currency_code)
+    as_of = to_micros(newest.effective_time)
+    return UnitRate(Fraction(nanos, _HOURS[expression.usage_unit]), as_of)

@@ -1,0 +1,225 @@
+"""`GcpSource`: the tasks of a fetch from Google Cloud."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.errors import BadInput, CloudError, RequestRejected
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.observed import WatchRecord
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
+from pricing_data.sources.rejects import Rejects
+from pricing_data.units import DAY, Span
+from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.gcp.prices.history import Unsupported, interruptions, market_of, price_history
+from spotctl.clouds.gcp.prices.machines import CLOUD, GcpMachine, known_machine, machine_of
+from spotctl.clouds.gcp.prices.skus import SOURCE, Rates, quotes, rates_of, recipe
+
+if TYPE_CHECKING:
+    from spotctl.clouds.gcp.session import GcpSession
+
+_SPOT_PRICES = "spot prices and preemption rates"
+PUBLIC_PRICES = "public price list"
+
+LATE = 7 * DAY
+"""A day's figures may be published after a fetch has passed that day, so each fetch looks back this far."""
+
+_log = logging.getLogger(__name__)
+
+
+class GcpSource:
+    """Market data of Google Cloud. A region's machine types, spot history and on-demand prices are separate tasks.
+
+    Prices and preemption rates are per region, because GCP does not price zones separately. Spot prices without a
+    history, and all on-demand prices, are computed from the public price list. That list needs the extra `gcp-pricing`;
+    a machine that it prices only in part gets no price. Without an account, an API key is enough to read it; it then
+    prices machine types that are `known` already.
+    """
+
+    cloud = CLOUD
+
+    def __init__(self, settings: GcpSettings | None = None, known: Iterable[InstanceType] = ()) -> None:
+        self._settings = settings or GcpSettings()
+        self._known = known
+
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """The tasks of each region; lists the regions only if the request names none. With an API key, only one."""
+        price_list = _PriceList(self._settings)
+        if self._settings.api_key:
+            pull = partial(self._public_prices, price_list, request)
+            return [FetchTask(CLOUD, NO_REGION, PUBLIC_PRICES, pull, spot_prices=True)]
+        pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
+            "machine types": self._machine_types,
+            _SPOT_PRICES: partial(self._spot_history, price_list),
+            "on-demand prices": partial(self._on_demand_prices, price_list),
+        }
+        return [
+            FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
+            for region in request.regions or self._regions()
+            for what, pull in pulls.items()
+        ]
+
+    def _regions(self) -> list[str]:
+        from spotctl.clouds.gcp.prices import queries
+
+        with _open_session(self._settings) as session:
+            return queries.regions(session)
+
+    def _machine_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        rejects = Rejects(f"gcp/{region}: machine types")
+        with _open_session(self._settings) as session:
+            for machines in _requested_machines(session, region, request, rejects):
+                yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
+        rejects.report()
+
+    def _spot_history(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        from spotctl.clouds.gcp.prices import queries
+
+        history = request.history(CLOUD, region)
+        start = request.start_of(history)
+        window = Span(max(request.since, start - LATE), request.until)
+        rejects, refusals, unpriced = (
+            Rejects(f"gcp/{region}: capacity history"),
+            list[Unsupported](),
+            list[GcpMachine](),
+        )
+        with _open_session(self._settings) as session:
+            machines = _listed(session, region, request)
+            for machine in machines:
+                try:
+                    answer = queries.capacity_history(session, region, machine.name)
+                except Unsupported as refusal:
+                    refusals.append(refusal)
+                    unpriced.append(machine)
+                    continue
+                if not answer.price_history:
+                    unpriced.append(machine)
+                yield _rows(answer, region, machine, window, rejects)
+        all_refused = bool(refusals) and len(refusals) == len(machines)
+        if not rejects.count and not all_refused:
+            yield FetchedRows(covered={history: Span(start, request.until)})
+        yield _composed_spot(unpriced, region, request.until, price_list)
+        rejects.report()
+        if all_refused:
+            problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
+            raise RequestRejected(problem, refusals[0].cure, refusals[0].code)
+        _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
+
+    def _public_prices(self, price_list: _PriceList, request: FetchRequest) -> Iterator[FetchedRows]:
+        machines = [
+            known_machine(kind) for kind in self._known if kind.cloud == CLOUD and request.wants_type(kind.name)
+        ]
+        rates = price_list.rates()
+        for region in request.regions or sorted({region for region, _, _ in rates.known}):
+            # Most machine types are not sold in most regions.
+            unsold = Rejects(f"gcp/{region}: on-demand prices")
+            on_demand = tuple(_on_demand(machines, region, rates, unsold))
+            yield FetchedRows.joined(
+                (_composed_spot(machines, region, request.until, price_list), FetchedRows(on_demand=on_demand))
+            )
+
+    def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        rejects = Rejects(f"gcp/{region}: on-demand prices")
+        rates = price_list.rates()
+        with _open_session(self._settings) as session:
+            machines = _listed(session, region, request)
+        yield FetchedRows(on_demand=tuple(_on_demand(machines, region, rates, rejects)))
+        unknown = [machine.name for machine in machines if recipe(machine) is None]
+        _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
+        rejects.report()
+
+
+class _PriceList:
+    """The public price list, read once for all tasks of a fetch: it is long and covers every region."""
+
+    def __init__(self, settings: GcpSettings) -> None:
+        self._settings = settings
+        self._lock = Lock()
+        self._rates: Future[Rates] = Future()
+
+    def rates(self) -> Rates:
+        """The rates of the list. If reading fails, every task gets that error and none tries again."""
+        with self._lock:
+            if not self._rates.done():
+                try:
+                    from spotctl.clouds.gcp.prices import queries
+
+                    with _open_session(self._settings) as session:
+                        self._rates.set_result(rates_of(queries.skus(session)))
+                except CloudError as error:
+                    self._rates.set_exception(error)
+        return self._rates.result()
+
+
+def _open_session(settings: GcpSettings) -> GcpSession:
+    from spotctl.clouds.gcp.session import GcpSession  # imports the SDK, which takes seconds
+
+    return GcpSession(settings)
+
+
+def _requested_machines(
+    session: GcpSession, region: str, request: FetchRequest, rejects: Rejects
+) -> Iterator[list[GcpMachine]]:
+    """The requested machine types, page by page, each of them once."""
+    from spotctl.clouds.gcp.prices import queries
+
+    names: set[str] = set()
+    for page in queries.machine_types(session, region):
+        fresh = {record.name: record for record in page if record.name not in names and request.wants_type(record.name)}
+        names.update(fresh)
+        yield list(rejects.good(machine_of, fresh.values(), lambda record: record.name))
+
+
+def _listed(session: GcpSession, region: str, request: FetchRequest) -> list[GcpMachine]:
+    """All requested machine types. Unreadable ones are reported by the task that fetches types, not by every task."""
+    unreported = Rejects(f"gcp/{region}: machine types")
+    return [machine for page in _requested_machines(session, region, request, unreported) for machine in page]
+
+
+def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: Rejects) -> FetchedRows:  # noqa: ANN401  # the SDK's messages are not annotated
+    try:
+        market = market_of(answer, region, machine.name)
+    except BadInput as error:
+        rejects.add(error)
+        return FetchedRows()
+    events, watched = price_history(market, answer, window, rejects)
+    return FetchedRows(
+        prices=PriceBatch.of(events),
+        interruptions=interruptions(market, answer, window, rejects),
+        watched={market: watched} if events else {},
+    )
+
+
+def _on_demand(machines: Iterable[GcpMachine], region: str, rates: Rates, rejects: Rejects) -> Iterator[OnDemandPrice]:
+    for machine, quote in quotes(machines, region, "on-demand", rates, rejects):
+        yield OnDemandPrice(CLOUD, region, machine.name, LINUX, quote.as_of, quote.price, SOURCE)
+
+
+def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList) -> FetchedRows:
+    """Spot prices computed from the price list, from its date until `now`; none if `now` is before that date."""
+    composable = [machine for machine in machines if recipe(machine) is not None]
+    if not composable:
+        return FetchedRows()
+    rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
+    events = [
+        PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), quote.as_of, quote.price)
+        for machine, quote in quotes(composable, region, "spot", price_list.rates(), rejects)
+        if quote.as_of <= now
+    ]
+    if rejects.count:
+        _log.info("%s: %d machine types have none, first %s", rejects.subject, rejects.count, rejects.example)
+    watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
+    return FetchedRows(prices=PriceBatch.of(events), watched=watched)
+
+
+def _log_first(problem: str, cases: Sequence[object]) -> None:
+    """Logs a problem that recurs in every fetch, and is therefore no failure of this fetch."""
+    if cases:
+        _log.info("%s: %d, first %s", problem, len(cases), cases[0])

@@ -1,0 +1,300 @@
+"""The only door to Google's SDK: credentials, clients, paging, retries and errors.
+
+Requests are given as dictionaries with the field names of the SDK's messages, and answers are the SDK's messages, so
+that callers need no import of it. Use `insert_unary` and the `wait` of `ZoneOperations` for operations: the futures
+that `insert` returns poll the production endpoint even where another endpoint is set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC
+from functools import cached_property
+from typing import Any, Self, TypedDict
+
+import google.auth
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+from google.auth.api_key import Credentials as ApiKey
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.transport.requests import AuthorizedSession
+from google.auth.transport.requests import Request as AuthRequest
+from google.cloud import compute_v1
+from google.protobuf.json_format import ParseError
+from requests import exceptions as http
+from urllib3.exceptions import NewConnectionError
+
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    MissingCredentials,
+    MissingExtra,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
+)
+from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http
+
+PAGE_ROWS = 500
+"""The largest page that Compute Engine returns."""
+
+_BILLING_PAGE_ROWS = 5000  # the largest page that Cloud Billing returns
+_NAME = re.compile(r"[a-z0-9][a-z0-9.:-]*")
+_PROJECT = "GOOGLE_CLOUD_PROJECT"
+_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+_RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
+_SLOWEST_RETRY_SECONDS = 30.0
+# The field of each service's list.
+_SCOPED = {"Instances": "instances", "Disks": "disks", "Addresses": "addresses", "GlobalOperations": "operations"}
+# Compute Engine reports an exceeded rate as 403 with one of these reasons, as well as by 429.
+_RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+# Errors of the SDK over an answer that the API does not document. `AttributeError`, because google-api-core assumes
+# that an error's body, if it is JSON at all, is an object that contains an object.
+_UNDOCUMENTED_ANSWER = (ParseError, UnicodeDecodeError, AttributeError)
+_LOST_CONNECTION = (http.ConnectionError, http.ChunkedEncodingError, http.Timeout, TransportError)
+_SIGN_IN = "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`"
+_LATER = "try again later"
+
+
+_STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+class UnreachedScopes(NoAnswer):
+    """Some zones or regions did not answer; others did."""
+
+    def __init__(self, problem: str, scopes: Sequence[str]) -> None:
+        super().__init__(problem, _LATER)
+        self.scopes = tuple(scopes)
+
+
+class _ClientOptions(TypedDict):
+    credentials: Credentials
+    client_options: dict[str, str]
+
+
+class GcpSession:
+    """Google's APIs for the duration of a `with` block; nothing is contacted before the first call."""
+
+    def __init__(self, settings: GcpSettings) -> None:
+        self._settings = settings
+        self._open = ExitStack()
+        self._clients: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @cached_property
+    def project(self) -> str:
+        """The project of the settings, the environment or the default credentials."""
+        project = self._settings.project or os.environ.get(_PROJECT)
+        if not project and not is_plain_http(self._settings.compute_endpoint):
+            with translated(ApiCall("signing in", "an identity")):
+                project = self._default_identity[1]
+        if not project:
+            raise MissingCredentials("gcp: no project is set", f"set {_PROJECT}, or gcp_project in spotctl's settings")
+        return checked_name("project", project)
+
+    def answer(self, call: ApiCall, service: str, method: str, request: Mapping[str, object]) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
+        """The answer of a Compute Engine method; for example service `Regions`, method `get`."""
+        with translated(call):
+            return getattr(self._compute(service), method)(request=dict(request), **self._call_options())
+
+    def pages(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[list[Any]]:
+        """The pages of a Compute Engine service's list."""
+        with translated(call):
+            listed = self._compute(service).list(request={**request, "max_results": PAGE_ROWS}, **self._call_options())
+            for page in listed.pages:
+                yield list(page.items)
+
+    def scoped(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
+        """Everything that a Compute Engine service lists in all zones and regions.
+
+        Raises UnreachedScopes at the end if some did not answer.
+        """
+        unreached = set[str]()
+        with translated(call):
+            limited = {**request, "max_results": PAGE_ROWS}
+            listed = self._compute(service).aggregated_list(request=limited, **self._call_options())
+            for page in listed.pages:
+                unreached.update(scope.rpartition("/")[2] for scope in page.unreachables)
+                for scope, listing in page.items.items():
+                    if listing.warning.code == "UNREACHABLE":
+                        unreached.add(scope.rpartition("/")[2])
+                    yield from getattr(listing, _SCOPED[service])
+        if unreached:
+            raise UnreachedScopes(f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}", sorted(unreached))
+
+    def price_list(self, call: ApiCall, service: str) -> Iterator[Any]:
+        """The SKUs of a service in the Cloud Billing catalog, in US dollars."""
+        try:
+            from google.cloud import billing_v1  # an optional dependency
+        except ImportError:
+            raise MissingExtra(
+                "gcp: reading the price list needs Google's billing SDK", "pip install 'spotctl[gcp-pricing]'"
+            ) from None
+        with translated(call):
+            options = self._options(self._settings.billing_endpoint)
+            client = self._open.enter_context(billing_v1.CloudCatalogClient(transport="rest", **options))
+            request = {"parent": service, "currency_code": "USD", "page_size": _BILLING_PAGE_ROWS}
+            yield from client.list_skus(request=request, **self._call_options())
+
+    def granted(self, call: ApiCall, permissions: list[str]) -> tuple[set[str], str]:
+        """Which of these permissions the identity has on the project, and the answer's Date header."""
+        endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
+        url = f"{endpoint}/v1/projects/{self.project}:testIamPermissions"
+        with translated(call):
+            session: Any = AuthorizedSession(self._credentials(endpoint))  # type: ignore[no-untyped-call]
+            answer = session.post(url, json={"permissions": permissions}, timeout=self._settings.call_timeout_seconds)
+            if answer.status_code != 200:
+                raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
+            return set(answer.json().get("permissions", ())), answer.headers["date"]
+
+    def _compute(self, service: str) -> Any:  # noqa: ANN401  # the SDK's clients have no common type
+        if service not in self._clients:
+            kind = getattr(compute_v1, f"{service}Client")
+            options = self._options(self._settings.compute_endpoint)
+            self._clients[service] = self._open.enter_context(kind(**options))
+        return self._clients[service]
+
+    def _options(self, endpoint: str | None) -> _ClientOptions:
+        return {
+            "credentials": self._credentials(endpoint),
+            "client_options": {"api_endpoint": endpoint} if endpoint else {},
+        }
+
+    def _credentials(self, endpoint: str | None) -> Credentials:
+        if is_plain_http(endpoint):
+            return AnonymousCredentials()  # type: ignore[no-untyped-call]  # the SDK does not annotate it
+        if self._settings.api_key:
+            return ApiKey(self._settings.api_key)  # type: ignore[no-untyped-call]
+        return self._default_identity[0]
+
+    @cached_property
+    def _default_identity(self) -> tuple[Credentials, str | None]:
+        return google.auth.default(scopes=_SCOPES)
+
+    def _call_options(self) -> dict[str, Any]:
+        retry = Retry(
+            predicate=RetryPredicate(self._settings.connection_attempts),
+            initial=self._settings.first_retry_seconds,
+            maximum=_SLOWEST_RETRY_SECONDS,
+            timeout=self._settings.retry_deadline_seconds,
+        )
+        return {"retry": retry, "timeout": self._settings.call_timeout_seconds}
+
+
+class RetryPredicate:
+    """Whether to repeat a call that failed. Refused connections are retried only a few times: no server is there."""
+
+    def __init__(self, connection_attempts: int) -> None:
+        self._connections_left = connection_attempts
+
+    def __call__(self, error: BaseException) -> bool:
+        """Called by the SDK after each failed attempt."""
+        if no_connection(error):
+            self._connections_left -= 1
+            return self._connections_left > 0
+        return is_throttling(error) or isinstance(
+            error, (exceptions.ServerError, *_LOST_CONNECTION, *_UNDOCUMENTED_ANSWER)
+        )
+
+
+def storage_token() -> tuple[str, float]:
+    """A token for Cloud Storage from the default credentials, and how many seconds it is valid."""
+    with translated(ApiCall("Google sign-in", "a token")):
+        credentials, _ = google.auth.default(scopes=[_STORAGE_SCOPE])
+        credentials.refresh(AuthRequest())  # type: ignore[no-untyped-call]  # the SDK does not annotate it
+    expiry = credentials.expiry.replace(tzinfo=UTC).timestamp() if credentials.expiry else time.time()
+    return str(credentials.token), expiry - time.time()
+
+
+def checked_name(kind: str, name: str) -> str:
+    """The name, if it can be part of a URL: for any other, the SDK raises a bare ValueError."""
+    if not _NAME.fullmatch(name):
+        raise RequestRejected(f"gcp: {name!r} cannot be the name of a {kind}", "check the name")
+    return name
+
+
+@contextmanager
+def translated(call: ApiCall) -> Iterator[None]:
+    """Turns an SDK error into the `CloudError` to handle."""
+    try:
+        yield
+    except (exceptions.GoogleAPIError, GoogleAuthError, http.RequestException, *_UNDOCUMENTED_ANSWER) as error:
+        raise error_of(error, call) from error
+
+
+def error_of(error: BaseException, call: ApiCall) -> CloudError:
+    """The `CloudError` for an SDK error; a `RetryError` is judged by the failure of its last attempt."""
+    if isinstance(error, exceptions.RetryError) and error.cause is not None:
+        error = error.cause
+    problem, code = f"gcp: {call.what}: {_message(error)}", _code(error)
+    if is_throttling(error):
+        return RateLimited(problem, _LATER, code)
+    if isinstance(error, exceptions.Unauthorized) or (
+        isinstance(error, GoogleAuthError) and not isinstance(error, TransportError)
+    ):
+        return MissingCredentials(f"{problem}: the credentials are missing or not valid", _SIGN_IN, code)
+    if isinstance(error, exceptions.Forbidden):
+        return AccessDenied(problem, f"it needs {call.permission}", code)
+    if isinstance(error, exceptions.ClientError):
+        kind = UnknownResource if isinstance(error, exceptions.NotFound) else RequestRejected
+        return kind(problem, "check the names of region and project", code)
+    if no_connection(error):
+        return NoAnswer(f"gcp: {call.what}: cannot connect to {_address(error)}", "check the endpoint and the network")
+    return NoAnswer(problem, _LATER, code)
+
+
+def _code(error: BaseException) -> str:
+    """Google's reason for an error, such as `quotaExceeded`, or else the HTTP status."""
+    return _detail(error, "reason") or str(getattr(error, "code", None) or "")
+
+
+def _message(error: BaseException) -> str:
+    """Google's own words for an error, without the address that was called."""
+    words = _detail(error, "message")
+    return first_line(Exception(words)) if words else first_line(error)
+
+
+def _detail(error: BaseException, key: str) -> str:
+    details = [detail for detail in getattr(error, "errors", ()) if isinstance(detail, dict)]
+    return next((str(detail[key]) for detail in details if detail.get(key)), "")
+
+
+def is_throttling(error: BaseException) -> bool:
+    """Whether the cloud limits the rate of calls."""
+    if isinstance(error, exceptions.Forbidden):
+        return any(detail.get("reason") in _RATE_REASONS for detail in error.errors)
+    return isinstance(error, exceptions.TooManyRequests)
+
+
+def no_connection(error: BaseException) -> bool:
+    """Whether no connection could be opened: refused, timed out, or a host name that does not resolve."""
+    wrapped = _wrapped(error)
+    return isinstance(wrapped, http.ConnectTimeout) or isinstance(_cause(wrapped, "reason"), NewConnectionError)
+
+
+def _address(error: BaseException) -> str:
+    pool = _cause(_wrapped(error), "pool")
+    return f"{pool.host}:{pool.port}" if pool is not None else "the server"
+
+
+def _wrapped(error: BaseException) -> BaseException:
+    """The error of requests, which google-auth wraps while renewing a token."""
+    wraps = isinstance(error, TransportError) and error.args and isinstance(error.args[0], BaseException)
+    return error.args[0] if wraps else error
+
+
+def _cause(error: BaseException, attribute: str) -> Any:  # noqa: ANN401  # urllib3 does not export the type
+    """An attribute of the error of urllib3 inside an error of requests."""
+    return getattr(error.args[0], attribute, None) if error.args else None

@@ -1,0 +1,267 @@
+"""Parsers of single records of Azure's answers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pricing_data.catalog import InstanceType
+from pricing_data.errors import BadInput
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
+from pricing_data.market import Market
+from pricing_data.sources.base import FetchRequest
+from pricing_data.units import DAY, HOUR, parse_time
+from spotctl.clouds.azure.prices.offers import PriceSheet, read_price
+from spotctl.clouds.azure.prices.sizes import accelerator_of, read_type, spelled
+from spotctl.clouds.azure.prices.spot import PricePoint, events_between, read_eviction_rate, read_market, read_point
+from tests.servers.azure import Row, retail_item, sku
+
+NOW = parse_time("2026-03-15T12:00:00Z")
+REQUEST = FetchRequest(since=NOW - 30 * DAY, until=NOW)
+D2 = Market("azure", "eastus", "-", "Standard_D2s_v3")
+
+SPELLINGS = """
+    Basic_A0 Standard_A1 Standard_A1_v2 Standard_A2m_v2 Standard_B1ls Standard_B2pts_v2 Standard_D2s_v3 Standard_D2_v3
+    Standard_DS1_v2 Standard_DS11-1_v2 Standard_D11_v2_Promo Standard_DC4as_cc_v5 Standard_DC4eds_v5 Standard_E4-2s_v3
+    Standard_E96-24ads_v5 Standard_EC2as_v5 Standard_F2s_v2 Standard_FX4mds Standard_G5 Standard_GS5-8 Standard_H16mr
+    Standard_HB120-16rs_v3 Standard_HC44rs Standard_HX176rs Standard_L8s_v3 Standard_M128-32ms Standard_M208ms_v2
+    Standard_M416s_8_v2 Standard_M176bds_4_v3 Standard_NC6 Standard_NC24r_Promo Standard_NC6s_v3 Standard_NC4as_T4_v3
+    Standard_NC24ads_A100_v4 Standard_NC80adis_H100_v5 Standard_NCC40ads_H100_v5 Standard_NC36ds_xl_RTXPRO6000BSE_v6
+    Standard_ND40rs_v2 Standard_ND96asr_v4 Standard_ND96amsr_A100_v4 Standard_ND96isr_H200_v5
+    Standard_ND96isr_MI300X_v5 Standard_ND128isr_NDR_GB200_v6 Standard_NG32ads_V620_v1 Standard_NP10s
+    Standard_NV36adms_A10_v5 Standard_NV24ads_V710_v5 Standard_NV6
+""".split()
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_sizes_in_lower_case_get_the_capitals_of_azure(name: str) -> None:
+    assert spelled(name.lower()) == name
+    assert spelled(name) == name
+
+
+ACCELERATORS = {
+    "K80": "Standard_NC6 Standard_NC24r Standard_NC12_Promo",
+    "P100": "Standard_NC6s_v2 Standard_NC24rs_v2",
+    "V100": "Standard_NC6s_v3 Standard_NC24rs_v3 Standard_ND40rs_v2",
+    "P40": "Standard_ND6s Standard_ND24rs",
+    "M60": "Standard_NV6 Standard_NV12s_v3 Standard_NV24_Promo",
+    "MI25": "Standard_NV32as_v4",
+    "MI25-slice": "Standard_NV4as_v4",
+    "T4": "Standard_NC4as_T4_v3 Standard_NC64as_T4_v3",
+    "A10": "Standard_NV36ads_A10_v5 Standard_NV72ads_A10_v5",
+    "A10-slice": "Standard_NV6ads_A10_v5 Standard_NV18ads_A10_v5",
+    "A100": "Standard_ND96asr_v4",
+    "A100-80GB": "Standard_ND96amsr_A100_v4 Standard_NC48ads_A100_v4",
+    "H100": "Standard_ND96isr_H100_v5 Standard_NC80adis_H100_v5",
+    "H200": "Standard_ND96isr_H200_v5",
+    "MI300X": "Standard_ND96isr_MI300X_v5",
+    "V620-slice": "Standard_NG8ads_V620_v1",
+    "V710": "Standard_NV24ads_V710_v5",
+    "GB200": "Standard_ND128isr_NDR_GB200_v6",
+    "RTXPRO6000BSE": "Standard_NC144ds_xl_RTXPRO6000BSE_v6",
+    "gpu": "Standard_NX7s_v9 Standard_ND96asr_v9 Standard_DC4as_cc_v5",
+}
+
+
+@pytest.mark.parametrize(("accelerator", "name"), [(a, n) for a, names in ACCELERATORS.items() for n in names.split()])
+def test_accelerators_come_from_the_size_name_if_it_is_unambiguous(accelerator: str, name: str) -> None:
+    assert accelerator_of(name) == accelerator
+
+
+def test_a_machine_is_described_by_its_capabilities() -> None:
+    record = sku("eastus", "standard_nc12s_v3", vCPUs="12", MemoryGB="224", GPUs="2", HyperVGenerations="V1,V2")
+    assert read_type(record) == InstanceType("azure", "Standard_NC12s_v3", 12, 224.0, "V100", 2)
+
+
+def test_a_size_with_constrained_cores_has_those_that_it_may_use() -> None:
+    found = read_type(sku("eastus", "Standard_E4-2s_v3", vCPUs="4", vCPUsAvailable="2", MemoryGB="32"))
+    assert found is not None
+    assert found.vcpus == 2
+
+
+def test_a_fraction_of_an_accelerator_is_not_a_whole_one() -> None:
+    found = read_type(sku("eastus", "Standard_NC36ds_xl_RTXPRO6000BSE_v6", vCPUs="36", MemoryGB="1", GPUs="0.25"))
+    assert found is not None
+    assert (found.accelerator, found.accelerators) == ("RTXPRO6000BSE-slice", 1)
+
+
+def test_skus_of_other_products_are_left_out() -> None:
+    assert read_type(sku("eastus", "Premium_LRS") | {"resourceType": "disks"}) is None
+
+
+BROKEN_SKUS: list[Row] = [
+    {"name": ""},
+    {"resourceType": None},
+    {"capabilities": None},
+    {"capabilities": [7, {"name": ["vCPUs"]}]},
+    {"capabilities": [{"name": "vCPUs", "value": "many"}, {"name": "MemoryGB", "value": "8"}]},
+    {"capabilities": [{"name": "vCPUs", "value": "2"}, {"name": "MemoryGB", "value": "NaN"}]},
+    {"capabilities": [{"name": "vCPUs", "value": "0"}, {"name": "MemoryGB", "value": "8"}]},
+]
+
+
+@pytest.mark.parametrize("change", BROKEN_SKUS)
+def test_an_invalid_sku_is_rejected(change: Row) -> None:
+    with pytest.raises(BadInput):
+        read_type(sku("eastus", "Standard_D2s_v3", vCPUs="2", MemoryGB="8") | change)
+
+
+def item(**changes: object) -> Row:
+    return retail_item("eastus", "Standard_D2s_v3", 96_000_000, NOW - DAY, **changes)  # type: ignore[arg-type]
+
+
+def test_a_price_is_read_to_its_last_digit() -> None:
+    offer = read_price(item(retailPrice=json.loads("9999.000000019")))
+    assert offer is not None
+    assert (offer.market, offer.spot, offer.start, offer.end, offer.price) == (
+        D2,
+        False,
+        NOW - DAY,
+        None,
+        9_999_000_000_019,
+    )
+
+
+@pytest.mark.parametrize("product", ["Virtual Machines Dsv3 Series Windows", "Dsv3 series windows"])
+def test_windows_comes_from_the_product_name(product: str) -> None:
+    offer = read_price(item(productName=product, kind="Spot"))
+    assert offer is not None
+    assert offer.market == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
+    assert offer.spot
+
+
+OTHER_ITEMS: list[Row] = [
+    {"kind": "Low Priority"},
+    {"kind": "Expired"},
+    {"type": "Reservation"},
+    {"type": "DevTestConsumption"},
+    {"unitOfMeasure": "1/Month"},
+    {"currencyCode": "EUR"},
+    {"productName": "Dsv3 Series CloudServices"},
+    {"productName": "Dsv3 Series Cloud Services"},
+    {"productName": "DSv3 Series Dedicated Host"},
+    {"armSkuName": ""},
+    {"armSkuName": None},
+    {"tierMinimumUnits": 100.0},
+    {"retailPrice": 0.0},
+]
+
+
+@pytest.mark.parametrize("change", OTHER_ITEMS)
+def test_other_products_are_left_out(change: Row) -> None:
+    assert read_price(item(**change)) is None
+
+
+BROKEN_ITEMS: list[Row] = [
+    {"retailPrice": None},
+    {"retailPrice": True},
+    {"retailPrice": "free"},
+    {"retailPrice": -0.5},
+    {"retailPrice": 1e300},
+    {"effectiveStartDate": "soon"},
+    {"effectiveStartDate": "0001-01-01T00:00:00Z"},
+    {"effectiveEndDate": 7},
+    {"armRegionName": ""},
+    {"armSkuName": "Standard D2s v3!"},
+    {"productName": None},
+    {"currencyCode": None},
+]
+
+
+@pytest.mark.parametrize("change", BROKEN_ITEMS)
+def test_an_invalid_item_is_rejected(change: Row) -> None:
+    with pytest.raises(BadInput):
+        read_price(item(**change))
+
+
+def read(*items: Row) -> tuple[list[PriceEvent], list[tuple[Market, int]], FetchedRows]:
+    """The changes, the ends of observation and the other rows of a price list."""
+    sheet = PriceSheet(REQUEST)
+    page = sheet.rows_of(offer for offer in map(sheet.read, items) if offer is not None)
+    confirmed = [(market, watched.complete[-1].end) for market, watched in sheet.in_force().watched.items()]
+    return events_of(page), confirmed, page
+
+
+def events_of(fetched: FetchedRows) -> list[PriceEvent]:
+    batch = fetched.prices
+    return [
+        PriceEvent(batch.markets[code], int(time), int(price))
+        for code, time, price in zip(batch.codes, batch.times, batch.prices, strict=True)
+    ]
+
+
+def spot(price: int, start: str, end: str | None = None) -> Row:
+    dates = {"effectiveEndDate": end} if end else {}
+    return retail_item("eastus", "Standard_D2s_v3", price, parse_time(start), kind="Spot", **dates)
+
+
+def test_the_price_in_force_is_observed_at_the_end_of_the_request() -> None:
+    changes, observed, _ = read(spot(2 * 10**8, "2026-03-01"), spot(10**8, "2026-02-01", "2026-02-28"))
+    assert sorted(event.price for event in changes) == [10**8, 2 * 10**8]
+    assert observed == [(D2, NOW)]
+
+
+def test_a_price_that_ended_is_not_observed_now() -> None:
+    changes, observed, _ = read(spot(10**8, "2026-02-01", "2026-02-28"))
+    assert changes == [PriceEvent(D2, parse_time("2026-02-01"), 10**8)]
+    assert observed == []
+
+
+def test_a_price_is_in_force_on_its_last_day() -> None:
+    _, observed, _ = read(spot(10**8, "2026-03-01", "2026-03-15"))
+    assert observed == [(D2, NOW)]
+
+
+def test_announced_prices_have_not_taken_effect() -> None:
+    announced = retail_item("eastus", "Standard_D2s_v3", 10**8, NOW + HOUR)
+    changes, observed, page = read(spot(2 * 10**8, "2026-04-01"), announced)
+    assert (changes, observed, page.on_demand) == ([], [], ())
+
+
+def test_two_prices_with_one_start_are_rejected() -> None:
+    sheet = PriceSheet(REQUEST)
+    sheet.read(spot(10**8, "2026-03-01"))
+    sheet.read(spot(10**8, "2026-03-01"))
+    with pytest.raises(BadInput, match=re.escape("both 0.1 and 0.2 USD")):
+        sheet.read(spot(2 * 10**8, "2026-03-01"))
+
+
+@pytest.mark.parametrize(
+    ("band", "low", "high"), [("0-5", 0.0, 0.05), ("5-10", 0.05, 0.1), ("15-20", 0.15, 0.2), ("20+", 0.2, 1.0)]
+)
+def test_eviction_bands_are_fractions(band: str, low: float, high: float) -> None:
+    rate = read_eviction_rate({"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW)
+    assert (rate.market, rate.measure, rate.as_of, rate.low, rate.high) == (D2, "eviction-rate", NOW, low, high)
+
+
+@pytest.mark.parametrize("band", ["", "low", "5", "10-5", "-5", "5-", "0-500", None])
+def test_an_invalid_eviction_band_is_rejected(band: object) -> None:
+    with pytest.raises(BadInput):
+        read_eviction_rate({"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW)
+
+
+def test_a_history_row_is_a_market_with_points() -> None:
+    row = {"location": "eastus", "skuName": "standard_d2s_v3", "osType": "Windows"}
+    assert read_market(row) == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
+    entry = {"effectiveDate": "2026-03-01T00:00:00.1234567Z", "priceUSD": 0.019200001}
+    assert read_point(entry) == PricePoint(parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
+
+
+times = st.integers(0, 20).map(lambda day: NOW - 10 * DAY + day * DAY)
+points = st.dictionaries(times, st.integers(1, 9)).map(lambda prices: [PricePoint(*pair) for pair in prices.items()])
+
+
+@given(points, times, times)
+def test_events_give_the_price_at_every_time(known: list[PricePoint], start: int, until: int) -> None:
+    """Oracle: at each time of [start, until], the newest point up to then, looked up one by one."""
+    events = events_between(D2, known, start, until)
+    for moment in range(start, until + 1, DAY):
+        truth = max((point for point in known if point.time <= moment), default=None)
+        reason = max((event for event in events if event.time <= moment), key=lambda event: event.time, default=None)
+        assert (reason and reason.price) == (truth and truth.price)
+    assert all(event.time <= until for event in events)
+    assert sum(event.time <= start for event in events) <= 1 or until <= start
