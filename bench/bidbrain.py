@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bench.harness import Row, seconds, shown, table, times_faster
-from bidbrain.billing import BILLING_RULES, BillingRule, End, Life, billing_rule
+from bidbrain.billing import BillingRule, End, Life, billing_rule, billing_rules
 from bidbrain.cost import Application, Candidates, Dependence, FootprintAllocation, with_each
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy
@@ -181,7 +181,7 @@ def _billing_rows() -> list[Row]:
         for start, span in zip(starts.tolist(), rng.integers(0, 4 * HOUR, BILLS).tolist(), strict=True)
     ]
     rows = []
-    for name in BILLING_RULES:
+    for name in billing_rules():
         taken = seconds(partial(_billed, billing_rule(name), lives, known), runs=3)
         rows.append(Row(f"{BILLS:,} lives of up to 4 hours billed, {name}", shown(taken), "-"))
     return rows

@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pricing_data.errors import BadInput
+from pricing_data.known_clouds import cloud_names, is_cloud
 from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, area_of, shipped
-from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
+from pricing_data.market import NO_ZONE, Market, api_region
 from pricing_data.units import EARLIEST
 
 _ENDLESS = float("inf")
@@ -32,7 +33,7 @@ class Location(NamedTuple):
     def parse(cls, text: str) -> Location:
         """The place of a text such as `aws/us-east-1` or `aws/us-east-1/us-east-1a`."""
         parts = text.strip().split("/")
-        if len(parts) not in (2, 3) or parts[0] not in CLOUDS:
+        if len(parts) not in (2, 3) or not is_cloud(parts[0]):
             raise BadInput(f"place {text!r} is not cloud/region or cloud/region/zone (write aws/us-east-1)")
         return cls(*parts)
 
@@ -77,8 +78,8 @@ def egress(
     The newest list that is not after `at` applies, of `lists` or else of those that are shipped. Two zones of a region
     count as one if either is unknown. Raises `UnknownPrice` where the tables have no figure.
     """
-    if origin.cloud not in CLOUDS:
-        raise BadInput(f"egress from {origin.cloud}: not one of {', '.join(CLOUDS)}")
+    if not is_cloud(origin.cloud):
+        raise BadInput(f"egress from {origin.cloud}: not one of {', '.join(cloud_names())}")
     kinds = _kinds(origin, target)
     if not kinds or (origin.cloud == "local" and "region" not in kinds):
         return FREE

@@ -11,6 +11,10 @@ class BadInput(PricingDataError):
     """An input file, option or value is invalid; correct it and try again."""
 
 
+class BadCloudPackage(PricingDataError):
+    """The package of a cloud is damaged or of another version."""
+
+
 class BadMarket(BadInput, ValueError):
     """A market's text or one of its parts is malformed."""
 

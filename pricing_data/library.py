@@ -13,7 +13,8 @@ from pricing_data import kept_stats
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput, UnknownMarket
 from pricing_data.interruptions import Interruption
-from pricing_data.market import CLOUDS, NO_ZONE, Market, api_region
+from pricing_data.known_clouds import cloud_names, is_cloud
+from pricing_data.market import NO_ZONE, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.spelling import closest
@@ -45,9 +46,9 @@ class Selection:
     vcpus: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        unknown = [cloud for cloud in self.clouds if cloud.lower() not in CLOUDS]
+        unknown = [cloud for cloud in self.clouds if not is_cloud(cloud.lower())]
         if unknown:
-            raise BadInput(f"cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
+            raise BadInput(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
         object.__setattr__(self, "clouds", tuple(cloud.lower() for cloud in self.clouds))
 
     def matches(self, market: Market, catalog: Catalog) -> bool:

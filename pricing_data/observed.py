@@ -12,17 +12,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from pricing_data.known_clouds import USUAL_LONGEST_PAUSE, markets_of
 from pricing_data.market import Market
-from pricing_data.units import DAY, HOUR, Span
+from pricing_data.units import HOUR, Span
 
 Ints = NDArray[np.int64]
 TimeSpans = tuple[Span, ...]
 
-# A file says when prices changed, not when it was watched. Google changes its prices a few times a year.
-_LONGEST_PAUSE = {"gcp": 200 * DAY}
-_USUAL_LONGEST_PAUSE = 45 * DAY
-# AWS repeats every price at least once a day. A longer silence of a market is a hole, unless it is usual for it.
-_REPEATING = "aws"
+# Where a cloud repeats its prices daily, a longer silence of a market is a hole, unless it is usual for it.
 _LEAST_SILENCE = 36 * HOUR
 _USUAL_FACTOR = 1.5
 _ENOUGH_SILENCES = 20
@@ -100,7 +97,7 @@ def of_events(market: Market, times: Ints, known: WatchRecord | None) -> TimeSpa
     """
     first, last = int(times[0]), int(times[-1])
     recorded = known.recorded if known is not None else (Span(first, last),)
-    if market.cloud == _REPEATING:
+    if markets_of(market.cloud).repeats_prices:
         recorded = _without_silences(recorded, times)
     spans = union((*(known.complete if known is not None else ()), *recorded))
     return clipped(spans, first, max([last, *(span.end for span in spans)]))
@@ -110,7 +107,7 @@ def longest_silence(times: Ints) -> float:
     """The longest silence that is usual for a market: well over a day, and longer than its other silences."""
     silences = np.diff(times)
     usual = np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5) if silences.size else 0.0
-    return float(min(max(_LEAST_SILENCE, _USUAL_FACTOR * usual), _USUAL_LONGEST_PAUSE))
+    return float(min(max(_LEAST_SILENCE, _USUAL_FACTOR * usual), USUAL_LONGEST_PAUSE))
 
 
 def _without_silences(spans: TimeSpans, times: Ints) -> TimeSpans:
@@ -154,7 +151,8 @@ class Recording:
             self._regions[region] = self._with(region, np.sort(rows))
 
     def _with(self, region: tuple[str, str], times: Ints) -> TimeSpans:
-        pause = _LONGEST_PAUSE.get(region[0], _USUAL_LONGEST_PAUSE)
+        # A file says when prices changed, not when it was watched.
+        pause = markets_of(region[0]).longest_pause
         breaks = np.flatnonzero(np.diff(times) > pause)
         edges = [0, *(edge for at in breaks.tolist() for edge in (at, at + 1)), times.size - 1]
         spans = (Span(int(times[a]), int(times[b])) for a, b in zip(edges[::2], edges[1::2], strict=True))

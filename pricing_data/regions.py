@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pricing_data.list_prices import rows_of
-from pricing_data.market import AZURE_REGIONS, api_region
+from pricing_data.known_clouds import cloud_names, markets_of
+from pricing_data.market import api_region
 from pricing_data.spelling import closest
 
 _LEAST_SIMILARITY = 0.8
-_CLOUDS = ("aws", "gcp", "azure")
 
 
 def known_regions(cloud: str) -> frozenset[str]:
     """The regions that this version knows; a cloud may have opened others since."""
-    if cloud == "azure":
-        return AZURE_REGIONS
-    return frozenset(region for row in rows_of("regions") if row["cloud"] == cloud for region in row["regions"].split())
+    return markets_of(cloud).known_regions
 
 
 def mistyped(region: str) -> str:
@@ -24,12 +21,12 @@ def mistyped(region: str) -> str:
 
     A name that differs in its number only is taken for a new region.
     """
-    for cloud in _CLOUDS:
+    for cloud in cloud_names():
         known = known_regions(cloud)
         spelled = api_region(cloud, region)
         if spelled in known or _stem(spelled) in {_stem(name) for name in known}:
             return ""
-    return similar(region, _CLOUDS)
+    return similar(region, cloud_names())
 
 
 def similar(region: str, clouds: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from heapq import nsmallest
 from itertools import takewhile
@@ -38,3 +38,13 @@ def typing_errors(written: str, meant: str) -> int:
             now.append(fewest)
         before, row = row, now
     return row[-1]
+
+
+def either(names: Sequence[str]) -> str:
+    """Names as alternatives.
+
+    >>> either(["aws", "gcp", "azure"])
+    'aws, gcp or azure'
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

@@ -8,23 +8,20 @@ nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds th
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, usd
 from bidbrain.billing.outlook import SampledSurvival, Survival, expected_seconds
 from bidbrain.billing.rules import (
-    BILLING_RULES,
     BillingRule,
     Dues,
     FullMinutes,
     HourlyRefund,
     PerSecond,
     UnknownBillingRule,
-    billing_rule,
-    highest_price,
-    rule_of_cloud,
 )
+from bidbrain.billing.terms import CloudTerms, billing_rule, billing_rules, highest_price, rule_of_cloud, terms_of
 
 __all__ = [
-    "BILLING_RULES",
     "Bill",
     "BillingRule",
     "Charge",
+    "CloudTerms",
     "Dues",
     "End",
     "FullMinutes",
@@ -37,8 +34,10 @@ __all__ = [
     "Survival",
     "UnknownBillingRule",
     "billing_rule",
+    "billing_rules",
     "expected_seconds",
     "highest_price",
     "rule_of_cloud",
+    "terms_of",
     "usd",
 ]

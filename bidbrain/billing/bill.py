@@ -11,6 +11,9 @@ from bidbrain.errors import BidBrainError, TooLittleHistory
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, format_time
 
+NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
+"""Amounts are integers of nano-dollar-seconds."""
+
 Prices = PriceSeries | int
 """A market's history, or one price (nano-dollars per hour) that holds throughout, as on-demand prices do."""
 

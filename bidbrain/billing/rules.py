@@ -1,4 +1,4 @@
-"""The billing rules, by name.
+"""The billing rules.
 
 All rules share these conventions for edge cases:
 
@@ -14,6 +14,7 @@ survival curve is the expectation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,7 +35,6 @@ from bidbrain.billing.bill import (
     started_units,
 )
 from bidbrain.errors import BidBrainError
-from pricing_data.market import CLOUDS_WITHOUT_BIDS
 from pricing_data.units import HOUR, MINUTE, SECOND
 
 
@@ -156,57 +156,13 @@ class FullMinutes:
         return _dues(ends, ends - np.maximum(begins, age))
 
 
-_RULES: dict[str, BillingRule] = {
-    rule.name: rule
-    for rule in (
-        HourlyRefund(),
-        PerSecond("per-second"),
-        # Linux machines: free if interrupted in the first hour, else the seconds used, with a minimum of a minute.
-        PerSecond("per-second-first-hour-free", free_until=HOUR, hourly_price=True),
-        PerSecond("gcp", free_until=MINUTE),
-        # Assumed for Azure: Microsoft states that 6 minutes and 45 seconds are billed as 6 minutes, and documents no
-        # refund for an eviction and no fixed price: a machine costs its market's current price.
-        FullMinutes("azure"),
-    )
+FIRST_HOUR_FREE = PerSecond("per-second-first-hour-free", free_until=HOUR, hourly_price=True)
+"""Free if interrupted in the first hour, else the seconds used, with a minimum of a minute."""
+
+RULES: Mapping[str, BillingRule] = {
+    rule.name: rule for rule in (HourlyRefund(), PerSecond("per-second"), FIRST_HOUR_FREE)
 }
-BILLING_RULES = tuple(_RULES)
-"""The names of the known rules."""
-
-
-_OF_CLOUDS = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
-"""The synthetic market replays prices of the years in which bids mattered, so it bills as clouds did then."""
-
-
-def rule_of_cloud(cloud: str) -> BillingRule:
-    """How a cloud bills spot machines today.
-
-    >>> rule_of_cloud("local").name
-    'hourly-refund'
-    """
-    return billing_rule(_OF_CLOUDS[cloud])
-
-
-def highest_price(cloud: str, bid: int | None, on_demand: int) -> int:
-    """The most that an hour of a machine can cost: no price above a bid lets it live, except where there are no bids.
-
-    >>> [highest_price(cloud, 30, 100) for cloud in ("aws", "gcp")]
-    [30, 100]
-    """
-    if bid is None:
-        return on_demand
-    return max(bid, on_demand) if cloud in CLOUDS_WITHOUT_BIDS else bid
-
-
-def billing_rule(name: str) -> BillingRule:
-    """The rule with this name.
-
-    >>> billing_rule("gcp").name
-    'gcp'
-    """
-    try:
-        return _RULES[name]
-    except KeyError:
-        raise UnknownBillingRule(f"billing rule {name!r} is unknown (known: {', '.join(BILLING_RULES)})") from None
+"""The general rules by name; clouds may have rules of their own."""
 
 
 def _unfinished(hour: Charge, ended: End) -> Charge:

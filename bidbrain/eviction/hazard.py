@@ -24,8 +24,10 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaincinv, gammaln
 
+from bidbrain.billing.terms import terms_of
 from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
 from pricing_data.interruptions import Interruption
+from pricing_data.known_clouds import markets_of
 from pricing_data.lifetimes import Lifetime
 from pricing_data.market import Market
 from pricing_data.units import DAY, counted
@@ -178,16 +180,11 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
 def evidence_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> list[Evidence]:
     """Groups lives by market into evidence of rates that vary with age as `ages` has it."""
     return [
-        Evidence(Market(cloud, _region_of(cloud, zone), zone, instance_type), exposure_of_lives(known, ages))
+        Evidence(
+            Market(cloud, markets_of(cloud).region_of_zone(zone), zone, instance_type), exposure_of_lives(known, ages)
+        )
         for (cloud, zone, instance_type), known in by_market(lives).items()
     ]
-
-
-def _region_of(cloud: str, zone: str) -> str:
-    """The region that a zone's name begins with: `us-east-1a` (AWS), `us-west1-b` (GCP); else the zone itself."""
-    if cloud == "gcp":
-        return zone.rpartition("-")[0] or zone
-    return zone[:-1] if cloud == "aws" and zone[-2:-1].isdigit() else zone
 
 
 def family_of(instance_type: str) -> str:
@@ -296,8 +293,8 @@ def _is_about(figure: Interruption, market: Market) -> bool:
     """Figures are published for a zone, or for a region as a whole (zone `-`)."""
     about = figure.market
     same = (about.cloud, about.region, about.instance_type) == (market.cloud, market.region, market.instance_type)
-    # Azure does not distinguish operating systems; its figures are stored under the Linux market.
-    return same and about.zone in (market.zone, "-") and (about.os == market.os or market.cloud == "azure")
+    # Figures for all operating systems are stored under the Linux market.
+    return same and about.zone in (market.zone, "-") and (about.os == market.os or terms_of(market.cloud).any_system)
 
 
 def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:

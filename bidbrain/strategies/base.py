@@ -14,7 +14,8 @@ from typing import Protocol
 from bidbrain.billing import highest_price
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.deadline_spells import SpotSpell
-from pricing_data.market import CLOUDS_WITHOUT_BIDS, Market
+from pricing_data.known_clouds import markets_of
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, bid_usd
 
 REQUEST_VCPUS = 128.0
@@ -73,7 +74,7 @@ def terms_of(rent: Rent) -> str:
     """At which price machines are bought: `bid $0.0299/h`."""
     if rent.bid is None:
         return "on demand"
-    if rent.offer.market.cloud in CLOUDS_WITHOUT_BIDS:
+    if not markets_of(rent.offer.market.cloud).takes_bids:
         return "at the spot price"
     return f"bid {bid_usd(rent.bid)}/h"
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from math import isfinite
 
 from pricing_data.errors import BadInput, UnknownPrice
-from pricing_data.market import CLOUDS, api_region
+from pricing_data.known_clouds import cloud_names, markets_of, shipped_lines
+from pricing_data.market import api_region
 from pricing_data.units import MOST_USD_PER_HOUR, parse_time
 
 CsvRow = Mapping[str, str]
@@ -57,7 +57,7 @@ class ListPrice:
         step = _number(cells[names[4]].strip() or "0", names[4]) if len(names) > 5 else 0.0
         certainty = cells.get("certainty", "").strip() or _LIST
         for name, value, allowed in (
-            ("cloud", cloud, tuple(name for name in CLOUDS if name != "local")),
+            ("cloud", cloud, tuple(name for name in cloud_names() if not markets_of(name).is_synthetic)),
             ("certainty", certainty, (_LIST, _APPROXIMATE)),
             *((("purchase", what, ("spot", "on-demand")),) if table == ADDRESSES else ()),
         ):
@@ -122,15 +122,14 @@ def _number(text: str, name: str) -> float:
 
 @cache
 def shipped() -> ListPrices:
-    """The rows that come with the package."""
+    """The rows that come with the clouds."""
     return ListPrices(tuple(ListPrice.of_row(table, row) for table in COLUMNS for row in rows_of(table)))
 
 
 @cache
 def rows_of(table: str) -> tuple[CsvRow, ...]:
-    """The rows of a shipped table, in its order."""
-    lines = (files(__package__) / f"{table}.csv").read_text(encoding="utf-8").splitlines()
-    return tuple(csv.DictReader(lines))
+    """The rows of a table that the clouds ship."""
+    return tuple(row for lines in shipped_lines(table) for row in csv.DictReader(lines))
 
 
 def closeness(cloud: str, region: str, regions: str) -> float | None:

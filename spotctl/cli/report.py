@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import Choice
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.clouds.parts import bill_clouds
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -150,22 +152,17 @@ def _formatted(report: Report, format_: Format) -> str:
             return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 
-class Provider(StrEnum):
-    """Clouds whose bills can be read."""
-
-    AWS = "aws"
-    GCP = "gcp"
-    AZURE = "azure"
-
-
 @app.command()
 def reconcile(
     context: typer.Context,
     bill: Annotated[
         Path,
-        typer.Option(help="AWS Cost and Usage Report, or detailed cost export of Google Cloud or Azure."),
+        typer.Option(help="Cost and Usage Report of AWS, or detailed cost export of Google Cloud or Azure."),
     ],
-    provider: Annotated[Provider | None, typer.Option(help="Cloud of the bill.", show_default="by its columns")] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(help="Cloud of the bill.", show_default="by its columns", click_type=Choice(bill_clouds())),
+    ] = None,
     tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",
     accept: Annotated[
         bool, typer.Option("--accept", help="Correct the ledger where amounts differ, with a row per machine.")

@@ -12,7 +12,7 @@ from spotctl.cli.session import JsonOption, Session
 
 def try_(
     context: typer.Context,
-    cloud: Annotated[str, typer.Argument(help="The cloud: aws, gcp or azure.", show_default=False)],
+    cloud: Annotated[str, typer.Argument(help="The cloud, such as aws, gcp or azure.", show_default=False)],
     region: RegionOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json_: JsonOption = False,
@@ -35,6 +35,7 @@ def try_(
     from spotctl.cli.launch import EXIT_CODES, confirm
     from spotctl.cli.live_runs import live_view
     from spotctl.clouds import wiring
+    from spotctl.home.cloud import rented_clouds
     from spotctl.home.errors import BadRequest
     from spotctl.home.wall_clock import wall_us
     from spotctl.log.ledger.final_figures import final_figures
@@ -45,8 +46,8 @@ def try_(
     from spotctl.show.runs import tables as run_tables
 
     session: Session = context.obj
-    if cloud not in ("aws", "gcp", "azure"):
-        raise BadRequest(f"cloud {cloud!r} is not one of aws, gcp, azure")
+    if cloud not in rented_clouds():
+        raise BadRequest(f"cloud {cloud!r} is not one of {', '.join(rented_clouds())}")
     known = wiring.library(session.settings)
     spec = trial.trial_job(cloud, region or (), known, session.settings.home)
     runs.check_launchable(spec)

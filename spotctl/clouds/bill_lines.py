@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from spotctl.home.errors import BadRequest
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
 
 DOLLARS = "USD"
 

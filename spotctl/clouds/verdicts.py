@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from email.utils import parsedate_to_datetime
 
@@ -10,7 +11,7 @@ from spotctl.clouds.findings import Finding, Level
 
 TIMEOUT_SECONDS = 5.0
 MOST_SKEW_SECONDS = 120.0
-"""AWS rejects requests signed five minutes off; leases go wrong well before that."""
+"""Clouds reject requests signed five minutes off; leases go wrong well before that."""
 
 
 def refused(cloud: str, what: str, error: CloudError) -> Finding:
@@ -45,3 +46,8 @@ def quota(cloud: str, what: str, vcpus: float | None, cure: str) -> Finding:
     if vcpus < 1:
         return Finding(cloud, what, Level.FAILS, "the quota is 0 vCPUs", cure)
     return Finding(cloud, what, Level.GOOD, f"{vcpus:,.0f} vCPUs")
+
+
+def any_set(*names: str) -> bool:
+    """Whether one of these environment variables is set."""
+    return any(os.environ.get(name) for name in names)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pricing_data.market import is_region_of
+from spotctl.clouds.parts import prices_of, provider_part
+from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -14,10 +15,7 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Source
     from pricing_data.store import PriceStore
     from spotctl.clouds.base import CloudProvider
-    from spotctl.clouds.capabilities import RentingProvider
     from spotctl.clouds.local import LocalProvider
-    from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
 
@@ -38,11 +36,10 @@ def library(settings: Settings) -> Library:
 
 def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     """The price sources of these clouds, or of all."""
-    names = tuple(dict.fromkeys(clouds)) or tuple(_SOURCES)
-    unknown = [cloud for cloud in names if cloud not in _SOURCES]
-    if unknown:
-        raise BadRequest(f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(_SOURCES)}")
-    return [_SOURCES[cloud](settings) for cloud in names]
+    names = tuple(dict.fromkeys(clouds)) or rented_clouds()
+    if unknown := [cloud for cloud in names if cloud not in rented_clouds()]:
+        raise BadRequest(f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(rented_clouds())}")
+    return [prices_of(cloud).source(settings) for cloud in names]
 
 
 def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
@@ -62,7 +59,7 @@ def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[
     clock = WallClock()
     agents, prices = RemoteAgents(settings.home / "machines", clock), PriceBook(lambda: library(settings), clock.now)
     providers = {
-        cloud: _MACHINES[cloud](
+        cloud: provider_part(cloud).provider(
             settings, tuple(region for region in regions if is_region_of(cloud, region)), agents, prices
         )
         for cloud in clouds
@@ -85,101 +82,3 @@ def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
 
     chosen = LocalSettings(local.warning / SECOND / local.speed, local.unwarned, local.seed)
     return LocalProvider(settings.home / "local", market, chosen)
-
-
-def _aws(settings: Settings) -> Source:
-    from spotctl.clouds.access import AwsSettings
-    from spotctl.clouds.aws.prices import AwsSource
-
-    return AwsSource(
-        _set(AwsSettings(), price_list_url=settings.aws_price_list_url, spot_advisor_url=settings.aws_spot_advisor_url)
-    )
-
-
-def _gcp(settings: Settings) -> Source:
-    from pricing_data.samples import bundled_catalog
-    from spotctl.clouds.access import GcpSettings
-    from spotctl.clouds.gcp.prices import GcpSource
-
-    chosen = _set(
-        GcpSettings(),
-        project=settings.gcp_project,
-        compute_endpoint=settings.gcp_compute_endpoint,
-        billing_endpoint=settings.gcp_billing_endpoint,
-    )
-    return GcpSource(chosen, bundled_catalog().types)
-
-
-def _azure(settings: Settings) -> Source:
-    from spotctl.clouds.access import AzureSettings
-    from spotctl.clouds.azure.prices import AzureSource
-
-    return AzureSource(
-        _set(
-            AzureSettings(managed_identity=settings.azure_managed_identity),
-            subscription=settings.azure_subscription,
-            management_endpoint=settings.azure_management_endpoint,
-            retail_prices_url=settings.azure_retail_prices_url,
-        )
-    )
-
-
-T = TypeVar("T")
-
-
-def _set(defaults: T, **chosen: str | None) -> T:
-    """A source's settings with the user's values; None keeps the default."""
-    return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})  # type: ignore[type-var]
-
-
-_SOURCES: dict[str, Callable[[Settings], Source]] = {"aws": _aws, "gcp": _gcp, "azure": _azure}
-
-
-def _aws_machines(
-    settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
-) -> RentingProvider:
-    from spotctl.clouds.aws.provider import ACCESS, AwsProvider
-    from spotctl.clouds.aws.session import AwsSession
-
-    chosen = replace(settings.aws, regions=regions or settings.aws.regions)
-    return AwsProvider(AwsSession(ACCESS), chosen, agents, prices)
-
-
-def _gcp_machines(
-    settings: Settings,
-    regions: tuple[str, ...],  # noqa: ARG001  # machines are listed in all regions at once
-    agents: RemoteAgents,
-    prices: PriceLookup,
-) -> RentingProvider:
-    from spotctl.clouds.access import GcpSettings
-    from spotctl.clouds.gcp.provider import GcpProvider
-    from spotctl.clouds.gcp.session import GcpSession
-
-    access = GcpSettings(project=settings.gcp_project, compute_endpoint=settings.gcp_compute_endpoint)
-    # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
-    brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
-    return GcpProvider(GcpSession(brief), settings.gcp, agents, prices)
-
-
-def _azure_machines(
-    settings: Settings, _: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
-) -> RentingProvider:
-    from spotctl.clouds.access import AzureSettings
-    from spotctl.clouds.azure.provider import AzureProvider
-    from spotctl.clouds.azure.session import AzureSession
-
-    # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.
-    access = AzureSettings(
-        subscription=settings.azure_subscription,
-        management_endpoint=settings.azure_management_endpoint,
-        managed_identity=settings.azure_managed_identity,
-        retries=0,
-    )
-    return AzureProvider(lambda: AzureSession.sign_in(access), settings.azure, agents, prices)
-
-
-_MACHINES: dict[str, Callable[[Settings, tuple[str, ...], RemoteAgents, PriceLookup], RentingProvider]] = {
-    "aws": _aws_machines,
-    "gcp": _gcp_machines,
-    "azure": _azure_machines,
-}

@@ -1,111 +1,14 @@
-"""Settings of the machines rented in each cloud: tables of the settings file that are named after their cloud.
-
-By default, machines use the account's default network, rules made for each run, and an image that fits the type.
-"""
+"""Reads the tables of the settings file that are named after clouds: each cloud has a dataclass for its own."""
 
 from __future__ import annotations
 
 import ipaddress
-import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class AwsMachineSettings:
-    """`[aws]`. The lists of subnets and security groups cover all regions; each entry is used in its own region.
-
-    Without `security_groups`, each run has one of its own, which admits ssh from `ssh_from` (address ranges such as
-    203.0.113.7/32) and everything from machines of the run. With `private_ssh`, machines that have a public address
-    are nevertheless reached at their private one. `tags` are the company's, on everything that is made.
-    Without `regions`, machines are looked for in all regions that the account has enabled.
-    """
-
-    regions: tuple[str, ...] = ()
-    subnets: tuple[str, ...] = ()
-    security_groups: tuple[str, ...] = ()
-    ssh_from: tuple[str, ...] = ()
-    public_ip: bool = True
-    private_ssh: bool = False
-    kms_key: str | None = None
-    image: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ssh_from", _ranges(self.ssh_from))
-
-
-@dataclass(frozen=True, slots=True)
-class GcpMachineSettings:
-    """`[gcp]`. Networks are named as Google does: `default`, or `projects/P/regions/R/subnetworks/S`.
-
-    Machines are in `subnetwork`, or else in `network`. With `network_tags` they carry these tags, and the network's own
-    firewall rules apply to them; otherwise each run gets rules that admit its own machines, and ssh from `ssh_from`
-    (address ranges such as 203.0.113.7/32). Without `public_ip`, or with `private_ssh`, the launcher must be able to
-    reach private addresses.
-    `labels` are the company's, on everything that has labels. `disk_gib` is for jobs that name no size. A machine is
-    ended by Google itself after `longest_hours`, whatever its lease says.
-    """
-
-    network: str = "default"
-    subnetwork: str | None = None
-    network_tags: tuple[str, ...] = ()
-    ssh_from: tuple[str, ...] = ()
-    public_ip: bool = True
-    private_ssh: bool = False
-    service_account: str | None = None
-    image: str | None = None
-    disk_gib: int = 50
-    kms_key: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    longest_hours: int = 168
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ssh_from", _ranges(self.ssh_from))
-        for key, value in self.labels.items():
-            if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)) or key.startswith("spotctl-"):
-                raise ValueError(
-                    "labels of up to 63 lowercase letters, digits, _ and -, whose keys start with a letter but not with"
-                    f" spotctl-, not {key} = {value!r}"
-                )
-        if not 1 <= self.longest_hours <= 2880:
-            raise ValueError(f"from 1 to 2880 in longest_hours (Google's limit is 120 days), not {self.longest_hours}")
-        if self.disk_gib < 10:
-            raise ValueError(f"10 or more in disk_gib, which the image needs, not {self.disk_gib}")
-
-
-_LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class AzureMachineSettings:
-    """`[azure]`. `identity`, `subnet`, `security_group` and `disk_encryption_set` are resource ids.
-
-    `identity` is the user-assigned managed identity of the machines: with it, a machine deletes itself at the end of
-    its lease. Without a `subnet`, a run gets a network of its own. Without a `security_group`, that network's rules
-    admit its own machines, and ssh from `ssh_from`. Without `public_ip`, or with `private_ssh`, machines are reached at
-    their private address; without the first, they need another way to the internet. `image` is a resource id or
-    `publisher:offer:sku:version`; by default Ubuntu,
-    with NVIDIA's drivers on machines with GPUs. `tags` are the company's, on everything that is made.
-    """
-
-    identity: str | None = None
-    subnet: str | None = None
-    security_group: str | None = None
-    ssh_from: tuple[str, ...] = ()
-    public_ip: bool = True
-    private_ssh: bool = False
-    image: str | None = None
-    disk_type: str = "StandardSSD_LRS"
-    disk_encryption_set: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ssh_from", _ranges(self.ssh_from))
 
 
 def address_range(text: str) -> str:
@@ -119,7 +22,8 @@ def address_range(text: str) -> str:
     return str(network)
 
 
-def _ranges(ssh_from: tuple[str, ...]) -> tuple[str, ...]:
+def address_ranges(ssh_from: tuple[str, ...]) -> tuple[str, ...]:
+    """The address ranges of a setting `ssh_from`."""
     try:
         return tuple(map(address_range, ssh_from))
     except ValueError as error:

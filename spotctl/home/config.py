@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from spotctl.home.cloud_settings import AwsMachineSettings, AzureMachineSettings, GcpMachineSettings, table_of
+from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
+from spotctl.home.cloud_settings import table_of
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
 
 FILE_NAME = "config.toml"
 _PREFIX = "SPOTCTL_"
 _MOST_WORKERS = 64
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +29,34 @@ class Settings:
     """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
 
     `monthly_budget` in dollars is compared with each month's costs in reports.
-    An endpoint of None means the SDK's own. AWS endpoints are set by the SDK's own `AWS_ENDPOINT_URL_*`.
+    `keys` and `tables` are the settings of clouds: single ones, such as an endpoint, and the tables named after clouds.
     """
 
     home: Path
     fetch_workers: int = 8
-    aws_price_list_url: str | None = None
-    aws_spot_advisor_url: str | None = None
-    gcp_project: str | None = None
-    gcp_compute_endpoint: str | None = None
-    gcp_billing_endpoint: str | None = None
-    gcp_resource_manager_endpoint: str | None = None
-    azure_subscription: str | None = None
-    azure_management_endpoint: str | None = None
-    azure_retail_prices_url: str | None = None
-    azure_managed_identity: bool = False
     monthly_budget: float | None = None
     quotas: tuple[Quota, ...] = ()
-    aws: AwsMachineSettings = field(default_factory=AwsMachineSettings)
-    gcp: GcpMachineSettings = field(default_factory=GcpMachineSettings)
-    azure: AzureMachineSettings = field(default_factory=AzureMachineSettings)
+    keys: Mapping[str, object] = field(default_factory=dict)
+    tables: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def price_store(self) -> Path:
         return self.home / "prices"
+
+    def text(self, name: str) -> str | None:
+        """A cloud's setting that is a string; None if it is not set."""
+        value = self.keys.get(name)
+        return None if value is None else str(value)
+
+    def flag(self, name: str) -> bool:
+        """A cloud's setting that is true or false; false if it is not set."""
+        return bool(self.keys.get(name))
+
+    def table(self, cloud: str, kind: type[T]) -> T:
+        """The table that is named after a cloud, which is of this kind."""
+        table = self.tables.get(cloud)
+        assert table is None or isinstance(table, kind)
+        return kind() if table is None else table
 
 
 def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
@@ -58,8 +65,10 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
     settings = Settings(home=root)
     settings = _with(settings, _from_file(root / FILE_NAME), f"{root / FILE_NAME}: ")
     named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
+    named.pop("home", None)
     # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
-    return _with(settings, {name: value for name, value in named.items() if name in _NAMES}, f"environment: {_PREFIX}")
+    known = {name: value for name, value in named.items() if name in _PARSERS or name in _keys() or name in _tables()}
+    return _with(settings, known, f"environment: {_PREFIX}")
 
 
 def _home(environ: Mapping[str, str]) -> Path:
@@ -82,22 +91,24 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
-    changes: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in _NAMES:
-            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(sorted(_NAMES))}")
         try:
-            changes[name] = _PARSERS.get(name, _text)(value)
+            settings = _changed(settings, name, value)
         except ValueError as error:
             shown = name.upper() if where.endswith(_PREFIX) else name
             raise BadSettings(f"{where}{shown} is {value!r}, but must be {error}") from None
-    return replace(settings, **changes)
+        except KeyError:
+            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(_names())}") from None
+    return settings
 
 
-def _text(value: object) -> str | None:
-    if not isinstance(value, str):
-        raise ValueError("a string in quotes")
-    return value or None
+def _changed(settings: Settings, name: str, value: object) -> Settings:
+    """The settings with one more. ValueError: what the value must be. KeyError: there is no such setting."""
+    if name in _PARSERS:
+        return replace(settings, **{name: _PARSERS[name](value)})  # type: ignore[arg-type]
+    if name in _keys():
+        return replace(settings, keys={**settings.keys, name: _keys()[name](value)})
+    return replace(settings, tables={**settings.tables, name: _tables()[name](value)})
 
 
 def _workers(value: object) -> int:
@@ -105,13 +116,6 @@ def _workers(value: object) -> int:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MOST_WORKERS:
         raise ValueError(f"a whole number from 1 to {_MOST_WORKERS}")
     return int(text)
-
-
-def _flag(value: object) -> bool:
-    text = str(value).lower()
-    if text not in {"true", "false"}:
-        raise ValueError("true or false")
-    return text == "true"
 
 
 def _dollars(value: object) -> float:
@@ -124,13 +128,28 @@ def _dollars(value: object) -> float:
     return amount
 
 
-_NAMES = {setting.name for setting in fields(Settings)} - {"home"}
-_PARSERS: dict[str, Callable[[object], object]] = {
+_PARSERS: Mapping[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
-    "azure_managed_identity": _flag,
     "monthly_budget": _dollars,
     "quotas": quotas_from,
-    "aws": table_of(AwsMachineSettings),
-    "gcp": table_of(GcpMachineSettings),
-    "azure": table_of(AzureMachineSettings),
 }
+
+
+@cache
+def _keys() -> Mapping[str, Callable[[object], object]]:
+    """The parsers of the clouds' single settings."""
+    return {name: form for cloud in rented_clouds() for name, form in _settings_of(cloud).keys.items()}
+
+
+@cache
+def _tables() -> Mapping[str, Callable[[object], object]]:
+    """The parsers of the clouds' tables."""
+    return {cloud: table_of(_settings_of(cloud).table) for cloud in rented_clouds()}
+
+
+def _settings_of(cloud: str) -> CloudSettings:
+    return cloud_of(cloud).settings_of_machines
+
+
+def _names() -> list[str]:
+    return sorted({*_PARSERS, *_keys(), *_tables()})

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.log.events import Intended, RenewIntended, RentIntended, ReturnIntended, Sent
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 
 if TYPE_CHECKING:
     from spotctl.clouds.base import CloudProvider
 
-NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 
 LISTING_DELAY = 5 * MINUTE
 """How far a provider's list of machines may lag: a machine counts as gone, or as never created, only if a list that is

@@ -46,7 +46,7 @@ class LauncherIdentity:
             return storage_token()
 
     def azure_token(self) -> tuple[str, float]:
-        from spotctl.clouds.access import AzureSettings
+        from spotctl.clouds.azure.access import AzureSettings
         from spotctl.clouds.azure.session import storage_token
 
         with _refused():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pricing_data.market import CLOUDS
+from pricing_data.known_clouds import cloud_names, is_cloud
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.requests import as_far_as_listed
@@ -57,8 +57,8 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
 
 def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:
     """The named clouds; if none is named, every cloud on which a job was ever launched."""
-    if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
-        raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
+    if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
+        raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
     known = read_log(settings)
     for cloud in dict.fromkeys(clouds or (LOCAL, *known.clouds(settings.home))):
         if cloud != LOCAL:
@@ -73,8 +73,8 @@ def job_of(run: str) -> str:
 
 
 def _cloud(settings: Settings, cloud: str, regions: Sequence[str]) -> CloudProvider:
-    """A cloud in all regions. If the settings name regions of AWS: in those, and in the regions that jobs named."""
-    own = settings.aws.regions if cloud == "aws" else ()
+    """A cloud in all regions. If its settings name regions: in those, and in the regions that jobs named."""
+    own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
     return cloud_provider(settings, (cloud,), (*own, *regions) if own else ())
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import bid_usd
-
-_MAXIMUM_PRICE = {"aws": "AWS", "azure": "Azure"}
-"""Clouds on which a bid is only a maximum price, with their names."""
+from spotctl.home.cloud import cloud_of, rented_clouds
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -17,29 +16,23 @@ def machines_text(count: int | str, market: Market) -> str:
     return f"{count} x {market.instance_type} ({place})"
 
 
-WITHOUT_BIDS = {
-    "gcp": "Google Cloud takes no bids: a machine costs the current spot price, and no price change evicts it;"
-    " Google takes machines back when it needs them"
-}
-"""Clouds that take no bids, with the meaning of a spot request there."""
-
-
 def bid_text(bid: int | None, cloud: str) -> str:
     """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud without bids."""
     if bid is None:
         return " on demand"
-    return " at the spot price" if cloud in WITHOUT_BIDS else f", bid {bid_usd(bid)}/h"
+    return f", bid {bid_usd(bid)}/h" if markets_of(cloud).takes_bids else " at the spot price"
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     """The meaning of bids that are maximum prices, given each cloud, bid and on-demand price; empty for other clouds.
 
-    On AWS and Azure spot prices no longer follow bids, so a bid only says when a price is too high.
+    Spot prices of rented clouds no longer follow bids, so a bid only says when a price is too high.
     """
-    limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in _MAXIMUM_PRICE]
+    titles = {cloud: cloud_of(cloud).words.title for cloud in rented_clouds() if markets_of(cloud).takes_bids}
+    limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in titles]
     if not limits:
         return ""
-    named = " and ".join(name for cloud, name in _MAXIMUM_PRICE.items() if cloud in {limit[0] for limit in limits})
+    named = " and ".join(name for cloud, name in titles.items() if cloud in {limit[0] for limit in limits})
     where = "; these are at the on-demand price" if all(bid == on_demand for _, bid, on_demand in limits) else ""
     return (
         f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid"

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bidbrain.arrays import Floats
-from bidbrain.billing import BILLING_RULES, SampledSurvival, billing_rule, expected_seconds
+from bidbrain.billing import SampledSurvival, billing_rule, billing_rules, expected_seconds
 from bidbrain.cost import (
     Application,
     Candidates,
@@ -168,7 +168,7 @@ def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint
         assert together == pytest.approx(apart, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", BILLING_RULES)
+@pytest.mark.parametrize("name", list(billing_rules()))
 def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
     """Half an hour of a first hour remains; survival falls linearly from 1 to 1/2 within it."""
     survival = SampledSurvival(np.array([0.0, 30 * MINUTE, HOUR]), np.array([1.0, 1.0, 0.5]))

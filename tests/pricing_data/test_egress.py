@@ -10,9 +10,9 @@ from pricing_data.egress import Location, egress
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.holdings import address, disk
 from pricing_data.ingest import ingest
+from pricing_data.known_clouds import markets_of
 from pricing_data.library import Library
 from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, area_of, rows_of
-from pricing_data.market import AZURE_REGIONS
 from pricing_data.samples import bundled_catalog
 from pricing_data.store import PriceStore
 from pricing_data.units import parse_time
@@ -58,7 +58,7 @@ def test_tiers_are_billed_each_at_its_own_price() -> None:
 
 def test_every_region_of_the_catalog_has_every_price() -> None:
     places = {(price.cloud, price.region) for price in bundled_catalog().prices if price.cloud != "local"}
-    for cloud, region in sorted(places | {("azure", region) for region in AZURE_REGIONS}):
+    for cloud, region in sorted(places | {("azure", region) for region in markets_of("azure").known_regions}):
         here = Location(cloud, region)
         assert area_of(cloud, region), (cloud, region)
         others = {"aws": "us-west-2", "gcp": "asia-south1", "azure": "westeurope"}

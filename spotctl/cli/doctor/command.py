@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
+from click import Choice
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.clouds.parts import doctor_of
+from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.wall_clock import wall_us
-
-
-class PolicyCloud(StrEnum):
-    """Permission documents: those of the clouds, and that of the managed identity of Azure's machines."""
-
-    AWS = "aws"
-    GCP = "gcp"
-    AZURE = "azure"
-    AZURE_MACHINES = "azure-machines"
 
 
 def doctor(
     context: typer.Context,
     policy: Annotated[
-        PolicyCloud | None,
-        typer.Option("--policy", help="Print the minimal permissions for a cloud, in that cloud's format."),
+        str | None,
+        typer.Option(
+            "--policy",
+            help="Print the minimal permissions for a cloud, in that cloud's format.",
+            click_type=Choice([name for cloud in rented_clouds() for name in cloud_of(cloud).policies]),
+        ),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -51,17 +48,6 @@ def doctor(
     raise typer.Exit(exit_code(findings))
 
 
-def _document(cloud: PolicyCloud, session: Session) -> dict[str, object]:
-    import os
-
-    from spotctl.clouds.aws import permissions as aws
-    from spotctl.clouds.azure import permissions as azure
-    from spotctl.clouds.gcp import permissions as policies
-
-    if cloud is PolicyCloud.AWS:
-        return aws.policy(session.settings.aws.kms_key)
-    if cloud is PolicyCloud.GCP:
-        return policies.gcp()
-    subscription = session.settings.azure_subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
-    role = azure.launcher_role if cloud is PolicyCloud.AZURE else azure.machine_role
-    return role(subscription)
+def _document(policy: str, session: Session) -> dict[str, object]:
+    (cloud,) = (cloud for cloud in rented_clouds() if policy in cloud_of(cloud).policies)
+    return doctor_of(cloud).POLICIES[policy](session.settings)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pricing_data.errors import PricingDataError
 from pricing_data.units import DAY, SECOND, age
 from spotctl.clouds.findings import Finding, Level
+from spotctl.home.cloud import OptionalPackage, cloud_of, rented_clouds
 from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ LEAST_FREE = 1 << 30
 STALE = 7 * DAY
 """Spot prices change daily; older ones say little about today's."""
 
-_EXTRAS = (("textual", "tui", "spotctl top"), ("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"))
-_SDKS = ("boto3", "google-cloud-compute", "azure-mgmt-compute")
+_TOP = OptionalPackage("textual", "tui", "spotctl top")
 
 
 def findings(settings: Settings, now: int) -> Iterator[Finding]:
@@ -51,14 +51,16 @@ def _python() -> Finding:
 
 def _packages() -> Iterator[Finding]:
     try:
-        detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *_SDKS))
+        sdks = [sdk for cloud in rented_clouds() if (sdk := cloud_of(cloud).packages.sdk)]
+        detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *sdks))
         yield Finding("here", "versions", Level.GOOD, detail)
     except PackageNotFoundError as error:
         yield Finding("here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl")
-    for module, extra, what in _EXTRAS:
-        if not _is_installed(module):
-            install = f"pip install 'spotctl[{extra}]'"
-            yield Finding("here", f"extra {extra}", Level.NOTE, f"not installed; {what} needs it", install)
+    for package in (_TOP, *(package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional)):
+        if not _is_installed(package.module):
+            detail = f"not installed; {package.used_for} needs it"
+            cure = f"pip install 'spotctl[{package.extra}]'"
+            yield Finding("here", f"extra {package.extra}", Level.NOTE, detail, cure)
 
 
 def _is_installed(module: str) -> bool:

@@ -20,11 +20,14 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
         sources: what can be fetched
         sources[] -> pricing_data.sources.needs:SourceNeeds
     """
-    from pricing_data.sources.needs import SOURCES
+    from pricing_data.sources.needs import FILES
+    from spotctl.clouds.parts import prices_of
+    from spotctl.home.cloud import rented_clouds
     from spotctl.show.prices import fetch_plan
 
     session: Session = context.obj
+    needed = [*(needs for cloud in sorted(rented_clouds()) for needs in prices_of(cloud).NEEDS), FILES]
     if json_:
-        session.answer_json({"sources": [asdict(source) for source in SOURCES]})
+        session.answer_json({"sources": [asdict(source) for source in needed]})
     else:
-        session.out.print(fetch_plan.needs(SOURCES))
+        session.out.print(fetch_plan.needs(needed))

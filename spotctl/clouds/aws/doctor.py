@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
 from spotctl.clouds import verdicts
-from spotctl.clouds.access import AwsSettings
-from spotctl.clouds.aws.permissions import LOOK
+from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.permissions import LOOK, policy
 from spotctl.clouds.aws.quotas import STANDARD, raise_command
 from spotctl.clouds.aws.session import AwsSession
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.verdicts import permissions, quota, skew
+from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
+SETUP = "run aws configure, or set AWS_PROFILE"
 _NAME = "spotctl-doctor"
 DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
     **{name: {} for name in sorted(action.partition(":")[2] for action in LOOK)},
@@ -29,6 +33,17 @@ DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
     "CreateSecurityGroup": {"GroupName": _NAME, "Description": _NAME},
 }
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
+
+
+def is_configured(_: Settings) -> bool:
+    """See `DoctorPart`."""
+    variables = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")
+    containers = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    files = (
+        Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"),
+        Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"),
+    )
+    return any_set(*variables, *containers) or any(file.expanduser().is_file() for file in files)
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
@@ -75,3 +90,6 @@ def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Fi
                 yield quota("aws", f"{what} in {region}", vcpus, cure)
             except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
                 yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")
+
+
+POLICIES = {"aws": lambda settings: policy(settings.table("aws", AwsMachineSettings).kms_key)}

@@ -9,9 +9,9 @@ from spotctl.clouds.aws.labels import GROUP, filters_of, group_name, tag_list, t
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.rules import IpPermission, admitted, admitting, missing, superfluous, wanted
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
-from spotctl.home.cloud_settings import AwsMachineSettings
 from spotctl.home.errors import BadRequest
 
 

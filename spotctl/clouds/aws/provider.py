@@ -5,13 +5,14 @@ by these tags; what is cached here only saves calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
 from pricing_data.units import MINUTE
-from spotctl.clouds.access import AwsSettings
 from spotctl.clouds.aws import leftovers
+from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, in_each
 from spotctl.clouds.aws.images import LEAST_DISK_GIB
@@ -23,13 +24,13 @@ from spotctl.clouds.aws.records import CLOUD, machine_id, machine_of, needs_spot
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import AwsSession
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered
 from spotctl.clouds.holdings import HeldDisk, holdings_of
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.requests import each
-from spotctl.home.cloud_settings import AwsMachineSettings
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import WallClock
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.home.config import Settings
 
 ACCESS = AwsSettings(max_attempts=3, timeout_seconds=20.0)
 """Few attempts: botocore would also repeat requests for which EC2 has no capacity. A run's loop repeats its calls."""
@@ -280,3 +282,9 @@ class AwsProvider(WallClock):
 def _address(row: Row, *, public: bool) -> str | None:
     """The IP address at which a machine listens for ssh."""
     return row.get("PublicIpAddress" if public else "PrivateIpAddress") or None
+
+
+def provider(settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup) -> AwsProvider:
+    """See `ProviderPart`."""
+    chosen = settings.table(CLOUD, AwsMachineSettings)
+    return AwsProvider(AwsSession(ACCESS), replace(chosen, regions=regions or chosen.regions), agents, prices)

@@ -26,8 +26,8 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.access import AwsSettings
 from spotctl.clouds.api_calls import on_one_line
+from spotctl.clouds.aws.access import AwsSettings
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from spotctl.clouds import verdicts
-from spotctl.clouds.access import AzureSettings
 from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Operation
-from spotctl.clouds.azure.permissions import ALL
+from spotctl.clouds.azure.permissions import ALL, launcher_role, machine_role
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.session import AzureSession
+from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.verdicts import permissions, quota, skew
+from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
+SETUP = "run az login, and set AZURE_SUBSCRIPTION_ID"
 _AUTHORIZATION_VERSION = "2022-04-01"
 _ANY_LOCATION = "eastus"
+
+
+def is_configured(settings: Settings) -> bool:
+    """See `DoctorPart`."""
+    folder = Path(os.environ.get("AZURE_CONFIG_DIR") or "~/.azure").expanduser()
+    is_set = any(settings.text(name) is not None for name in ("azure_subscription", "azure_management_endpoint"))
+    return is_set or (folder / "azureProfile.json").is_file() or any_set("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID")
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
     session = AzureSession.sign_in(
         AzureSettings(
-            subscription=settings.azure_subscription,
-            management_endpoint=settings.azure_management_endpoint,
-            managed_identity=settings.azure_managed_identity,
+            subscription=settings.text("azure_subscription"),
+            management_endpoint=settings.text("azure_management_endpoint"),
+            managed_identity=settings.flag("azure_managed_identity"),
             timeout_seconds=verdicts.TIMEOUT_SECONDS,
             retries=1,
         )
     )
     yield from _permissions(session)
     yield from _quotas(session, settings)
-    yield _identity(session, settings.azure.identity)
+    yield _identity(session, settings.table("azure", AzureMachineSettings).identity)
 
 
 def _permissions(session: AzureSession) -> Iterator[Finding]:
@@ -82,3 +92,14 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
         cure = "create it with az identity create, or correct identity in [azure]"
         return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
     return Finding("azure", "identity", Level.GOOD, identity.rpartition("/")[2])
+
+
+def _of_subscription(role: Callable[[str], dict[str, Any]]) -> Callable[[Settings], dict[str, Any]]:
+    def policy(settings: Settings) -> dict[str, Any]:
+        return role(settings.text("azure_subscription") or os.environ.get("AZURE_SUBSCRIPTION_ID", ""))
+
+    return policy
+
+
+POLICIES = {"azure": _of_subscription(launcher_role), "azure-machines": _of_subscription(machine_role)}
+"""Of the launcher, and of the managed identity of the machines."""

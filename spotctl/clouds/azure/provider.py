@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
+from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.names import (
@@ -30,6 +31,7 @@ from spotctl.clouds.azure.names import (
 )
 from spotctl.clouds.azure.refusals import meaning_of, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
+from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
 from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
@@ -39,7 +41,6 @@ from spotctl.clouds.holdings import HeldDisk, holdings_of
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.requests import each
 from spotctl.clouds.tags import INSTALLATION_TAG
-from spotctl.home.cloud_settings import AzureMachineSettings
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import WallClock
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from spotctl.clouds.azure.session import AzureSession
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.home.config import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,3 +396,21 @@ def _unusable_key() -> str:
 
     public = Ed25519PrivateKey.generate().public_key()
     return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+
+
+def provider(
+    settings: Settings,
+    regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
+    agents: RemoteAgents,
+    prices: PriceLookup,
+) -> AzureProvider:
+    """See `ProviderPart`."""
+    # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.
+    access = AzureSettings(
+        subscription=settings.text("azure_subscription"),
+        management_endpoint=settings.text("azure_management_endpoint"),
+        managed_identity=settings.flag("azure_managed_identity"),
+        retries=0,
+    )
+    chosen = settings.table("azure", AzureMachineSettings)
+    return AzureProvider(lambda: AzureSession.sign_in(access), chosen, agents, prices)

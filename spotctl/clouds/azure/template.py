@@ -11,8 +11,8 @@ from pricing_data.market import NO_ZONE
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
 from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name
+from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.base import MachineRequest
-from spotctl.home.cloud_settings import AzureMachineSettings
 from spotctl.home.errors import BadRequest
 
 Json = dict[str, Any]

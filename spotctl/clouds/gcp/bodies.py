@@ -12,9 +12,9 @@ from pricing_data.market import Market
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, labels_of
 from spotctl.clouds.gcp.names import network_tag, region_of
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import HeldDisk
 from spotctl.clouds.requests import fingerprint
-from spotctl.home.cloud_settings import GcpMachineSettings
 
 _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"

@@ -32,9 +32,9 @@ from spotctl.clouds.gcp.history import OperationFailure, Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import REQUEST_LABEL
 from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
 from spotctl.clouds.gcp.refusals import NameTaken
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.requests import as_far_as_listed, fingerprint
 from spotctl.clouds.tags import INTENT_TAG
-from spotctl.home.cloud_settings import GcpMachineSettings
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _REFUSED = (NoCapacity, QuotaReached, NotPermitted, BadRequest)

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from spotctl.clouds import verdicts
-from spotctl.clouds.access import GcpSettings
 from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.gcp import permissions as policies
+from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.permissions import ALL, role
 from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import GcpSession
-from spotctl.clouds.verdicts import permissions, quota, skew
+from spotctl.clouds.verdicts import any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us
+
+SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
+
+
+def is_configured(settings: Settings) -> bool:
+    """See `DoctorPart`."""
+    folder = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
+    has_login = (folder / "application_default_credentials.json").is_file()
+    return has_login or any_set("GOOGLE_APPLICATION_CREDENTIALS") or settings.text("gcp_compute_endpoint") is not None
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
     access = GcpSettings(
-        project=settings.gcp_project,
-        compute_endpoint=settings.gcp_compute_endpoint,
-        resource_manager_endpoint=settings.gcp_resource_manager_endpoint,
+        project=settings.text("gcp_project"),
+        compute_endpoint=settings.text("gcp_compute_endpoint"),
+        resource_manager_endpoint=settings.text("gcp_resource_manager_endpoint"),
         call_timeout_seconds=verdicts.TIMEOUT_SECONDS,
         retry_deadline_seconds=verdicts.TIMEOUT_SECONDS,
     )
@@ -33,12 +44,10 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 def _permissions(session: GcpSession) -> Iterator[Finding]:
     call = ApiCall(f"permissions on project {session.project}", "resourcemanager.projects.get")
-    granted, date = session.granted(call, list(policies.GCP))
+    granted, date = session.granted(call, list(ALL))
     yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
     yield skew("gcp", date)
-    yield permissions(
-        "gcp", [permission for permission in policies.GCP if permission not in granted], len(policies.GCP)
-    )
+    yield permissions("gcp", [permission for permission in ALL if permission not in granted], len(ALL))
 
 
 def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
@@ -55,3 +64,6 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
         return
     yield quota("gcp", f"spot quota in {best.name}", spot_vcpus(best), cure)
     yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)
+
+
+POLICIES = {"gcp": lambda _: role()}

@@ -1,7 +1,4 @@
-"""The minimal permissions that spotctl needs in each cloud, and their policy documents. Pure.
-
-The permissions for AWS and Azure are in `spotctl.clouds.aws.permissions` and `spotctl.clouds.azure.permissions`.
-"""
+"""The minimal permissions that spotctl needs in Google Cloud, and their document. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +6,20 @@ from typing import Any
 
 from spotctl.clouds.gcp import methods
 
-GCP_PRICES = (
+PRICES = (
     "compute.advice.capacityHistory",
     "compute.machineTypes.list",
     "compute.regions.list",
     "compute.zones.list",
 )
-GCP = tuple(sorted({*GCP_PRICES, *methods.PERMISSIONS}))
+ALL = tuple(sorted({*PRICES, *methods.PERMISSIONS}))
 
 
-def gcp() -> dict[str, Any]:
+def role() -> dict[str, Any]:
     """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
     return {
         "title": "spotctl",
         "description": "The minimal permissions that spotctl needs to rent machines.",
         "stage": "GA",
-        "includedPermissions": list(GCP),
+        "includedPermissions": list(ALL),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,18 @@ from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest,
 from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, PartlyListed
 from spotctl.clouds.gcp import bodies, methods, names, refusals
+from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.creation import Creation
 from spotctl.clouds.gcp.history import Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import selection
 from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
 from spotctl.clouds.gcp.quotas import on_demand_quotas, spot_quotas
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import holdings_of
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.requests import as_far_as_listed, each
-from spotctl.home.cloud_settings import GcpMachineSettings
 from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import WallClock
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
     from spotctl.clouds.gcp.session import GcpSession
     from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.home.config import Settings
 
 SSH_PORT = 22
 
@@ -268,3 +271,16 @@ class GcpProvider(WallClock):
 def _scope(past: Past) -> str:
     known = names.parsed(past.name)
     return known[0].scope if known else ""
+
+
+def provider(
+    settings: Settings,
+    regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
+    agents: RemoteAgents,
+    prices: PriceLookup,
+) -> GcpProvider:
+    """See `ProviderPart`."""
+    access = GcpSettings(project=settings.text("gcp_project"), compute_endpoint=settings.text("gcp_compute_endpoint"))
+    # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
+    brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
+    return GcpProvider(GcpSession(brief), settings.table("gcp", GcpMachineSettings), agents, prices)

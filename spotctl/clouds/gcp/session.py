@@ -39,8 +39,8 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.access import GcpSettings
 from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http
+from spotctl.clouds.gcp.access import GcpSettings
 
 PAGE_ROWS = 500
 """The largest page that Compute Engine returns."""

@@ -19,6 +19,7 @@ from spotctl.files.job.programs import Command, Stop, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import JobSpec, Objective, ProgramKind, data_variable, output_variable
+from spotctl.home.cloud import rented_clouds
 
 _LOCAL = "local"
 
@@ -116,7 +117,7 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
         return
     yield from _repeated(clouds, ("resources", "clouds"))
     if _LOCAL in clouds and len(set(clouds)) > 1:
-        message = "local cannot be combined with real clouds; expected [local], or any of aws, gcp, azure"
+        message = f"local cannot be combined with real clouds; expected [local], or any of {', '.join(rented_clouds())}"
         yield Problem(("resources", "clouds"), message)
     if "local" in given and _LOCAL not in clouds:
         yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")

@@ -15,12 +15,14 @@ from typing import Any
 
 from agileml.params.wire_names import WIRES
 from agileml.pipeline.schedule.schemes import SCHEMES
-from pricing_data.market import CLOUDS
+from pricing_data.known_clouds import cloud_names
+from pricing_data.spelling import either
 from pricing_data.units import MINUTE, format_time
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU
 from spotctl.files.job.values import Objective, ProgramKind
+from spotctl.home.cloud import rented_clouds
 
 _LOCATION = r"(s3|gs|az)://[^/\s]\S*|file:///\S(.*\S)?|(?!\w+://)\S(.*\S)?"
 _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
@@ -109,7 +111,7 @@ _COMPLETE_STRATEGIES = [name for name, argument in STRATEGIES.items() if re.full
 JOB_NAME = _text(_JOB_NAME, "up to 50 of a-z, 0-9 and -, beginning with a letter and not ending with -")
 KIND = _choice(ProgramKind, ProgramKind)
 OBJECTIVE = _choice(Objective, Objective)
-CLOUD = _choice(CLOUDS)
+CLOUD = _choice(cloud_names())
 STRATEGY = Form(
     conversions.read_strategy,
     f"one of {', '.join(STRATEGIES)}, some with an argument: fixed-bid:0.001 (USD above the price), price-capacity:3"
@@ -130,7 +132,7 @@ TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")
 TYPE_GLOB = _text(r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*")
 LOCATION = _text(_LOCATION, "a path, file:///PATH, s3://BUCKET/..., gs://BUCKET/... or az://CONTAINER@ACCOUNT/...")
 PART_NAME = _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter")
-RENTED_CLOUD = _text("aws|gcp|azure", "a cloud: aws, gcp or azure")
+RENTED_CLOUD = _text("|".join(rented_clouds()), f"a cloud: {either(rented_clouds())}")
 IMAGE = _text(r"[A-Za-z0-9/][-A-Za-z0-9._:/]*", "the name of an image as its cloud writes it, or auto")
 CONTAINER = _text(
     r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",

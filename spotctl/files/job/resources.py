@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from typing import Any
 
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.sections import ListOf, key
 from spotctl.files.job.values import Accelerators, Range
+from spotctl.home.cloud import cloud_of, rented_clouds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +82,25 @@ class Resources:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+_ImagesByCloud: Any = make_dataclass(
+    "_ImagesByCloud",
+    [
+        (cloud, str | None, key(forms.IMAGE, keys.image_help, keys.image_example, name=keys.image))
+        for cloud in rented_clouds()
+        if (keys := cloud_of(cloud).job) is not None
+    ],
+    frozen=True,
+)
+"""A key for each cloud that rents machines."""
+
+
+@dataclass(frozen=True)
+class Image(_ImagesByCloud):  # type: ignore[misc] # a class that is made when the clouds are known
     """The image of cloud machines; `auto`, the default, is Ubuntu, with drivers on machines with GPUs.
 
     The job runs directly on the machine, or in a `container`.
     """
 
-    ami: str | None = key(forms.IMAGE, "On AWS: an image id, or auto.", "ami-0123456789abcdef0")
-    gcp: str | None = key(
-        forms.IMAGE,
-        "On Google Cloud: the path of an image or family, or auto.",
-        "projects/my-project/global/images/mine",
-    )
-    azure: str | None = key(
-        forms.IMAGE,
-        "On Azure: publisher:offer:sku:version, an image's resource id, or auto.",
-        "canonical:ubuntu-24_04-lts:server:latest",
-    )
     disk_gib: int | None = key(forms.DISK, "Size of a machine's disk.", 100)
     container: str | None = key(forms.CONTAINER, "Container image in which the job runs.", "ghcr.io/me/train:1")
     login: str | None = key(
@@ -108,5 +111,5 @@ class Image:
 
     def of(self, cloud: str) -> str | None:
         """The image on a cloud; None leaves the choice to its provider."""
-        image = {"aws": self.ami, "gcp": self.gcp, "azure": self.azure}.get(cloud)
+        image: str | None = getattr(self, cloud, None)
         return None if image == AUTO else image

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pricing_data.spelling import either
 from pricing_data.units import MINUTE
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
@@ -20,6 +21,7 @@ from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
 from spotctl.files.job.values import Accelerators, ByClock, Objective, ProgramKind, Range, Within
+from spotctl.home.cloud import identities
 from spotctl.home.errors import BadRequest
 
 __all__ = [
@@ -156,7 +158,7 @@ class JobSpec:
     image: Image = key(Image, "Image and disk of cloud machines.", {"disk_gib": 100}, default=Image())
     identity: Mapping[str, str] = key(
         MapOf(forms.RENTED_CLOUD, forms.TEXT),
-        "The machines' identity by cloud: instance profile (aws), service account (gcp) or managed identity (azure)."
+        f"The machines' identity by cloud: {either(identities())}."
         " `spotctl doctor --policy` prints the least they need.",
         {"aws": "trainer"},
         default={},

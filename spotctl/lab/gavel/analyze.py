@@ -16,8 +16,9 @@ from bidbrain.gavel.pricing.tables import Figure, claims, speedups, spot_discoun
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows
+from pricing_data.known_clouds import cloud_names, is_cloud
 from pricing_data.library import Library, Selection
-from pricing_data.market import CLOUDS, LINUX, Market, api_region
+from pricing_data.market import LINUX, Market, api_region
 from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
@@ -140,7 +141,7 @@ def _machines(written: Iterable[str]) -> tuple[InstanceType, ...]:
     types = []
     for text in written:
         match = _MACHINE.fullmatch(text.strip())
-        if match is None or match[1] not in CLOUDS or int(match[4]) == 0:
+        if match is None or not is_cloud(match[1]) or int(match[4]) == 0:
             raise BadRequest(f"--machine {text!r}: write azure/Standard_NC24rs_v2=P100x4")
         types.append(InstanceType(match[1], match[2], 1, 1.0, match[3], int(match[4])))
     return tuple(types)
@@ -177,7 +178,7 @@ def _usable(
 
 def _home(text: str) -> str:
     cloud, slash, region = text.strip().partition("/")
-    if not slash or cloud not in CLOUDS or not region or "/" in region:
+    if not slash or not is_cloud(cloud) or not region or "/" in region:
         raise BadRequest(f"--home {text!r}: is not a cloud and region (write aws/us-east-1)")
     return f"{cloud}/{api_region(cloud, region)}"
 
@@ -185,8 +186,10 @@ def _home(text: str) -> str:
 def _plan(terms: Terms, home: str) -> PriceComparison:
     days = numbers("--days", terms.days, "0.5,1,2,4")
     clouds = names(terms.dataset_on) or (home.partition("/")[0],)
-    if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
-        raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
+    if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
+        raise BadRequest(
+            f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}"
+        )
     movement = Movement(terms.checkpoint_gb, terms.dataset_gb, frozenset(clouds), _hours(terms.move), LIST_TARIFFS_2020)
     return PriceComparison(ladder(home, terms.baseline), days, terms.starts, movement)
 
@@ -211,7 +214,7 @@ def _shares(terms: Terms) -> _Shares:
     for part in names(terms.evictions):
         cloud, _, rate = part.partition("=")
         try:
-            if cloud not in CLOUDS:
+            if not is_cloud(cloud):
                 raise ValueError(cloud)
             shares[cloud] = EvictionLoss(float(rate), startup_hours=_hours(terms.move)).useful_share
         except ValueError:

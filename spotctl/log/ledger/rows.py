@@ -7,10 +7,9 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
-from pricing_data.units import NANOS_PER_DOLLAR
 
-NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 
 

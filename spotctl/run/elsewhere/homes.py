@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotctl.clouds.installation import installation_id
 from spotctl.clouds.owner_only import read_or_create
+from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
 from spotctl.home.paths import Paths
 from spotctl.log.events import RunBegan
 from spotctl.log.log_row import LogRow
@@ -24,13 +25,6 @@ from spotctl.run.elsewhere.log_copy import add_missing
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
-
-_TABLES = ("aws", "gcp", "azure")
-_NAMES = {"gcp_project": "GOOGLE_CLOUD_PROJECT", "azure_subscription": "AZURE_SUBSCRIPTION_ID"}
-"""Settings that hold on a machine as well, and the SDKs' own variables for such a setting, which a machine lacks.
-
-Addresses of services are left out, because networks differ.
-"""
 
 
 def new_home(job: str, settings: Settings) -> Settings:
@@ -77,17 +71,25 @@ def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
 
 
 def config_text(settings: Settings) -> str:
-    """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also TOML's."""
-    named = {name: getattr(settings, name) or os.environ.get(variable) for name, variable in _NAMES.items()}
-    plain: dict[str, str | bool] = {name: value for name, value in named.items() if value}
-    if "azure_subscription" in plain:
-        plain["azure_managed_identity"] = True
-    lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items()]
-    for table in _TABLES:
-        cloud = getattr(settings, table)
-        values = {field.name: getattr(cloud, field.name) for field in fields(cloud)}
-        lines += [f"[{table}]", *_lines({**values, "private_ssh": True})]
+    """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also TOML's.
+
+    Addresses of services are left out, because networks differ.
+    """
+    clouds = {cloud: cloud_of(cloud).settings_of_machines for cloud in rented_clouds()}
+    lines = [line for of_cloud in clouds.values() for line in _lines(_plain(of_cloud, settings))]
+    for cloud, of_cloud in clouds.items():
+        table: Any = settings.table(cloud, of_cloud.table)
+        values = {field.name: getattr(table, field.name) for field in fields(table)}
+        # A runner on a machine reaches the others at private addresses.
+        private = {"private_ssh": True} if "private_ssh" in values else {}
+        lines += [f"[{cloud}]", *_lines({**values, **private})]
     return "\n".join(lines) + "\n"
+
+
+def _plain(of_cloud: CloudSettings, settings: Settings) -> dict[str, object]:
+    """A cloud's single settings that hold on a machine as well, which lacks the SDK's variables for them."""
+    named = {name: settings.text(name) or os.environ.get(variable) for name, variable in of_cloud.variables.items()}
+    return {**named, **of_cloud.on_machines} if any(named.values()) else {}
 
 
 def restore_rendezvous(source: Path, folder: Path) -> None:

@@ -17,6 +17,7 @@ from spotctl.clouds.capabilities import TakesCommands
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import packages_archive, whole_wheel
 from spotctl.clouds.remote.job_folder import job_archive
+from spotctl.home.cloud import cloud_of
 from spotctl.run.elsewhere.errors import RunnerLost
 from spotctl.run.elsewhere.runner_start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerStart
 
@@ -24,11 +25,6 @@ _PACKAGES = (
     *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "platformdirs", "pyarrow"),
     *("pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
 )
-_PACKAGES_OF = {
-    "aws": ("boto3",),
-    "gcp": ("google-cloud-compute",),
-    "azure": ("azure-identity", "azure-mgmt-compute", "azure-mgmt-resourcegraph"),
-}
 _OPTIONAL = ("textual",)
 """Packages that `spotctl top` needs on the machine, copied if the launcher has them."""
 
@@ -58,7 +54,7 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 
 def packages_on(cloud: str) -> tuple[str, ...]:
     """The packages that a runner on a cloud imports."""
-    return (*_PACKAGES, *_PACKAGES_OF[cloud], *(package for package in _OPTIONAL if find_spec(package)))
+    return (*_PACKAGES, *cloud_of(cloud).packages.needed, *(package for package in _OPTIONAL if find_spec(package)))
 
 
 @dataclass(frozen=True, slots=True)

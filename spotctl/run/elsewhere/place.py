@@ -12,6 +12,7 @@ from spotctl.clouds.owner_only import read_or_create
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.cloud import cloud_of
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.run.elsewhere import keys
@@ -146,9 +147,9 @@ def check_movable(spec: JobSpec, settings: Settings) -> None:
 
 def identity_of(spec: JobSpec, settings: Settings, cloud: str) -> str | None:
     """The identity of a job's machines on a cloud, as the cloud names it."""
-    return spec.identity.get(cloud) or {"gcp": settings.gcp.service_account, "azure": settings.azure.identity}.get(
-        cloud
-    )
+    of_machines = cloud_of(cloud).settings_of_machines
+    named: str | None = getattr(settings.table(cloud, of_machines.table), of_machines.identity, None)
+    return spec.identity.get(cloud) or named
 
 
 def _base(spec: JobSpec) -> str | None:

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from threading import Thread
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import counted, usd_text
 from spotctl.files.job.spec import JobSpec
-from spotctl.log.budget import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import BudgetExceeded, RunEnded
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.log.outcomes import DONE

@@ -11,6 +11,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.billing import usd
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.errors import PricingDataError
@@ -71,7 +72,7 @@ class BudgetForecast:
         with suppress(SpotctlError, PricingDataError):
             rest = self._rest(share_done)
         whole = evenly if rest is None else _whole(rest.with_enough_money(), used, evenly)
-        return (whole - used) / budget.NANO_SECONDS_PER_DOLLAR
+        return (whole - used) / NANO_SECONDS_PER_DOLLAR
 
 
 def _play(answer: Future[int], rest: PlayedRest, used: int, evenly: int) -> None:
@@ -82,7 +83,7 @@ def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
     """The cost of the whole run. If nothing can be played, for example because the history is too short, work is
     assumed to cost as much as so far."""
     with suppress(BidBrainError):
-        return used + rest.usd() * budget.NANO_SECONDS_PER_DOLLAR
+        return used + rest.usd() * NANO_SECONDS_PER_DOLLAR
     return evenly
 
 
@@ -200,7 +201,7 @@ class BudgetCheck:
         if share_done is not None and self._tells(share_done, used):
             expected = self._forecast.whole(used, share_done)
         elif planned is not None and not planned.assumed:
-            expected = round(planned.usd * budget.NANO_SECONDS_PER_DOLLAR)
+            expected = round(planned.usd * NANO_SECONDS_PER_DOLLAR)
         if expected > self._limit:
             self._report(ev.FINISH, expected, self._limit)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.eviction.path import PricePath
 from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
 from bidbrain.strategies.spot_spells import spell_of_prices
@@ -17,7 +18,6 @@ from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import budget
-from spotctl.log.budget import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.state import EVICTED, Allocation, RunState
 from spotctl.planning.forecasting import forecast_of

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import NO_ZONE
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND, format_time, to_datetime, to_micros
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow
+from spotctl.home.cloud import cloud_of
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.run_timeline import RunTimeline
 
@@ -27,22 +29,6 @@ _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 _CURRENCY = "USD"
 _IN_PRICING_CURRENCY = ("ContractedUnitPrice", "EffectiveCost", "ListUnitPrice")
 """Prices and charges are in one currency, so these columns repeat others."""
-
-
-@dataclass(frozen=True, slots=True)
-class FocusProvider:
-    """The names of a provider and its service in FOCUS."""
-
-    name: str
-    service: str
-
-
-PROVIDERS: Mapping[str, FocusProvider] = {
-    "aws": FocusProvider("AWS", "Amazon Elastic Compute Cloud"),
-    "gcp": FocusProvider("Google Cloud", "Compute Engine"),
-    "azure": FocusProvider("Microsoft", "Virtual Machines"),
-    "local": FocusProvider("spotctl local market", "Replayed machines"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +65,7 @@ def as_csv(report: Report, columns: Sequence[str]) -> str:
 
 
 def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
-    charge, provider = _CHARGE_TYPES[row.kind], PROVIDERS[row.market.cloud]
+    charge, names = _CHARGE_TYPES[row.kind], cloud_of(row.market.cloud).words
     money = _money(row, charge)
     return {
         **dict.fromkeys(COLUMNS, ""),
@@ -94,10 +80,10 @@ def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
         "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
         "ChargeDescription": _description(row, charge),
         "ChargeFrequency": "Usage-Based",
-        "InvoiceIssuerName": provider.name,
+        "InvoiceIssuerName": names.provider,
         "PricingCategory": "" if row.kind is ChargeKind.CORRECTION else "Dynamic" if row.spot else "Standard",
-        "ProviderName": provider.name,
-        "PublisherName": provider.name,
+        "ProviderName": names.provider,
+        "PublisherName": names.provider,
         "RegionId": row.market.region,
         "RegionName": row.market.region,
         "AvailabilityZone": "" if row.market.zone == NO_ZONE else row.market.zone,
@@ -105,7 +91,7 @@ def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
         "ResourceName": row.machine,
         "ResourceType": charge.resource,
         "ServiceCategory": charge.category,
-        "ServiceName": provider.service,
+        "ServiceName": names.service,
         "ServiceSubcategory": charge.subcategory,
         **_sku(row, charge),
         "PricingCurrency": _CURRENCY,
@@ -135,7 +121,7 @@ def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     """The amount paid, and the list price of the same quantity."""
     paid = _dollars(row.amount)
     # Nothing is billed for a replayed market.
-    billed = "0.0" if row.market.cloud == "local" else paid
+    billed = "0.0" if row.market.is_synthetic else paid
     money = {"BilledCost": billed, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": paid}
     if row.kind is ChargeKind.CORRECTION or not row.price:
         return money

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
 from spotctl.show.costs.run_timeline import RunTimeline

@@ -9,9 +9,10 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
 from pricing_data.units import to_datetime
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.charts.bars import Bar, BarPart
 from spotctl.show.costs.charts.steps import Layer, PriceLine
 from spotctl.show.costs.charts.svg import SERIES, series_class

@@ -10,13 +10,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pricing_data.known_clouds import markets_of
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
+from spotctl.home.cloud import cloud_of
 from spotctl.planning.forecasting import finish_by, forecast_of
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
-from spotctl.show.phrases import EVIDENCE, WITHOUT_BIDS, bids_text, chance, hours_text
+from spotctl.show.phrases import EVIDENCE, bids_text, chance, hours_text
 from spotctl.show.plans.zones import zones_view
 from spotctl.show.terminal import dollars, market_name
 
@@ -63,7 +65,7 @@ def _choices(plan: JobPlan, width: int) -> Table:
         cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", "", "reliable"]
         rows.append([f"{reliable.machines:,}", name(reliable.offer.market), *cells])
     # Where a cloud takes no bids, the column says little.
-    without_bids = all(choice.rent.offer.market.cloud in WITHOUT_BIDS for choice in plan.choice)
+    without_bids = not any(markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.choice)
     ranked = [
         RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
         for heading, column in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
@@ -89,7 +91,7 @@ def _bid(rent: Rent) -> str:
     """The bid, where the cloud takes bids."""
     if rent.bid is None:
         return "on demand"
-    return "spot price" if rent.offer.market.cloud in WITHOUT_BIDS else bid_usd(rent.bid)
+    return bid_usd(rent.bid) if markets_of(rent.offer.market.cloud).takes_bids else "spot price"
 
 
 def _interval(beta: Estimate) -> str:
@@ -204,7 +206,7 @@ def _betas(plan: JobPlan) -> Group:
         for choice in plan.choice
     )
     clouds = dict.fromkeys(choice.rent.offer.market.cloud for choice in plan.choice if choice.rent.bid is not None)
-    notes = (WITHOUT_BIDS[cloud] for cloud in clouds if cloud in WITHOUT_BIDS)
+    notes = (remark for cloud in clouds if (remark := cloud_of(cloud).words.spot_request))
     return Group(Text("eviction", style="bold"), *map(Text, lines), *map(Text, notes))
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from pricing_data.sources.needs import disk_megabytes, effort, minutes
+from pricing_data.sources.needs import Effort, disk_megabytes, effort, minutes
 from pricing_data.units import counted
+from spotctl.clouds.parts import prices_of
 from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) 
     ]
     if not planned:
         return []
-    total = effort(planned, request.until - request.since, some_types=bool(request.types))
+    efforts = (prices_of(cloud).EFFORTS.get(what, Effort()) for cloud, what in planned)
+    total = effort(efforts, request.until - request.since, some_types=bool(request.types))
     regions = Counter(cloud for cloud, region in {(task.cloud, task.region) for task in tasks if task.region != "-"})
     places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
     wait = minutes(total, workers)

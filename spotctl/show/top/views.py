@@ -13,9 +13,9 @@ from rich.text import Text
 
 from bidbrain.arrays import Floats
 from bidbrain.billing import usd
+from pricing_data.known_clouds import markets_of
 from pricing_data.units import MINUTE, SECOND, age, to_datetime, usd_text
 from spotctl.show.bars import columns, sparkline
-from spotctl.show.phrases import WITHOUT_BIDS
 from spotctl.show.terminal import dollars, market_name, percent
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def markets(snapshot: RunSnapshot, width: int, most: int) -> Table:
 
 def _market(line: MarketLine) -> tuple[str | Text, ...]:
     machines = str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
-    highest = "none" if line.market.cloud in WITHOUT_BIDS else None if line.bid is None else dollars(line.bid)
+    highest = (
+        "none" if not markets_of(line.market.cloud).takes_bids else None if line.bid is None else dollars(line.bid)
+    )
     bid = "reliable" if line.reliable else highest or _UNKNOWN
     return (
         machines,

@@ -12,7 +12,7 @@ from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
 from bidbrain.backtest.robustness import OVERHEADS, differences, mean_interval, variants
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.scenario import BadScenario
-from bidbrain.billing import BILLING_RULES
+from bidbrain.billing import billing_rules
 from bidbrain.strategies.default import BIDDING, TODAY, default_for
 from bidbrain.strategies.names import known
 from pricing_data.units import DAY, HOUR
@@ -125,7 +125,7 @@ def test_the_cheapest_qualifying_strategy_finishes_all_jobs_in_the_baselines_tim
 
 
 def test_each_billing_rule_has_a_default_strategy_with_a_reason() -> None:
-    for rule in BILLING_RULES:
+    for rule in billing_rules():
         choice = default_for(rule)
         assert known(choice.name)
         assert "docs/decisions/" in choice.reason

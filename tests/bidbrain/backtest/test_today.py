@@ -13,7 +13,7 @@ from bidbrain.backtest.evictions import ByAvailability, ByHazard, EvictionModel
 from bidbrain.backtest.run import backtest, run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
-from bidbrain.billing import BILLING_RULES, End, billing_rule
+from bidbrain.billing import End, billing_rule, billing_rules
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay, Mortality
 from bidbrain.replay.run import Run, Tenure
@@ -190,7 +190,7 @@ def price_at(tenure: Tenure, histories: dict[object, PriceSeries], second: int) 
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("rule", BILLING_RULES)
+@pytest.mark.parametrize("rule", list(billing_rules()))
 @pytest.mark.parametrize("regime", REGIMES)
 def test_the_cost_is_the_sum_over_seconds(rule: str, regime: Callable[[int], EvictionModel]) -> None:
     known = scenario(billing=billing_rule(rule), evictions=regime(3), starts=2, hours=(3.0,))
@@ -207,7 +207,7 @@ def test_the_cost_is_the_sum_over_seconds(rule: str, regime: Callable[[int], Evi
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_no_strategy_is_below_the_bound_with_refunds_added_back(regime: Callable[[int], EvictionModel]) -> None:
-    for rule in BILLING_RULES:
+    for rule in billing_rules():
         known = scenario(billing=billing_rule(rule), evictions=regime(5), starts=2)
         results = backtest(known, [*SCHEMES, "bound"])
         least = {(one.hours, one.start): one.cost for one in results if one.scheme == "bound"}

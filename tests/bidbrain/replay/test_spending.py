@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.billing import BILLING_RULES, End, Life, billing_rule, usd
+from bidbrain.billing import End, Life, billing_rule, billing_rules, usd
 from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Holding, Offer, Rent
 from pricing_data.market import Market
@@ -18,7 +18,7 @@ RENT = Rent(Offer(MARKET, 4.0, 10**9), 3, 8 * 10**8)
 LEASE = 16 * MINUTE
 
 
-@pytest.mark.parametrize("rule", BILLING_RULES)
+@pytest.mark.parametrize("rule", list(billing_rules()))
 def test_what_is_left_is_the_budget_without_the_whole_bill(rule: str) -> None:
     chance, billing = np.random.default_rng(1), billing_rule(rule)
     times = np.unique(np.append(chance.integers(START, START + 3 * DAY, 60), [START, START + 3 * DAY]))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.billing import BILLING_RULES, billing_rule
+from bidbrain.billing import billing_rule, billing_rules
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import AgeProfile, Exposure
 from bidbrain.strategies.among_open import AmongOpen
@@ -80,7 +80,7 @@ def test_a_machine_whose_free_hour_is_over_is_left_for_a_new_one_sooner() -> Non
     assert chosen.decide(situation(prices, held(A, 12, age=2 * HOUR))).actions == (Return(12), Rent(B, 12, ON_DEMAND))
 
 
-@pytest.mark.parametrize("rule", BILLING_RULES)
+@pytest.mark.parametrize("rule", list(billing_rules()))
 def test_expectations_are_plausible_under_every_billing_rule(rule: str) -> None:
     for known in (None, hazard(0.3), replace(hazard(5.0), ages=AgeProfile((0.0, 1.0), (3.0, 0.2)))):
         found = Prospects.of(known, billing_rule(rule))

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
+from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.capabilities import BillsHoldings, Holdings
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.wiring import cloud_provider
-from spotctl.home.cloud_settings import AwsMachineSettings, AzureMachineSettings, GcpMachineSettings
 from spotctl.home.config import Settings
 
 HOURS = 730
@@ -42,9 +44,11 @@ def test_an_address_is_billed_only_where_machines_have_one(tmp_path: Any) -> Non
     assert held(GCP, settings, spot=False).address == 5_000_000
     private = Settings(
         home=tmp_path,
-        aws=AwsMachineSettings(public_ip=False),
-        gcp=GcpMachineSettings(public_ip=False),
-        azure=AzureMachineSettings(public_ip=False, disk_type="UltraSSD_LRS"),
+        tables={
+            "aws": AwsMachineSettings(public_ip=False),
+            "gcp": GcpMachineSettings(public_ip=False),
+            "azure": AzureMachineSettings(public_ip=False, disk_type="UltraSSD_LRS"),
+        },
     )
     assert [held(one, private).address for one in (AWS, GCP, AZURE)] == [0, 0, 0]
     assert held(AZURE, private).disk == held(AZURE, settings).disk, (

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.home import config
 from spotctl.home.errors import BadSettings
 
@@ -13,7 +14,11 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     environ = {"SPOTCTL_HOME": "/elsewhere", "SPOTCTL_GCP_PROJECT": "from-environment", "SPOTCTL_NODE_RANK": "3"}
     settings = config.load(environ, tmp_path)
     assert settings.home == tmp_path
-    assert (settings.fetch_workers, settings.gcp_project, settings.azure_subscription) == (3, "from-environment", None)
+    assert (settings.fetch_workers, settings.text("gcp_project"), settings.text("azure_subscription")) == (
+        3,
+        "from-environment",
+        None,
+    )
     assert config.load(environ).home == Path("/elsewhere")
 
 
@@ -76,9 +81,9 @@ def test_an_invalid_quota_says_what_is_wrong(tmp_path: Path, content: str, messa
 def test_a_clouds_table_comes_from_the_file_or_as_lines_from_the_environment(tmp_path: Path) -> None:
     lines = 'ssh_from = ["203.0.113.7/32"]\npublic_ip = false\ntags = {team = "x"}\n'
     (tmp_path / "config.toml").write_text(f"[aws]\n{lines}")
-    said = config.load({}, tmp_path).aws
+    said = config.load({}, tmp_path).table("aws", AwsMachineSettings)
     assert (said.ssh_from, said.public_ip, said.tags) == (("203.0.113.7/32",), False, {"team": "x"})
-    assert config.load({"SPOTCTL_AWS": lines}, Path("/nowhere")).aws == said
+    assert config.load({"SPOTCTL_AWS": lines}, Path("/nowhere")).table("aws", AwsMachineSettings) == said
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.billing import BILLING_RULES, billing_rule
+from bidbrain.billing import billing_rule, billing_rules
 from bidbrain.cost import Application
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
@@ -97,7 +97,7 @@ def test_a_whole_job_by_hand() -> None:
         min_size=1,
         max_size=3,
     ),
-    st.sampled_from(BILLING_RULES),
+    st.sampled_from(list(billing_rules())),
     st.floats(0.1, 2000),
     st.booleans(),
 )
@@ -112,7 +112,7 @@ def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, 
     assert done + max(found.hours - 1, 0) * found.later.work >= amount * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(("rule", "beta"), list(product(BILLING_RULES, (0.0, 0.5, 1.0))))
+@pytest.mark.parametrize(("rule", "beta"), list(product(billing_rules(), (0.0, 0.5, 1.0))))
 def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) -> None:
     parts = [PricedRent(Rent(B, 8, 5 * CENT), 4 * CENT, beta, 1800.0)]
     for hour in (first_hour(parts, under(rule)), later_hour(parts, under(rule))):

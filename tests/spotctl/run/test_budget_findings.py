@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import billing_rule
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.decision.allowance import Allowance
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
@@ -45,7 +46,7 @@ HOURLY = billing_rule("hourly-refund")
 
 
 def amount(dollars: float) -> int:
-    return round(dollars * budget.NANO_SECONDS_PER_DOLLAR)
+    return round(dollars * NANO_SECONDS_PER_DOLLAR)
 
 
 def rented(folder: Path, usd_per_hour: float, rounds: int, taken: int | None = None) -> Life:
@@ -83,14 +84,14 @@ def test_an_order_that_does_not_fit_at_one_bid_is_made_at_another(
 
     def left() -> float:
         committed = budget.committed(one.state(), one.cloud.now(), one.tariff, LEASE_TIMES.teardown)
-        return (limit - committed) / budget.NANO_SECONDS_PER_DOLLAR
+        return (limit - committed) / NANO_SECONDS_PER_DOLLAR
 
     one.strategy, one.terms = Paying(decider, left), StrategyTerms((offer,), baseline, 12.0, 100.0)
     one.limits = RunLimits(limit, least=3)
     if nothing_else_is_tried:
         monkeypatch.setattr(Allowance, "_cheaper", lambda *_: None)
     ended = one.run()
-    spent = ended.facts["spent"] / budget.NANO_SECONDS_PER_DOLLAR
+    spent = ended.facts["spent"] / NANO_SECONDS_PER_DOLLAR
     if nothing_else_is_tried:
         assert (ended.outcome, spent) == (BUDGET, pytest.approx(0.42))
     else:
@@ -118,7 +119,7 @@ def test_the_early_warning_does_not_divide_begun_hours_by_progress(
     ended = one.run()
     events = [row.event for row in one.rows()]
     warned = [
-        event.committed / budget.NANO_SECONDS_PER_DOLLAR
+        event.committed / NANO_SECONDS_PER_DOLLAR
         for event in events
         if isinstance(event, ev.BudgetExceeded) and event.action == ev.FINISH
     ]

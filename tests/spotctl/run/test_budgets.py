@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import rule_of_cloud
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.base import described as strategy_described
 from pricing_data.market import Market
@@ -35,7 +36,7 @@ def test_no_budget_is_exceeded() -> None:
 
 
 def hours(dollars: float) -> int:
-    return round(dollars * budget.NANO_SECONDS_PER_DOLLAR)
+    return round(dollars * NANO_SECONDS_PER_DOLLAR)
 
 
 def test_a_budget_that_covers_fewer_machines_keeps_as_many(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import stamina
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
@@ -147,7 +148,7 @@ def test_a_setting_that_the_cloud_does_not_know_ends_the_run(tmp_path: Path) -> 
 def test_prices_that_are_unavailable_for_a_while(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True)})
     provider_prices(one)
-    one.limits = RunLimits(budget=10 * budget.NANO_SECONDS_PER_DOLLAR)
+    one.limits = RunLimits(budget=10 * NANO_SECONDS_PER_DOLLAR)
     silent = range(START + 3 * MINUTE, START + 20 * MINUTE)
     one.cloud.weather = lambda call: Refusal(error) if call.name == "prices" and call.at in silent else None
     ended = one.run()

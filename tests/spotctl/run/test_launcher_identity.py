@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from spotctl.agent.blobs.bucket import StoreRefused
-from spotctl.clouds.access import AzureSettings
+from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.session import storage_token
 from spotctl.run.launcher_identity import LauncherIdentity
 from tests.servers.loopback import Reply, Request, serving

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import Resource
 from spotctl.clouds.tags import RUN_TAG
 from spotctl.files.job.reader import loads, written
-from spotctl.home.cloud_settings import AwsMachineSettings
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import events as ev
@@ -61,7 +61,7 @@ def test_the_machines_of_a_run_that_begins_during_the_search_are_not_orphaned(
 def test_the_regions_of_jobs_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: tuple[str, ...], searched: tuple[str, ...]
 ) -> None:
-    settings, asked = Settings(home=tmp_path, aws=AwsMachineSettings(regions=own)), list[Sequence[str]]()
+    settings, asked = Settings(home=tmp_path, tables={"aws": AwsMachineSettings(regions=own)}), list[Sequence[str]]()
 
     def provider(chosen: Settings, _: Sequence[str], regions: Sequence[str] = ()) -> Cloud:
         asked.append(tuple(regions))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR as DOLLAR
 from bidbrain.errors import BidBrainError
 from spotctl.files.job.reader import from_fields
 from spotctl.home.config import load
-from spotctl.log.budget import NANO_SECONDS_PER_DOLLAR as DOLLAR
 from spotctl.run.start.planned_jobs import planned_jobs
 from spotctl.run.turn.budget_check import BudgetForecast
 from spotctl.run.turn.rest_of_run import PlayedRest

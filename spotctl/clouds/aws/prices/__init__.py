@@ -1,5 +1,34 @@
 """AWS: spot price history, instance types, on-demand prices, and published interruption figures."""
 
-from spotctl.clouds.aws.prices.source import AwsSource
+from __future__ import annotations
 
-__all__ = ["AwsSource"]
+from typing import TYPE_CHECKING
+
+from pricing_data.sources.needs import Effort, SourceNeeds
+from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.prices.source import AwsSource
+from spotctl.clouds.settings_given import with_given
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+
+__all__ = ["EFFORTS", "NEEDS", "AwsSource", "source"]
+
+NEEDS = (
+    SourceNeeds("aws", "interruption buckets and savings", "", "Spot Advisor; estimates spot prices"),
+    SourceNeeds("aws", "on-demand prices of named regions", "", "public price list; several hundred MB per region"),
+    SourceNeeds("aws", "spot prices of 90 days, instance types", "AWS_ACCESS_KEY_ID, a profile, or `aws sso login`"),
+)
+EFFORTS = {
+    "interruption buckets": Effort(1, 30_000, 10),
+    "public price list": Effort(1, 2_000, 300, is_whole=True),
+    "spot prices": Effort(6, 6_000, 2, is_daily=True),
+    "instance types": Effort(10, 1_000, 5),
+    "on-demand prices": Effort(15, 1_500, 10),
+}
+
+
+def source(settings: Settings) -> AwsSource:
+    """See `PricesPart`."""
+    given = {name: settings.text(f"aws_{name}") for name in ("price_list_url", "spot_advisor_url")}
+    return AwsSource(with_given(AwsSettings(), **given))

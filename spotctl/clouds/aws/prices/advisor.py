@@ -16,8 +16,8 @@ from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
-from spotctl.clouds.access import AwsSettings
 from spotctl.clouds.api_calls import on_one_line
+from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.prices.records import CLOUD, MALFORMED, rejecting
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pricing_data.observed import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, Span, to_datetime
-from spotctl.clouds.access import AwsSettings
+from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.prices.advisor import advisor_file, interruptions_of
 from spotctl.clouds.aws.prices.records import (
     CLOUD,

@@ -13,8 +13,8 @@ import httpx
 import stamina
 
 from pricing_data.errors import NoAnswer
-from spotctl.clouds.access import AzureSettings
 from spotctl.clouds.api_calls import first_line
+from spotctl.clouds.azure.access import AzureSettings
 
 API_VERSION = "2023-01-01-preview"
 

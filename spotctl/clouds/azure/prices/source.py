@@ -15,8 +15,8 @@ from pricing_data.observed import WatchRecord
 from pricing_data.sources.base import FetchRequest, FetchTask
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import Span
-from spotctl.clouds.access import AzureSettings
 from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.prices import spot
 from spotctl.clouds.azure.prices.offers import PriceSheet
 from spotctl.clouds.azure.prices.records import named, text

@@ -1,5 +1,45 @@
-"""Google Cloud: machine types, spot price and preemption history, and the public price list."""
+"""Google Cloud: spot and on-demand prices, machine types, and published preemption rates."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pricing_data.sources.needs import Effort, SourceNeeds
+from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.prices.source import GcpSource
+from spotctl.clouds.settings_given import with_given
 
-__all__ = ["GcpSource"]
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+
+__all__ = ["EFFORTS", "NEEDS", "GcpSource", "source"]
+
+NEEDS = (
+    SourceNeeds(
+        "gcp",
+        "spot prices and preemption rates, on-demand prices",
+        "`gcloud auth application-default login`; GOOGLE_CLOUD_PROJECT",
+        "on-demand prices need the extra gcp-pricing",
+    ),
+    SourceNeeds(
+        "gcp",
+        "spot and on-demand prices of shipped machine types",
+        "GOOGLE_API_KEY, a free key of any project",
+        "public price list; needs the extra gcp-pricing",
+    ),
+    SourceNeeds("gcp", "estimated spot prices", "", "shipped: list price less the published saving"),
+)
+EFFORTS = {
+    "spot prices and preemption rates": Effort(150, 5_000, 3),
+    "public price list": Effort(10, 3_000, 12, is_whole=True),
+    "machine types": Effort(4, 200, 1),
+    "on-demand prices": Effort(10, 200, 12),
+}
+
+
+def source(settings: Settings) -> GcpSource:
+    """See `PricesPart`."""
+    from pricing_data.samples import bundled_catalog
+
+    given = {name: settings.text(f"gcp_{name}") for name in ("project", "compute_endpoint", "billing_endpoint")}
+    return GcpSource(with_given(GcpSettings(), **given), bundled_catalog().types)

@@ -17,7 +17,7 @@ from pricing_data.observed import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, Span
-from spotctl.clouds.access import GcpSettings
+from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.prices.history import Unsupported, interruptions, market_of, price_history
 from spotctl.clouds.gcp.prices.machines import CLOUD, GcpMachine, known_machine, machine_of
 from spotctl.clouds.gcp.prices.skus import SOURCE, Rates, quotes, rates_of, recipe

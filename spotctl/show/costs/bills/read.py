@@ -10,14 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from spotctl.clouds.bill_format import BadCell, Cells, ExportFormat, moment, normalized
 from spotctl.clouds.bill_lines import BadBill, BillLine, ProviderBill
-from spotctl.show.costs.bills.formats import FORMATS, BadCell, Cells, ExportFormat, moment, normalized
+from spotctl.clouds.parts import bill_formats
 
 _SHOWN_COLUMNS = 6
-_WHAT_EACH_HAS = (
-    "an AWS Cost and Usage Report has lineItem/ResourceId and lineItem/UnblendedCost, a Google Cloud detailed export"
-    " usage_start_time and resource.name, an Azure export ResourceId and CostInBillingCurrency"
-)
 
 
 def read_bill(path: Path, provider: str = "") -> ProviderBill:
@@ -45,23 +42,22 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
 
 def _format(cells: Cells, provider: str) -> ExportFormat:
     if provider:
-        chosen = FORMATS[provider]
+        chosen = bill_formats()[provider]
         if missing := chosen.missing(cells):
-            raise BadBill(f"column missing: {', '.join(missing)}; {provider} exports have it{_hint(provider, missing)}")
+            cure = chosen.cure_of(missing)
+            how = "" if cure is None else f"; {cure[1]}"
+            raise BadBill(f"column missing: {', '.join(missing)}; {provider} exports have it{how}")
         return chosen
-    fitting = [export for export in FORMATS.values() if export.fits(cells)]
+    formats = bill_formats().values()
+    fitting = [export for export in formats if export.fits(cells)]
     if fitting:
         return fitting[0]
-    if "lineitemunblendedcost" in cells:
-        raise BadBill(f"has no resource IDs{_hint('aws', ['lineitemresourceid'])}")
+    cures = (cure for export in formats if (cure := export.cure_of(export.missing(cells))) is not None)
+    for content, how in cures:
+        raise BadBill(f"has no {content}; {how}")
     names = ", ".join(list(cells)[:_SHOWN_COLUMNS])
-    raise BadBill(f"not a known export (columns {names} ...); {_WHAT_EACH_HAS}")
-
-
-def _hint(provider: str, missing: list[str]) -> str:
-    if provider == "aws" and "lineitemresourceid" in missing:
-        return "; enable resource IDs in the report's settings"
-    return ""
+    known = ", ".join(export.recognized_by for export in formats)
+    raise BadBill(f"not a known export (columns {names} ...); {known}")
 
 
 def _add_period(cells: Cells, names: tuple[str, str], begins: list[int], ends: list[int]) -> None:

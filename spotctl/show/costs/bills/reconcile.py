@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine, ProviderBill
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs.figures import NOT_MACHINE_TIME
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000

@@ -144,7 +144,7 @@ def test_a_clock_that_is_wrong_fails(aws: AwsWorld, monkeypatch: pytest.MonkeyPa
 class GcpProject:
     """A project that answers the requests of doctor and rejects a token sent over plain HTTP."""
 
-    granted: set[str] = field(default_factory=lambda: set(policies.GCP))
+    granted: set[str] = field(default_factory=lambda: set(policies.ALL))
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def answer(self, request: Request) -> Reply:
@@ -190,7 +190,7 @@ def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_missing_gcp_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    granted = set(policies.GCP) - {"compute.instances.create"}
+    granted = set(policies.ALL) - {"compute.instances.create"}
     with gcp(monkeypatch, GcpProject(granted, LIMITS)):
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
@@ -202,7 +202,7 @@ def test_no_token_is_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> No
     token = credentials.Credentials("a secret")  # type: ignore[no-untyped-call]
     monkeypatch.setattr("google.auth.default", lambda **_: (token, PROJECT))
     with serving(GcpProject()) as server:
-        settings = Settings(Path("/nowhere"), gcp_resource_manager_endpoint=server.url)
+        settings = Settings(Path("/nowhere"), keys={"gcp_resource_manager_endpoint": server.url})
         assert next(findings(settings)).detail == f"project {PROJECT}"
         assert len(server.requests) == 1
 

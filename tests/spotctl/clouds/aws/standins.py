@@ -7,11 +7,11 @@ from typing import cast
 
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.access import AwsSettings
+from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.session import AwsSession
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.remote.agents import RemoteAgents
-from spotctl.home.cloud_settings import AwsMachineSettings
 from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
 
 MARKET = Market.parse("aws/us-east-1/us-east-1a/c5.large")

@@ -11,10 +11,10 @@ from moto.iam.models import iam_backends
 from pricing_data.units import HOUR
 from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, parameter_for
 from spotctl.clouds.aws.orders import usd_per_hour
+from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
-from spotctl.home.cloud_settings import AwsMachineSettings
 from spotctl.home.errors import BadRequest
 from tests.cloud.aws_market import public_image
 from tests.spotctl.clouds.aws.ec2 import Ec2

@@ -14,12 +14,12 @@ import httpx
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.clouds.access import AzureSettings
+from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.provider import AzureProvider, Waits
 from spotctl.clouds.azure.session import AzureSession
+from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
-from spotctl.home.cloud_settings import AzureMachineSettings
 from tests.cloud.azure import AzureServer
 from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.host import Addresses, MachineSpec, Records

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bidbrain.billing import BILLING_RULES, billing_rule
+from bidbrain.billing import billing_rule, billing_rules
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
@@ -45,7 +45,7 @@ class RandomRun:
     machines: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rule = str(self.rng.choice(BILLING_RULES))
+        self.rule = str(self.rng.choice(list(billing_rules())))
         self.now = BEGIN + int(self.rng.integers(4 * HOUR, 9 * HOUR))
         self.series = {market: self._prices(market) for market in MARKETS}
         kind = str(self.rng.choice(["agileml", "command"]))

@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.log.folding import fold
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger_reader import read
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.earlier_runs import learn_from_runs

@@ -10,11 +10,13 @@ import pytest
 
 from spotctl.agent.blobs.identity import MACHINE
 from spotctl.agent.blobs.locations import store_at
+from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.azure.settings import AzureMachineSettings
+from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.remote.bundle import packages_archive
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec
 from spotctl.home import config
-from spotctl.home.cloud_settings import GcpMachineSettings
 from spotctl.home.errors import BadRequest
 from spotctl.run.elsewhere.homes import archives_of, config_text, new_home
 from spotctl.run.elsewhere.place import (
@@ -117,15 +119,19 @@ def test_identities_in_the_settings_count(tmp_path: Path, settings: config.Setti
     )
     with pytest.raises(BadRequest, match="identity"):
         check_movable(job, settings)
-    check_movable(job, replace(settings, gcp=GcpMachineSettings(service_account="runner@p.iam")))
+    check_movable(job, replace(settings, tables={"gcp": GcpMachineSettings(service_account="runner@p.iam")}))
 
 
 def test_a_machine_reads_the_settings_that_hold_there(tmp_path: Path, settings: config.Settings) -> None:
-    full = replace(settings, azure_subscription="sub", gcp_project="p", gcp_compute_endpoint="http://127.0.0.1:1")
+    full = replace(
+        settings,
+        keys={"azure_subscription": "sub", "gcp_project": "p", "gcp_compute_endpoint": "http://127.0.0.1:1"},
+    )
     folder = tmp_path / "copied"
     folder.mkdir()
     (folder / "config.toml").write_text(config_text(full))
     there = config.load({}, folder)
-    assert there.aws == replace(settings.aws, private_ssh=True)
-    assert (there.gcp.private_ssh, there.azure.private_ssh, there.azure_managed_identity) == (True, True, True)
-    assert (there.gcp_project, there.azure_subscription, there.gcp_compute_endpoint) == ("p", "sub", None)
+    assert there.tables["aws"] == AwsMachineSettings(private_ssh=True)
+    assert there.tables["gcp"] == GcpMachineSettings(private_ssh=True)
+    assert there.tables["azure"] == AzureMachineSettings(private_ssh=True)
+    assert there.keys == {"gcp_project": "p", "azure_subscription": "sub", "azure_managed_identity": True}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotctl.log.budget import NANO_SECONDS_PER_DOLLAR
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded
 from spotctl.log.state import RunState
 from spotctl.run.notify.message import Message

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs import page_parts
 from spotctl.show.costs.charts import svg
 from spotctl.show.costs.charts.bars import Bar, BarPart, share_bar, stacked_bars

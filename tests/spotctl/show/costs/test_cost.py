@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.files.job.reader import loads, written
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, SameWork, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups, report
 from spotctl.show.costs.figures import STEPS

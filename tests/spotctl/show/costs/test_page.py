@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.log import events as ev
-from spotctl.log.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.formatting import digits_of, money

@@ -1,0 +1,121 @@
+"""The clouds that are installed, each in a package of its own, and their facts about markets.
+
+A cloud is known by an entry point of the group `spotctl.clouds`, which names the descriptor in the cloud's package.
+Other facts stand in further modules of the package, its parts: they are imported when something asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from pricing_data.errors import BadCloudPackage
+from pricing_data.units import DAY
+
+GROUP = "spotctl.clouds"
+USUAL_LONGEST_PAUSE = 45 * DAY
+
+
+@dataclass(frozen=True, slots=True)
+class CloudMarkets:
+    """How a cloud names its spot markets, and how their prices behave.
+
+    `rank` orders clouds in lists. `region` and `zone` are regular expressions of names; `{region}` in the latter stands
+    for the region's name. `spell` brings other spellings of a region to the one of the cloud's API. `region_of_zone`
+    is for records that name only a zone.
+    """
+
+    region: str
+    zone: str = r"{region}-?[a-z0-9]+"
+    known_regions: frozenset[str] = frozenset()
+    spell: Callable[[str], str] = str.lower
+    region_of_zone: Callable[[str], str] = str
+    rank: int = 100
+    takes_bids: bool = True
+    """Without bids, a machine keeps running whatever the price of its market."""
+    repeats_prices: bool = False
+    """Whether every price is repeated at least once a day, so that a longer silence is a hole."""
+    longest_pause: int = USUAL_LONGEST_PAUSE
+    """How long a price of a file may stay unchanged before the market counts as unwatched."""
+    is_synthetic: bool = False
+    """Whether the prices were generated rather than observed."""
+
+
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    """The entry points by the names of their clouds, in the order of lists."""
+    known = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return {name: known[name] for name in sorted(known, key=lambda name: (markets_of_entry(known[name]).rank, name))}
+
+
+def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
+    markets = descriptor_of_entry(entry).markets
+    if not isinstance(markets, CloudMarkets):
+        raise BadCloudPackage(
+            f"cloud {entry.name}: {entry.value} has no markets; its package does not fit this version"
+        )
+    return markets
+
+
+def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401 - `spotctl.home.cloud.Cloud`, which is above this package
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise BadCloudPackage(
+            f"cloud {entry.name}: {entry.value} cannot be loaded ({error}); install its package again or remove it"
+        ) from error
+
+
+def cloud_names() -> tuple[str, ...]:
+    """All clouds, in the order of lists."""
+    return tuple(_installed())
+
+
+def is_cloud(name: str) -> bool:
+    return name in _installed()
+
+
+@cache
+def markets_of(cloud: str) -> CloudMarkets:
+    """A cloud's facts about markets."""
+    return markets_of_entry(_installed()[cloud])
+
+
+def descriptor_of(cloud: str) -> Any:  # noqa: ANN401 - see above
+    """A cloud's descriptor."""
+    return descriptor_of_entry(_installed()[cloud])
+
+
+def part_of(cloud: str, name: str) -> ModuleType:
+    """A module of a cloud's package. BadCloudPackage: the package has no such part."""
+    module = f"{_package_of(cloud)}.{name}"
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise BadCloudPackage(f"cloud {cloud} has no part {name!r} ({module})") from error
+
+
+def has_part(cloud: str, name: str) -> bool:
+    """Whether a cloud's package has a part of this name."""
+    return find_spec(f"{_package_of(cloud)}.{name}") is not None
+
+
+def shipped_lines(table: str) -> Iterator[list[str]]:
+    """For each cloud that ships a table of list prices, the lines of its file, with the header."""
+    for cloud in _installed():
+        path = files(_package_of(cloud)) / "lists" / f"{table}.csv"
+        if path.is_file():
+            yield path.read_text(encoding="utf-8").splitlines()
+
+
+def _package_of(cloud: str) -> str:
+    return _installed()[cloud].module.rpartition(".")[0]

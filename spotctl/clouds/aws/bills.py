@@ -1,0 +1,69 @@
+"""AWS: the Cost and Usage Report, legacy (`lineItem/ResourceId`) and 2.0 (`line_item_resource_id`), hourly or daily."""
+
+from __future__ import annotations
+
+from spotctl.clouds.bill_format import (
+    NOT_MACHINE_TIME,
+    RUN,
+    Cells,
+    ExportFormat,
+    amount_of,
+    not_before,
+    run_in_tags,
+    time_of,
+)
+from spotctl.clouds.bill_lines import DOLLARS, BillKind, BillLine
+
+_TAGS = (f"resourcetagsuser{RUN}", f"resourcetags{RUN}")
+_KINDS = ("lineitemlineitemtype", "lineitemproductcode", "lineitemusagetype", "lineitemoperation")
+
+
+_TYPES = {
+    **dict.fromkeys(("", "Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"), BillKind.USAGE),
+    **dict.fromkeys(
+        ("EdpDiscount", "SppDiscount", "BundledDiscount", "PrivateRateDiscount", "SavingsPlanNegation"),
+        BillKind.DISCOUNT,
+    ),
+    "Credit": BillKind.CREDIT,
+    "Refund": BillKind.REFUND,
+    "Tax": BillKind.TAX,
+}
+
+
+def lines_of(cells: Cells, where: str) -> list[BillLine]:
+    resource = cells.get("lineitemresourceid", "").strip()
+    kind = _TYPES.get(cells.get("lineitemlineitemtype", ""), BillKind.FEE)
+    if not resource and kind is BillKind.USAGE:
+        return []
+    begin = time_of(cells, "lineitemusagestartdate")
+    name = resource.rpartition("/")[2] if resource.startswith("arn:") else resource
+    line = BillLine(
+        where,
+        name.lower(),
+        name.startswith("i-") and not NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")),
+        begin,
+        not_before(begin, time_of(cells, "lineitemusageenddate")),
+        amount_of(cells, "lineitemunblendedcost"),
+        cells.get("lineitemcurrencycode", "").strip().upper() or DOLLARS,
+        " ".join(filter(None, (cells.get(name, "") for name in _KINDS))),
+        _run_of(cells),
+        kind,
+    )
+    return [line]
+
+
+def _run_of(cells: Cells) -> str | None:
+    for name in _TAGS:
+        if name in cells:
+            return cells[name].strip()
+    return run_in_tags(cells["resourcetags"], "the column resource_tags") if "resourcetags" in cells else None
+
+
+FORMAT = ExportFormat(
+    "aws",
+    (("lineitemresourceid",), ("lineitemusagestartdate",), ("lineitemusageenddate",), ("lineitemunblendedcost",)),
+    lines_of,
+    ("billbillingperiodstartdate", "billbillingperiodenddate"),
+    "an AWS Cost and Usage Report has lineItem/ResourceId and lineItem/UnblendedCost",
+    {"lineitemresourceid": ("resource IDs", "enable resource IDs in the report's settings")},
+)

@@ -1,0 +1,35 @@
+"""The descriptor of Azure."""
+
+from __future__ import annotations
+
+from pricing_data.known_clouds import CloudMarkets
+from spotctl.clouds.azure.regions import REGIONS, spelled
+from spotctl.clouds.azure.settings import AzureMachineSettings
+from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys
+from spotctl.home.setting_forms import flag, text
+
+CLOUD = Cloud(
+    name="azure",
+    words=CloudWords("Azure", "Microsoft", "Virtual Machines"),
+    markets=CloudMarkets(region=r"[a-z]+\d*", zone="({region}-)?[0-9]", known_regions=REGIONS, spell=spelled, rank=3),
+    settings=CloudSettings(
+        AzureMachineSettings,
+        {
+            "azure_subscription": text,
+            "azure_management_endpoint": text,
+            "azure_retail_prices_url": text,
+            "azure_managed_identity": flag,
+        },
+        variables={"azure_subscription": "AZURE_SUBSCRIPTION_ID"},
+        on_machines={"azure_managed_identity": True},
+        identity="identity",
+    ),
+    job=JobKeys(
+        "azure",
+        "On Azure: publisher:offer:sku:version, an image's resource id, or auto.",
+        "canonical:ubuntu-24_04-lts:server:latest",
+        "managed identity",
+    ),
+    packages=CloudPackages("azure-mgmt-compute", ("azure-identity", "azure-mgmt-resourcegraph")),
+    policies=("azure", "azure-machines"),
+)

@@ -1,0 +1,144 @@
+"""The columns of a bill export and its cells, for the readers of each cloud.
+
+Credits, discounts, taxes, refunds and fees are lines of a kind of their own. Amounts in another currency are converted
+with the rate that the bill states. Column names are compared without case and punctuation, because exports spell them
+differently.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from pricing_data.errors import BadInput
+from pricing_data.units import parse_time, to_micros
+from spotctl.clouds.bill_lines import DOLLARS, BillLine
+from spotctl.clouds.tags import RUN_TAG
+
+Cells = Mapping[str, str]
+"""The texts of a line by normalized column name."""
+
+
+class BadCell(ValueError):
+    """A cell whose text does not fit its column."""
+
+
+def normalized(name: str) -> str:
+    """A column name without case and punctuation.
+
+    >>> normalized("lineItem/ResourceId") == normalized("line_item_resource_id")
+    True
+    """
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """A provider's export: required columns, how a line is read, and the columns of its billing period."""
+
+    provider: str
+    required: tuple[tuple[str, ...], ...]
+    """One name of each tuple must be present."""
+    lines: Callable[[Cells, str], list[BillLine]]
+    """Nothing for usage that is not of a resource, such as support."""
+    periods: tuple[str, str] | None
+    recognized_by: str
+    """The columns that tell a reader of messages that a file is this export."""
+    cures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """For a column that users can switch on: its content, and how."""
+    after_end: int = 0
+    """Time from the stated end of a billing period to the moment after the period."""
+
+    def fits(self, columns: Collection[str]) -> bool:
+        """Whether a file with these columns has this format."""
+        return not self.missing(columns)
+
+    def missing(self, columns: Collection[str]) -> list[str]:
+        """The required columns that are absent."""
+        return [names[0] for names in self.required if not set(names) & set(columns)]
+
+    def cure_of(self, missing: Collection[str]) -> tuple[str, str] | None:
+        """The content of the missing columns, and how to get it, if users can switch all of them on."""
+        return next(iter(self.cures.values())) if missing and set(missing) <= set(self.cures) else None
+
+
+RUN = normalized(RUN_TAG)
+
+NOT_MACHINE_TIME = re.compile(
+    r"DataTransfer|Bytes|Egress|Data Transfer|EBS:|PD Capacity|Address|IPv4|External IP", re.IGNORECASE
+)
+"""Charges that name a machine but are not for its time."""
+
+
+def converted(line: BillLine, cells: Cells, rate: str) -> BillLine:
+    """The line in dollars, if the bill states how many units of the bill's currency a dollar was."""
+    if line.currency == DOLLARS or not cells.get(rate, "").strip():
+        return line
+    per_dollar = amount_of(cells, rate)
+    if per_dollar <= 0:
+        raise BadCell(f"{rate} {cells[rate]!r} is not a rate")
+    return replace(line, amount=line.amount / per_dollar, currency=DOLLARS, billed_in=line.currency)
+
+
+def named(cells: Cells, names: tuple[str, ...]) -> str:
+    """The name under which a column is present."""
+    return next((name for name in names if name in cells), names[0])
+
+
+def text_of(cells: Cells, name: str) -> str:
+    text = cells.get(name, "").strip()
+    if not text:
+        raise BadCell(f"{name} is empty")
+    return text
+
+
+def amount_of(cells: Cells, name: str) -> Decimal:
+    text = text_of(cells, name)
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise BadCell(f"{name} {text[:40]!r} is not a number") from None
+    if not amount.is_finite() or abs(amount) > 10**9:
+        raise BadCell(f"{name} {text[:40]!r} is not an amount of money")
+    return amount
+
+
+_SLASHED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+
+
+def time_of(cells: Cells, name: str) -> int:
+    return moment(text_of(cells, name), name)
+
+
+def moment(text: str, name: str) -> int:
+    """A time as providers write it: ISO 8601, the same followed by ` UTC`, or 01/31/2026. In microseconds."""
+    try:
+        if slashed := _SLASHED.match(text):
+            month, day, year = map(int, slashed.groups())
+            return to_micros(datetime(year, month, day, tzinfo=UTC))
+        return parse_time(text.removesuffix(" UTC"))
+    except (BadInput, ValueError):
+        raise BadCell(f"{name} {text[:40]!r} is not a time") from None
+
+
+def not_before(begin: int, end: int) -> int:
+    if end < begin:
+        raise BadCell("the period ends before it begins")
+    return end
+
+
+def run_in_tags(text: str, where: str) -> str:
+    """The run in the tags, which are a JSON object, the same without braces, or a list of keys and values."""
+    text = text.strip()
+    if not text:
+        return ""
+    try:
+        tags = json.loads(text if text[0] in "{[" else f"{{{text}}}")
+    except ValueError:
+        raise BadCell(f"{where} holds {text[:40]!r}, which is not a set of tags") from None
+    pairs = tags.items() if isinstance(tags, dict) else ((tag.get("key"), tag.get("value")) for tag in tags)
+    return next((str(value) for key, value in pairs if normalized(str(key)).removeprefix("user") == RUN), "")

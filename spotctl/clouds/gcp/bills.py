@@ -1,0 +1,71 @@
+"""Google Cloud: the detailed usage export (`gcp_billing_export_resource_v1_*`), nested as JSON lines or flat as CSV."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+
+from spotctl.clouds.bill_format import (
+    NOT_MACHINE_TIME,
+    BadCell,
+    Cells,
+    ExportFormat,
+    amount_of,
+    converted,
+    normalized,
+    not_before,
+    run_in_tags,
+    text_of,
+    time_of,
+)
+from spotctl.clouds.bill_lines import BillKind, BillLine
+
+_TYPES = {"": BillKind.USAGE, "regular": BillKind.USAGE, "tax": BillKind.TAX, "adjustment": BillKind.REFUND}
+
+
+def lines_of(cells: Cells, where: str) -> list[BillLine]:
+    name = (cells.get("resourcename") or cells.get("resourceglobalname", "")).strip().rpartition("/")[2]
+    kind = _TYPES.get(cells.get("costtype", ""), BillKind.FEE)
+    if not name and kind is BillKind.USAGE:
+        return []
+    begin = time_of(cells, "usagestarttime")
+    service, sku = cells.get("servicedescription", ""), cells.get("skudescription", "")
+    line = BillLine(
+        where,
+        name.lower(),
+        normalized(service) in ("", "computeengine") and not NOT_MACHINE_TIME.search(sku),
+        begin,
+        not_before(begin, time_of(cells, "usageendtime")),
+        amount_of(cells, "cost"),
+        text_of(cells, "currency").upper(),
+        " ".join(filter(None, (cells.get("costtype", ""), service, cells.get("skuid", ""), sku))),
+        run_in_tags(cells["labels"], "the column labels") if "labels" in cells else None,
+        kind,
+    )
+    credited = (replace(line, kind=kind, amount=amount) for kind, amount in _credits(cells.get("credits", "")))
+    return [converted(charge, cells, "currencyconversionrate") for charge in (line, *credited)]
+
+
+def _credits(text: str) -> list[tuple[BillKind, Decimal]]:
+    if not text.strip():
+        return []
+    try:
+        return [
+            (
+                BillKind.DISCOUNT if "DISCOUNT" in credit.get("type", "") else BillKind.CREDIT,
+                Decimal(str(credit["amount"])),
+            )
+            for credit in json.loads(text)
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
+        raise BadCell(f"credits {text[:40]!r} are not a list of amounts") from None
+
+
+FORMAT = ExportFormat(
+    "gcp",
+    (("resourcename", "resourceglobalname"), ("usagestarttime",), ("usageendtime",), ("cost",), ("currency",)),
+    lines_of,
+    None,
+    "a Google Cloud detailed export usage_start_time and resource.name",
+)

@@ -1,0 +1,121 @@
+"""`Cloud`: the descriptor of a cloud, which everything else asks instead of knowing the cloud by name.
+
+A descriptor stands in the module `cloud` of the cloud's package and holds values. What needs an SDK or takes time to
+import stands in further modules of the package, its parts:
+
+- `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.terms`)
+- `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
+- `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
+- `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
+- `bills`: `FORMAT`, how its bill exports are read
+- `machine`: what the agent on a machine needs: `notices(environment)`; only agileml and the standard library
+- `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
+- `storage`: `SCHEME`, `bucket(name, who)` and `MACHINE`, its object store; only agileml and the standard library
+- `identity`: `LAUNCHER`, the launcher's identity at the object store
+
+Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from pricing_data.known_clouds import CloudMarkets, cloud_names, descriptor_of
+
+
+@dataclass(frozen=True, slots=True)
+class CloudWords:
+    """How messages and reports name a cloud; `provider` and `service` are its names in FOCUS."""
+
+    title: str
+    provider: str
+    service: str
+    spot_request: str = ""
+    """The meaning of a spot request on a cloud that takes no bids."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSettings:
+    """A cloud's part of the settings: `table` is the dataclass of the table that is named after the cloud.
+
+    `keys` are single settings with their parsers. `variables` are the SDK's own variables for some of them: a machine
+    lacks these, so a runner on a machine gets the settings, and `on_machines` in addition if it gets any.
+    `identity` names the setting in the table that is the machines' identity.
+    """
+
+    table: type
+    keys: Mapping[str, Callable[[object], object]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    on_machines: Mapping[str, bool] = field(default_factory=dict)
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """What a job file says about a cloud's machines: the key of their image, and the word for their identity."""
+
+    image: str
+    image_help: str
+    image_example: str
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalPackage:
+    """A package that an extra of spotctl installs: its module, the extra, and what needs it."""
+
+    module: str
+    extra: str
+    used_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudPackages:
+    """The packages through which a cloud is reached: the SDK that rents machines, the others, and optional ones."""
+
+    sdk: str = ""
+    others: tuple[str, ...] = ()
+    optional: tuple[OptionalPackage, ...] = ()
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The packages that a runner on a machine of the cloud imports."""
+        return (*((self.sdk,) if self.sdk else ()), *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """A cloud; `settings` and `job` are None if it rents nothing."""
+
+    name: str
+    words: CloudWords
+    markets: CloudMarkets
+    settings: CloudSettings | None = None
+    job: JobKeys | None = None
+    packages: CloudPackages = CloudPackages()
+    policies: tuple[str, ...] = ()
+    """The documents of minimal permissions that the part `doctor` has."""
+
+    @property
+    def settings_of_machines(self) -> CloudSettings:
+        """The settings of a cloud that rents machines."""
+        assert self.settings is not None
+        return self.settings
+
+
+def cloud_of(name: str) -> Cloud:
+    """The descriptor of a known cloud."""
+    return cast("Cloud", descriptor_of(name))
+
+
+def rented_clouds() -> tuple[str, ...]:
+    """The clouds that rent machines, in the order of lists: all but the local market."""
+    return tuple(name for name in cloud_names() if cloud_of(name).settings is not None)
+
+
+def identities() -> list[str]:
+    """What each cloud calls the identity of its machines, such as `instance profile (aws)`."""
+    jobs = ((name, cloud_of(name).job) for name in rented_clouds())
+    return [f"{job.identity} ({name})" for name, job in jobs if job is not None and job.identity]
