@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click import Choice
 
+from spotctl.cli.options import choice_of
 from spotctl.cli.session import JsonOption, Session
 from spotctl.clouds.parts import bill_clouds
 from spotctl.home.wall_clock import wall_us
@@ -152,6 +152,12 @@ def _formatted(report: Report, format_: Format) -> str:
             return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 
+if TYPE_CHECKING:
+    BillCloud = str
+else:
+    BillCloud = choice_of("BillCloud", bill_clouds())
+
+
 @app.command()
 def reconcile(
     context: typer.Context,
@@ -160,8 +166,7 @@ def reconcile(
         typer.Option(help="Cost and Usage Report of AWS, or detailed cost export of Google Cloud or Azure."),
     ],
     provider: Annotated[
-        str | None,
-        typer.Option(help="Cloud of the bill.", show_default="by its columns", click_type=Choice(bill_clouds())),
+        BillCloud | None, typer.Option(help="Cloud of the bill.", show_default="by its columns")
     ] = None,
     tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",
     accept: Annotated[

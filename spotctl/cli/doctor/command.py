@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click import Choice
 
+from spotctl.cli.options import choice_of
 from spotctl.cli.session import JsonOption, Session
 from spotctl.clouds.parts import doctor_of
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.wall_clock import wall_us
 
+_POLICIES = [name for cloud in rented_clouds() for name in cloud_of(cloud).policies]
+if TYPE_CHECKING:
+    Policy = str
+else:
+    Policy = choice_of("Policy", _POLICIES)
+
 
 def doctor(
     context: typer.Context,
     policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            help="Print the minimal permissions for a cloud, in that cloud's format.",
-            click_type=Choice([name for cloud in rented_clouds() for name in cloud_of(cloud).policies]),
-        ),
+        Policy | None,
+        typer.Option("--policy", help="Print the minimal permissions for a cloud, in that cloud's format."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
