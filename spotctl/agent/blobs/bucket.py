@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 PART_BYTES = 16 << 20
@@ -19,6 +20,24 @@ class NoSuchObject(StoreRefused):
 
 class ObjectChanged(StoreRefused):
     """A write on a condition was refused: another process has written the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersions:
+    """How a store names the versions of an object: the header of an answer, and that of a write on a condition.
+
+    The condition is that an object has a version still, or (None) that there is none.
+    """
+
+    header: str
+    condition: Callable[[str | None], Mapping[str, str]]
+
+
+def _unchanged(version: str | None) -> Mapping[str, str]:
+    return {"If-None-Match": "*"} if version is None else {"If-Match": version}
+
+
+ETAGS = ObjectVersions("etag", _unchanged)
 
 
 class Upload(Protocol):

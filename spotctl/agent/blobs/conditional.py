@@ -7,17 +7,13 @@ store, which decides between two writers however their clocks and connections be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
-from spotctl.agent.blobs.azure import AzureContainer
-from spotctl.agent.blobs.bucket import NoSuchObject, StoreRefused
-from spotctl.agent.blobs.http import HttpCall
+from spotctl.agent.blobs.bucket import NoSuchObject, ObjectVersions, StoreRefused
+from spotctl.agent.blobs.http import Caller, HttpCall
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
-from spotctl.agent.blobs.locations import place_of
-from spotctl.agent.blobs.s3 import S3Bucket
-
-GENERATION = "x-goog-generation"
+from spotctl.agent.blobs.locations import forms, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +39,28 @@ class SharedObject(Protocol):
         ...
 
 
+@runtime_checkable
+class VersionedBucket(Protocol):
+    """A bucket whose objects have versions."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def versions(self) -> ObjectVersions: ...
+
+    def replacing(self, key: str, content: bytes) -> HttpCall:
+        """The request that writes a small object at once."""
+        ...
+
+    def request(self, method: str, key: str) -> HttpCall: ...
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """See `SharedObject`."""
 
-    bucket: S3Bucket | AzureContainer
+    bucket: VersionedBucket
     key: str
 
     def read(self) -> Content | None:
@@ -58,31 +71,20 @@ class StoredObject:
         return Content(data, self._version(headers))
 
     def write(self, data: bytes, version: str | None) -> str:
-        _, headers = self.bucket.caller.call(self._call(data, self._condition(version)))
+        plain = self.bucket.replacing(self.key, data)
+        conditional = replace(plain, headers={**plain.headers, **self.bucket.versions.condition(version)})
+        _, headers = self.bucket.caller.call(conditional)
         return self._version(headers)
 
-    def _call(self, data: bytes, condition: Mapping[str, str]) -> HttpCall:
-        plain = self.bucket.request("PUT", self.key, body=data)
-        kind = {"x-ms-blob-type": "BlockBlob"} if isinstance(self.bucket, AzureContainer) else {}
-        return HttpCall(plain.method, plain.url, plain.what, {}, {**plain.headers, **kind, **condition}, data)
-
-    def _condition(self, version: str | None) -> dict[str, str]:
-        if self._is_google:
-            return {"x-goog-if-generation-match": version or "0"}
-        return {"If-None-Match": "*"} if version is None else {"If-Match": version}
-
     def _version(self, headers: Mapping[str, str]) -> str:
-        return headers[GENERATION if self._is_google else "etag"]
-
-    @property
-    def _is_google(self) -> bool:
-        return self.bucket.name.startswith("gs://")
+        return headers[self.bucket.versions.header]
 
 
 def shared_object(location: str, who: StoreIdentity = MACHINE) -> SharedObject:
-    """The object at s3://, gs:// or az://. StoreRefused: the location is a path, or wrong."""
+    """The object at a location. StoreRefused: the location is a path, or wrong."""
     folder, _, name = location.rpartition("/")
     place = place_of(folder, who)
-    if place is None or not isinstance(place.bucket, (S3Bucket, AzureContainer)):
-        raise StoreRefused(f"{location}: not in an object store; write s3://, gs:// or az://")
+    if place is None or not isinstance(place.bucket, VersionedBucket):
+        *others, last = (form.partition("://")[0] + "://" for form in forms())
+        raise StoreRefused(f"{location}: not in an object store; write {', '.join(others)} or {last}")
     return StoredObject(place.bucket, place.prefix + name)

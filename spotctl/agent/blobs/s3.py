@@ -1,4 +1,4 @@
-"""Amazon S3, and Google Cloud Storage, whose XML interface differs only in how callers authenticate."""
+"""Object stores that speak the language of S3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from xml.sax.saxutils import escape
 
-from spotctl.agent.blobs.bucket import NoSuchObject, StoreRefused, Upload
+from spotctl.agent.blobs.bucket import ETAGS, NoSuchObject, ObjectVersions, StoreRefused, Upload
 from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
 
 ABANDONED_AFTER = timedelta(days=1)
@@ -24,9 +24,14 @@ class S3Bucket:
     name: str
     url: str
     caller: Caller
+    versions: ObjectVersions = ETAGS
 
     def put(self, key: str, content: bytes) -> None:
-        self.caller.call(self.request("PUT", key, body=content))
+        self.caller.call(self.replacing(key, content))
+
+    def replacing(self, key: str, content: bytes) -> HttpCall:
+        """See `VersionedBucket`."""
+        return self.request("PUT", key, body=content)
 
     def upload(self, key: str) -> Upload:
         # An identity that may not list uploads can still upload.

@@ -20,12 +20,14 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import agileml
 import bidbrain
 import pricing_data
 from pricing_data.atomic_write import atomic_write
+from spotctl.agent.cloud_parts import GROUP, MACHINE, STORAGE, cloud_packages, cloud_part
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.home.paths import PACKAGE
@@ -56,6 +58,7 @@ def code_wheel(folder: Path) -> Archive:
             "spotctl/__init__.py": (root / "__init__.py").read_bytes(),
             **_tree(root / "agent", "spotctl/agent"),
             **_tree(root / "integrations", "spotctl/integrations"),
+            **_machine_parts(),
             **_tree(own, "agileml"),
         },
     )
@@ -64,8 +67,34 @@ def code_wheel(folder: Path) -> Archive:
 def whole_wheel(folder: Path) -> Archive:
     """All of spotctl, for a machine that does the launcher's work."""
     others = {package.__name__: Path(str(package.__file__)).parent for package in (agileml, bidbrain, pricing_data)}
-    files = [_tree(path, name) for name, path in {**others, "spotctl": PACKAGE}.items()]
-    return _wheel(folder, {name: content for tree in files for name, content in tree.items()})
+    trees = [_tree(path, name) for name, path in {**others, "spotctl": PACKAGE, **_other_packages()}.items()]
+    return _wheel(folder, {name: content for tree in trees for name, content in tree.items()})
+
+
+def _machine_parts() -> dict[str, bytes]:
+    """The modules of clouds that the agent imports, with the packages around them."""
+    files: dict[str, bytes] = {}
+    for cloud, package in cloud_packages().items():
+        parts = [part for name in (MACHINE, STORAGE) if (part := cloud_part(cloud, name)) is not None]
+        # A package around them is imported, too; what it imports is not on the machine.
+        around = [import_module(package.rsplit(".", above)[0]) for above in range(package.count(".") + 1)]
+        for module in (*parts, *(outer for outer in around if parts and outer.__name__ != "spotctl")):
+            path = Path(str(module.__file__))
+            suffix = "/__init__.py" if path.name == "__init__.py" else ".py"
+            files[module.__name__.replace(".", "/") + suffix] = path.read_bytes()
+    return files
+
+
+def _other_packages() -> dict[str, Path]:
+    """The packages of clouds that do not come with spotctl, by their places in a wheel."""
+    others = {package.partition(".")[0] for package in cloud_packages().values()} - {"spotctl"}
+    return {name: Path(str(import_module(name).__file__)).parent for name in others}
+
+
+def _entry_points() -> bytes:
+    """The clouds, so that they are known on a machine, too."""
+    lines = (f"{entry.name} = {entry.value}" for entry in importlib.metadata.entry_points(group=GROUP))
+    return "\n".join([f"[{GROUP}]", *sorted(lines), ""]).encode()
 
 
 def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
@@ -74,6 +103,7 @@ def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
     info = f"spotctl-{version}.dist-info"
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/entry_points.txt"] = _entry_points()
     record = [f"{name},sha256={_record_digest(content)},{len(content)}" for name, content in sorted(files.items())]
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
     return _store(folder, _zip(files))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import shlex
 import textwrap
 from pathlib import Path
 
+from pricing_data.known_clouds import has_part, part_of
 from spotctl.agent import self_deletion
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.remote.machine import USER
@@ -25,11 +25,11 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     values = {
         "@USER@": USER,
         "@CONTAINERS@": "yes" if request.containers else "",
-        "@CLOUD@": shlex.quote(cloud),
         "@LEASE_UNTIL@": str(request.lease_until // 1_000_000),
         "@LEASE_SECONDS@": str(max(request.lease_until - now, 0) // 1_000_000),
         "@PUBLIC_KEY@": f"restrict,port-forwarding,pty {public_key}",
         "@SELF_DELETION@": _packed(Path(self_deletion.__file__).read_bytes()),
+        "@THIS_CLOUD@": _packed(_self_deletion_of(cloud)),
         "@MACHINE@": _packed(json.dumps(machine, separators=(",", ":")).encode()),
     }
     script = Path(__file__).with_name("start_up.sh").read_text()
@@ -41,6 +41,15 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
             f" {MOST_BYTES}: make the job's setup or environment shorter, for example by a script in the job's folder"
         )
     return script
+
+
+def _self_deletion_of(cloud: str) -> bytes:
+    """How machines of a cloud delete themselves; empty where switching off is enough."""
+    if not has_part(cloud, "self_deletion"):
+        return b""
+    path = part_of(cloud, "self_deletion").__file__
+    assert path is not None
+    return Path(path).read_bytes()
 
 
 def _packed(content: bytes) -> str:

@@ -18,6 +18,9 @@ fi
 base64 -d <<'EOF' | gzip -d >$root/self_deletion.py
 @SELF_DELETION@
 EOF
+base64 -d <<'EOF' | gzip -d >$root/this_cloud.py
+@THIS_CLOUD@
+EOF
 cat >$root/watchdog <<'EOF'
 #!/bin/sh
 # Ends this machine when its lease is over, or when its agent has ended or died.
@@ -31,7 +34,7 @@ end() {
   if command -v python3 >/dev/null; then
     out=/dev/null
     if (: >/dev/console) 2>/dev/null; then out=/dev/console; fi
-    python3 -I -S $root/self_deletion.py @CLOUD@ >$out 2>&1 9>&- || say "switching off without having been deleted"
+    python3 -I -S $root/self_deletion.py $root/this_cloud.py >$out 2>&1 9>&- || say "switching off without having been deleted"
   else
     say "no python3: switching off without asking the cloud"
   fi

@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from spotctl.agent.notices import AwsNotices, AzureNotices, CloudNotice, GoogleNotices, poller_of
+from spotctl.agent.notices import CloudNotice, poller_of
 from spotctl.agent.rented import NoticeRelay
+from spotctl.clouds.aws.machine import AwsNotices
+from spotctl.clouds.azure.machine import AzureNotices
+from spotctl.clouds.gcp.machine import GoogleNotices
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.spotctl.agent.agents import Agent, python
 from tests.waiting import eventually

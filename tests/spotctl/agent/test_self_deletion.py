@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import self_deletion
+from spotctl.clouds.azure import self_deletion as azure
+from spotctl.clouds.gcp import self_deletion as gcp
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 
 GOOGLE = "/compute/v1/projects/p-1/zones/us-central1-a/instances/machine-0"
@@ -63,24 +65,28 @@ def deleted(server: LoopbackServer) -> list[str]:
     return server.api.deleted
 
 
+PARTS = {"gcp": gcp, "azure": azure}
+
+
 @pytest.mark.parametrize(("cloud", "path"), [("gcp", GOOGLE), ("azure", AZURE)])
 def test_the_file_alone_deletes_the_machine(server: LoopbackServer, tmp_path: Path, cloud: str, path: str) -> None:
     assert self_deletion.__file__ is not None
     copy = shutil.copy(self_deletion.__file__, tmp_path / "self_deletion.py")
-    done = subprocess.run([sys.executable, "-I", "-S", copy, cloud], capture_output=True, text=True, check=False)
+    part = shutil.copy(str(PARTS[cloud].__file__), tmp_path / "this_cloud.py")
+    done = subprocess.run([sys.executable, "-I", "-S", copy, part], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert deleted(server) == [path]
 
 
 def test_on_aws_there_is_nothing_to_ask_for(server: LoopbackServer) -> None:
-    assert self_deletion.delete_self("aws", pytest.fail)
+    assert self_deletion.delete_self({}, pytest.fail)
     assert server.requests == []
 
 
 def test_a_refusal_is_reported_and_the_call_repeated(server: LoopbackServer) -> None:
     server.faults.append(Fault("/compute/v1/projects", Reply(503, b"later, please")))
     said: list[str] = []
-    assert self_deletion.delete_self("gcp", said.append, 60)
+    assert self_deletion.delete_self(vars(PARTS["gcp"]), said.append, 60)
     assert len(said) == 1
     assert "status 503: later, please" in said[0]
     assert deleted(server) == [GOOGLE]
@@ -88,7 +94,7 @@ def test_a_refusal_is_reported_and_the_call_repeated(server: LoopbackServer) -> 
 
 def test_a_machine_that_is_gone_already_needs_nothing_more(server: LoopbackServer) -> None:
     server.faults.append(Fault("/compute/v1/projects", Reply(404)))
-    assert self_deletion.delete_self("gcp", pytest.fail, 0)
+    assert self_deletion.delete_self(vars(PARTS["gcp"]), pytest.fail, 0)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def test_a_machine_that_is_gone_already_needs_nothing_more(server: LoopbackServe
 def test_a_failure_that_lasts_is_reported(server: LoopbackServer, cloud: str, fault: Fault, reason: str) -> None:
     server.faults.append(fault)
     said: list[str] = []
-    assert not self_deletion.delete_self(cloud, said.append, 0)
+    assert not self_deletion.delete_self(vars(PARTS[cloud]), said.append, 0)
     assert len(said) == 1
     assert reason in said[0]
     assert "earned" not in said[0]

@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.clouds.aws.identity import AwsLauncher
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.session import storage_token
-from spotctl.run.launcher_identity import LauncherIdentity
+from spotctl.clouds.gcp.identity import GoogleLauncher
 from tests.servers.loopback import Reply, Request, serving
 
 
@@ -32,15 +33,15 @@ def test_the_keys_and_the_region_of_a_profile(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("AWS_PROFILE", "work")
     (tmp_path / "credentials").write_text("[work]\naws_access_key_id = A\naws_secret_access_key = S\n")
     (tmp_path / "config").write_text("[profile work]\nregion = eu-west-1\n")
-    who = LauncherIdentity()
-    keys = who.aws_keys()
-    assert (keys.key, keys.secret, keys.token, who.aws_region()) == ("A", "S", "", "eu-west-1")
+    who = AwsLauncher()
+    keys = who.keys()
+    assert (keys.key, keys.secret, keys.token, who.region()) == ("A", "S", "", "eu-west-1")
     assert keys.until > time.time() + 600
 
 
 def test_no_credentials_of_aws_are_one_line() -> None:
     with pytest.raises(StoreRefused, match="no credentials"):
-        LauncherIdentity().aws_keys()
+        AwsLauncher().keys()
 
 
 def test_a_service_account_of_google(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_service_account_of_google(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         path = tmp_path / "account.json"
         path.write_text(json.dumps({**account, "private_key": key.decode(), "project_id": "p"}))
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-        token, seconds = LauncherIdentity().google_token()
+        token, seconds = GoogleLauncher().token()
     assert token == "earned"
     assert 3000 < seconds <= 3600
 
@@ -63,7 +64,7 @@ def test_a_service_account_of_google(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_credentials_of_google_that_are_missing_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
     with pytest.raises(StoreRefused, match="Google sign-in"):
-        LauncherIdentity().google_token()
+        GoogleLauncher().token()
 
 
 def test_a_token_of_azure_is_for_storage() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from spotctl.agent.blobs.bucket import StoreRefused
 from spotctl.agent.blobs.http import HttpCall
-from spotctl.agent.blobs.identity import MACHINE, AwsKeys, AwsSigner, BearerToken
+from spotctl.agent.blobs.identity import MACHINE, BearerToken
+from spotctl.clouds.aws.storage import AwsKeys, AwsSigner
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 
 CALL = HttpCall("GET", "http://bucket/x", "x")
@@ -67,8 +68,8 @@ def point(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("service")
 def test_the_role_of_an_instance() -> None:
-    assert MACHINE.aws_keys() == AwsKeys("A", "S", "T", 1_900_000_000.0)
-    assert MACHINE.aws_region() == "eu-west-1"
+    assert MACHINE.at("aws").keys() == AwsKeys("A", "S", "T", 1_900_000_000.0)
+    assert MACHINE.at("aws").region() == "eu-west-1"
 
 
 @pytest.mark.usefixtures("service")
@@ -77,24 +78,24 @@ def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
-    assert MACHINE.aws_keys() == AwsKeys("own", "secret")
-    assert MACHINE.aws_region() == "us-west-2"
+    assert MACHINE.at("aws").keys() == AwsKeys("own", "secret")
+    assert MACHINE.at("aws").region() == "us-west-2"
 
 
 @pytest.mark.usefixtures("service")
 def test_tokens_of_google_and_azure() -> None:
-    assert MACHINE.google_token() == ("earned", 3600.0)
-    assert MACHINE.azure_token() == ("earned", 3600.0)
+    assert MACHINE.at("gcp").token() == ("earned", 3600.0)
+    assert MACHINE.at("azure").token() == ("earned", 3600.0)
 
 
 def test_a_machine_without_an_identity_is_told_so(service: Metadata) -> None:
     service.role = ""
     with pytest.raises(StoreRefused, match="name an instance profile under identity:"):
-        MACHINE.aws_keys()
+        MACHINE.at("aws").keys()
     with pytest.raises(StoreRefused, match="no service account"):
-        MACHINE.google_token()
+        MACHINE.at("gcp").token()
     with pytest.raises(StoreRefused, match="no managed identity"):
-        MACHINE.azure_token()
+        MACHINE.at("azure").token()
 
 
 def test_keys_are_fetched_again_before_they_expire() -> None:

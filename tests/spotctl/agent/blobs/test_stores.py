@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
-from spotctl.agent.blobs import http, identity, locations, objects
+from spotctl.agent.blobs import http, objects
 from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
 from spotctl.agent.blobs.conditional import Content, shared_object
 from spotctl.agent.blobs.locations import place_of, store_at
 from spotctl.agent.blobs.s3 import S3Bucket
+from spotctl.clouds.aws import storage as aws
+from spotctl.clouds.azure import storage as azure
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
 from tests.servers.objects import AzureDialect, GoogleDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
@@ -222,7 +224,7 @@ class TestAzure(ObjectSuite):
     location = "az://bucket@account/jobs/a b/"
 
     def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-        monkeypatch.setattr(identity.MACHINE, "azure_token", lambda: (TOKEN, 3600.0))
+        monkeypatch.setattr(azure.MACHINE, "token", lambda: (TOKEN, 3600.0))
         return AzureDialect("bucket", bearer(TOKEN, x_ms_version="2023-11-03"))
 
     def point(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +254,7 @@ def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypat
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        monkeypatch.setattr(locations, "S3", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setattr(aws, "S3", f"http://127.0.0.1:{server.server_address[1]}")
         place = place_of("s3://bucket/x")
     finally:
         server.shutdown()
@@ -262,7 +264,7 @@ def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypat
     assert isinstance(place.bucket, S3Bucket)
     assert place.bucket.url == "https://bucket.s3.ap-south-1.amazonaws.com"
     # Where nothing answers, the machine's own region is the best guess.
-    monkeypatch.setattr(locations, "S3", "http://127.0.0.1:1")
+    monkeypatch.setattr(aws, "S3", "http://127.0.0.1:1")
     elsewhere = place_of("s3://my.bucket/x")
     assert elsewhere is not None
     assert isinstance(elsewhere.bucket, S3Bucket)

@@ -1,17 +1,24 @@
-"""Azure Blob Storage: block blobs, which change only when a list of blocks is committed."""
+"""Blob Storage: blobs that change only when a list of blocks is committed, and how callers prove who they are."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
-from spotctl.agent.blobs.bucket import NoSuchObject, Upload
+from spotctl.agent.blobs.bucket import ETAGS, NoSuchObject, ObjectBucket, ObjectVersions, StoreRefused, Upload
 from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
+from spotctl.agent.blobs.identity import BearerToken, TokenIdentity
+from spotctl.agent.self_deletion import fetch_metadata
+from spotctl.clouds.azure.machine import metadata_host
 
+SCHEME, FORM = "az", "az://CONTAINER@ACCOUNT/..."
+_STORAGE = "https://storage.azure.com/"
 VERSION = "2023-11-03"
 
 
@@ -22,9 +29,14 @@ class AzureContainer:
     name: str
     url: str
     caller: Caller
+    versions: ObjectVersions = ETAGS
 
     def put(self, key: str, content: bytes) -> None:
-        self.caller.call(self.request("PUT", key, body=content, headers={"x-ms-blob-type": "BlockBlob"}))
+        self.caller.call(self.replacing(key, content))
+
+    def replacing(self, key: str, content: bytes) -> HttpCall:
+        """See `VersionedBucket`."""
+        return self.request("PUT", key, body=content, headers={"x-ms-blob-type": "BlockBlob"})
 
     def upload(self, key: str) -> Upload:
         return AzureUpload(self, key)
@@ -86,3 +98,28 @@ class AzureUpload:
 
     def abort(self) -> None:
         """Nothing to do."""
+
+
+def bucket(name: str, who: TokenIdentity) -> ObjectBucket:
+    """The container that is named with its account."""
+    container, _, account = name.partition("@")
+    if not account:
+        raise StoreRefused(f"az://{name}: name the storage account: az://{container}@ACCOUNT/...")
+    endpoint = os.environ.get("AZURE_STORAGE_BLOB_ENDPOINT", f"https://{account}.blob.core.windows.net").rstrip("/")
+    return AzureContainer(f"az://{name}", f"{endpoint}/{container}", Caller(BearerToken(who.token)))
+
+
+class MachineIdentity:
+    """A machine's managed identity, from the metadata service."""
+
+    def token(self) -> tuple[str, float]:
+        """A token for the machine's managed identity. StoreRefused: there is none."""
+        path = f"/metadata/identity/oauth2/token?api-version=2018-02-01&resource={quote(_STORAGE, safe='')}"
+        try:
+            answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata": "true"}))
+        except OSError as error:
+            raise StoreRefused(f"this machine has no managed identity to reach Blob Storage with: {error}") from None
+        return str(answer["access_token"]), float(answer.get("expires_in", 0))
+
+
+MACHINE = MachineIdentity()

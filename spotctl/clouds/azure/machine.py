@@ -1,0 +1,74 @@
+"""What an agent on Azure asks the metadata service: whether the machine will be taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from spotctl.agent.notices import CloudNotice, json_object
+from spotctl.agent.self_deletion import METADATA_HOST, ask, fetch_metadata
+
+WARNING_SECONDS = 30.0
+"""The time from a notice to the end, if a notice does not say; notices often leave less."""
+
+_EVICTIONS, _HINTS = ("Preempt", "Terminate"), ("Reboot", "Redeploy")
+
+
+class AzureNotices:
+    """Scheduled Events. Azure carries out an acknowledged event at once, so events are acknowledged only when nothing
+    is left to save."""
+
+    pause = 1.0
+
+    def __init__(self, host: str) -> None:
+        self._host, self._name = host, ""
+        self._evictions: dict[str, float] = {}
+        self._acknowledged: set[str] = set()
+
+    def poll(self) -> list[CloudNotice]:
+        if not self._name:
+            path = "/metadata/instance?api-version=2021-02-01"
+            self._name = str(json_object(fetch_metadata(self._host, path, {"Metadata": "true"}))["compute"]["name"])
+        # The first request switches events on, so its answer may take two minutes.
+        status, body, _ = ask(self._host, self._path, {"Metadata": "true"}, seconds=130)
+        if status != 200:
+            raise OSError(f"scheduledevents: status {status}")
+        return [self._notice(event) for event in json_object(body)["Events"] if self._is_ours(event)]
+
+    def payload_ended(self) -> None:
+        events = [event for event in self._evictions if event not in self._acknowledged]
+        if events:
+            body = json.dumps({"StartRequests": [{"EventId": event} for event in events]})
+            ask(self._host, self._path, {"Metadata": "true", "Content-Type": "application/json"}, "POST", body)
+            self._acknowledged.update(events)
+
+    _path = "/metadata/scheduledevents?api-version=2020-07-01"
+
+    def _is_ours(self, event: dict[str, Any]) -> bool:
+        names = [str(name).lstrip("_") for name in event.get("Resources", ())]
+        return event.get("EventType") in (*_EVICTIONS, *_HINTS) and self._name in names
+
+    def _notice(self, event: dict[str, Any]) -> CloudNotice:
+        name, kind = str(event["EventId"]), "evict" if event["EventType"] in _EVICTIONS else "hint"
+        before = str(event.get("NotBefore") or "")
+        # Without a time, the event has started or starts now; time counts from when it was first seen.
+        until = parsedate_to_datetime(before).timestamp() if before else self._evictions.get(name)
+        if until is None:
+            until = time.time() + WARNING_SECONDS
+        if kind == "evict":
+            self._evictions.setdefault(name, until)
+            until = self._evictions[name]
+        return CloudNotice(kind, until, "azure" if kind == "evict" else f"azure {event['EventType'].lower()}")
+
+
+def notices(_: dict[str, str]) -> AzureNotices:
+    """The poller of a machine."""
+    return AzureNotices(metadata_host())
+
+
+def metadata_host() -> str:
+    """The host of the metadata service."""
+    return os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST

@@ -1,0 +1,18 @@
+"""The launcher at Cloud Storage: a token for the sign-in that the SDK finds on this computer."""
+
+from __future__ import annotations
+
+from spotctl.clouds.store_refusals import refused_as_store
+
+
+class GoogleLauncher:
+    """See `TokenIdentity`."""
+
+    def token(self) -> tuple[str, float]:
+        from spotctl.clouds.gcp.session import storage_token
+
+        with refused_as_store():
+            return storage_token()
+
+
+LAUNCHER = GoogleLauncher()
