@@ -60,11 +60,9 @@ class EvictionModel(Protocol):
         self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
     ) -> MarketReplay:
         """The market of the test span; `room` is the most machines of each market that the job could use."""
-        ...
 
     def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
         """Evidence from the training span."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

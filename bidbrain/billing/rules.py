@@ -56,18 +56,15 @@ class BillingRule(Protocol):
     @property
     def name(self) -> str:
         """The rule's name in scenarios and in `billing_rule`."""
-        ...
 
     def bill(self, life: Life, prices: Prices) -> Bill:
         """The bill of one machine; raises `TooLittleHistory` where the prices do not cover its life."""
-        ...
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
         """Dues from `age` on, if the machine is kept for `horizon` and then ends as `ended` says.
 
         `ended` is `LEFT` or `HANDED_ON`; earlier evictions come from the survival curve.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,8 +239,6 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """The strategy's name in scenarios and results."""
-        ...
 
     def decide(self, situation: Situation, /) -> Decision:
         """Which machines to rent and which to return."""
-        ...

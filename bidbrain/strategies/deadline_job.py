@@ -80,11 +80,9 @@ class BatchStrategy(Protocol):
     @property
     def name(self) -> str:
         """The strategy's name in results."""
-        ...
 
     def choose(self, state: DeadlineState, /) -> Ints:
         """A choice for each job; the replay overrides it where the safety net applies."""
-        ...
 
 
 class SafetyNet(Protocol):
@@ -92,7 +90,6 @@ class SafetyNet(Protocol):
 
     def __call__(self, state: DeadlineState, /) -> Bools:
         """One answer per job."""
-        ...
 
 
 def net_when_idle(state: DeadlineState) -> Bools:

@@ -36,7 +36,6 @@ class Pace(Protocol):
     ) -> TimePrice | None:
         """The price of time at which a strategy (made from dollars per hour) is as fast as a rival; None if that is
         unknown."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ class ZonePolicy(Protocol):
 
     def step(self, field: Field, /) -> None:
         """Starts, stops and probes through the field; what it leaves running holds for the step."""
-        ...
 
 
 @dataclass(slots=True)

@@ -41,7 +41,6 @@ class Policy(Protocol):
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The best shares of time under this policy, and the constraints that could not be kept."""
-        ...
 
 
 def allocation(

@@ -179,23 +179,18 @@ class _RiseProgram(Protocol):
     @property
     def priced(self) -> bool:
         """Whether workers have prices that can exclude levels."""
-        ...
 
     def excludes(self, level: FloatArray) -> bool:
         """Whether the last prices prove that these levels cannot be reached."""
-        ...
 
     def times_reached(self, level: FloatArray) -> float:
         """How many times these levels can be reached."""
-        ...
 
     def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
         """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
-        ...
 
     def settle(self, stuck: BoolArray) -> None:
         """These jobs stay on the levels of the last rise."""
-        ...
 
 
 class _Alone:

@@ -37,20 +37,16 @@ class Dispatcher(Protocol):
     @property
     def allocations(self) -> int:
         """Number of allocations computed."""
-        ...
 
     @property
     def patience(self) -> float:
         """Seconds after which the dispatcher may reallocate although no job came or went."""
-        ...
 
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now, possibly none."""
-        ...
 
     def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
         """Reports how long each candidate ran in the round that ended, and which jobs finished."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
