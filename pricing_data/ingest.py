@@ -43,7 +43,6 @@ class FileReport:
         return done.added + done.known + done.conflicts + self.facts
 
     def count(self, batch: FileBatch) -> None:
-        """Adds a batch's rows to the counts."""
         self.layout = batch.layout
         self.rows += batch.rows
         self.skipped += len(batch.bad)

@@ -41,7 +41,6 @@ class AvailabilityTrace:
 
     @property
     def machine_hours(self) -> float:
-        """The total time that machines were up."""
         return float(self.up[:-1].sum()) * self.gap_seconds / 3600
 
 

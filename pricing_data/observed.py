@@ -41,7 +41,6 @@ class WatchRecord:
 
 
 def joined(parts: Iterable[Mapping[Market, WatchRecord]]) -> dict[Market, WatchRecord]:
-    """When each market was watched, in all parts together."""
     total: dict[Market, WatchRecord] = {}
     for part in parts:
         for market, watched in part.items():
@@ -73,7 +72,6 @@ def held(times: Ints, spans: TimeSpans) -> Ints:
 
 
 def observed_until(times: Ints, spans: TimeSpans) -> Ints:
-    """The observed time before each of the times."""
     # An empty span before all times, so that each of them has a span that began earlier.
     starts, ends = np.array([Span(*[np.iinfo(np.int64).min // 2] * 2), *spans], dtype=np.int64).T
     lengths = ends - starts

@@ -63,7 +63,6 @@ class PriceSeries:
 
     @property
     def first(self) -> int:
-        """Time of the first event."""
         return int(self.times[0])
 
     @property

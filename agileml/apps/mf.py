@@ -43,7 +43,6 @@ class RatingShard:
 
     @cached_property
     def ratings(self) -> Ratings:
-        """The generated ratings."""
         app = self._app
         rng = _generator(app.seed, self._number)
         true_users, true_items = app.true_factors()

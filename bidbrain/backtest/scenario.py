@@ -85,11 +85,9 @@ class Scenario:
         return tuple(sorted({self._place(offer.market) for offer in self.offers}))
 
     def offers_in(self, zone: str) -> tuple[Offer, ...]:
-        """Offers that can be rented in a zone."""
         return tuple(offer for offer in self.offers if self._place(offer.market) == zone)
 
     def histories_in(self, zone: str) -> dict[Market, PriceSeries]:
-        """Price histories of the markets in a zone."""
         return {series.market: series for series in self.histories if self._place(series.market) == zone}
 
     def replay_in(self, zone: str) -> MarketReplay:

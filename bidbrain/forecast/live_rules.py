@@ -27,7 +27,6 @@ class UnderLiveRules:
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
         return self.strategy.name
 
     def decide(self, situation: Situation) -> Decision:

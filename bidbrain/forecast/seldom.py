@@ -23,7 +23,6 @@ class Seldom:
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
         return self.strategy.name
 
     def decide(self, situation: Situation) -> Decision:

@@ -48,7 +48,6 @@ class Played:
 
     @property
     def usd(self) -> float:
-        """The bill of all machines."""
         return sum(bill.usd for bill in self.bills)
 
 

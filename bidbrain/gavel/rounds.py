@@ -29,7 +29,6 @@ class RoundCandidates:
     scale: IntArray
 
     def only(self, chosen: IntArray | BoolArray) -> RoundCandidates:
-        """A subset of the candidates."""
         return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
 
 

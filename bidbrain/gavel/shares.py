@@ -36,7 +36,6 @@ class ShareColumns:
 
     @property
     def count(self) -> int:
-        """Number of columns."""
         return len(self.row)
 
     @cached_property
@@ -120,7 +119,6 @@ class ShareColumns:
 
 
 def rows_of(problem: AllocationProblem) -> int:
-    """Number of rows of X."""
     return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
 
 

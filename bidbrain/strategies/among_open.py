@@ -26,7 +26,6 @@ class AmongOpen:
 
     @property
     def name(self) -> str:
-        """Name of the wrapped strategy."""
         return self._among_all.name
 
     def decide(self, situation: Situation) -> Decision:

@@ -55,7 +55,6 @@ class Rent:
 
     @property
     def spot(self) -> bool:
-        """Whether these are spot machines."""
         return self.bid is not None
 
     @property
@@ -207,12 +206,10 @@ class Situation:
 
     @property
     def on_spot(self) -> tuple[Holding, ...]:
-        """The holdings of spot machines."""
         return tuple(holding for holding in self.holdings if holding.rent.spot)
 
     @property
     def on_demand(self) -> tuple[Holding, ...]:
-        """The holdings of on-demand machines."""
         return tuple(holding for holding in self.holdings if not holding.rent.spot)
 
     def sells(self, rent: Rent) -> bool:

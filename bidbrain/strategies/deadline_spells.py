@@ -67,7 +67,6 @@ class SpellOutlook:
     steps: Ints
 
     def spell(self, tick: int = -1) -> SpotSpell:
-        """The spell of one tick."""
         return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
 
 
@@ -80,7 +79,6 @@ class SpotSpell:
 
     @property
     def up(self) -> bool:
-        """Whether spot capacity is there."""
         return self.state >= CLASSES
 
     @classmethod

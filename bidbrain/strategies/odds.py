@@ -29,7 +29,6 @@ class Odds:
 
     @classmethod
     def of(cls, history: PriceSeries) -> Odds:
-        """The odds that held over a history."""
         crossings = CrossingHistory(history, HOUR)
         distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
         outcomes = crossings.at_deltas(distances)

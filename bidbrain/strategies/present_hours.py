@@ -73,7 +73,6 @@ class InThePresent:
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
         return self.usual.name
 
     def decide(self, situation: Situation) -> Decision:

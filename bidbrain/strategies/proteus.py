@@ -59,7 +59,6 @@ class BidGrid:
     nu: Floats
 
     def at(self, row: int, column: int) -> AllocationTerms:
-        """The terms of one purchase."""
         return AllocationTerms(
             float(self.cost[row, column]),
             float(self.survival[row, column]),

@@ -38,7 +38,6 @@ class Session:
 
     @cached_property
     def out(self) -> Console:
-        """Console for results."""
         from rich.console import Console
 
         # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to folded ones.

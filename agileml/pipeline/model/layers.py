@@ -57,7 +57,6 @@ class Dropout:
 
 
 def squared_error(outputs: Array, targets: Array) -> tuple[float, Array]:
-    """The mean squared error."""
     difference = outputs - targets
     return float((difference * difference).mean()), 2 * difference / difference.size
 

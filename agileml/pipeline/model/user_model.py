@@ -18,7 +18,6 @@ ModelFactory = Callable[[int], PipelineModel]
 
 
 def model_factory(target: str) -> ModelFactory:
-    """The factory that `target` names."""
     if target in BUILT_IN:
         return BUILT_IN[target]
     name, colon, function = target.rpartition(":")

@@ -77,7 +77,6 @@ class SpanTables:
 
     @classmethod
     def of(cls, profile: ModelProfile) -> SpanTables:
-        """The tables of a profile."""
         layers = profile.layers
         return cls(
             _spans([layer.seconds for layer in layers]),

@@ -99,12 +99,10 @@ class LocalPipeline:
 
     @property
     def nodes(self) -> Sequence[str]:
-        """Nodes whose process runs."""
         return [name for name, process in self._processes.items() if process.poll() is None]
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """The process of each node that runs."""
         return {name: self._processes[name].pid for name in self.nodes}
 
     def join(self, name: str) -> None:

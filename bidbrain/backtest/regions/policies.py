@@ -39,7 +39,6 @@ class PlayedWindow:
 
 
 def played(window: Window, name: str) -> list[PlayedWindow]:
-    """The window under the policy of a name."""
     if name == ONE_ZONE and len(window.record.zones) > 1:
         return [result for zone in window.record.zones for result in played(window.only(zone), name)]
     if not window.job.possible(window.record.gap):

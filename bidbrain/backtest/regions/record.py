@@ -36,12 +36,10 @@ class ZonesRecord:
 
     @property
     def steps(self) -> int:
-        """How many steps were recorded."""
         return int(self.granted.shape[1])
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """The region of each zone."""
         return tuple(map(region_of, self.zones))
 
     def only(self, zones: Sequence[str]) -> ZonesRecord:
@@ -50,6 +48,5 @@ class ZonesRecord:
         return ZonesRecord(tuple(zones), self.gap, self.granted[rows], self.spot[rows], self.on_demand[rows])
 
     def window(self, start: int, steps: int) -> ZonesRecord:
-        """The steps of one job."""
         part = slice(start, start + steps)
         return ZonesRecord(self.zones, self.gap, self.granted[:, part], self.spot[:, part], self.on_demand)

@@ -45,7 +45,6 @@ class Spending:
 
     @property
     def total(self) -> float:
-        """All dollars."""
         return self.machines + self.moving + self.probing
 
 
@@ -158,7 +157,6 @@ class Field:
         self.now += 1
 
     def pay_step(self) -> None:
-        """Adds the step to the bill."""
         for name in ("machines", "moving", "probing", "moves", "probes"):
             setattr(self.bill, name, getattr(self.bill, name) + getattr(self.this_step, name))
 

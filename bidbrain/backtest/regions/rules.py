@@ -74,7 +74,6 @@ class Window:
 
     @classmethod
     def of(cls, record: ZonesRecord, start: int, job: RegionJob, rules: Rules) -> Window:
-        """The window of a job that starts at a step."""
         return cls(record.window(start, job.steps(record.gap)), record.window(0, start), job, rules, start)
 
     def only(self, zone: str) -> Window:

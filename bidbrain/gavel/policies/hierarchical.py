@@ -212,17 +212,14 @@ class _Alone:
 
     @property
     def priced(self) -> bool:
-        """As `_RiseProgram`."""
         return self._prices is not None
 
     def excludes(self, level: FloatArray) -> bool:
-        """As `_RiseProgram`."""
         assert self._prices is not None
         worth = float(self._prices @ self._workers)
         return excess(self._groups, level[self._rows], self._prices) > _EXCLUDED * worth
 
     def times_reached(self, level: FloatArray) -> float:
-        """As `_RiseProgram`."""
         level = level[self._rows]
         if not level.any():
             return np.inf
@@ -245,7 +242,6 @@ class _Alone:
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
     def settle(self, stuck: BoolArray) -> None:
-        """As `_RiseProgram`."""
         assert self._last is not None
         fixed = stuck[self._rows] & ~self._last.tied
         rows = self._rows[fixed]
@@ -284,11 +280,9 @@ class _Paired:
         self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
 
     def excludes(self, _level: FloatArray) -> bool:
-        """As `_RiseProgram`."""
         return False
 
     def times_reached(self, level: FloatArray) -> float:
-        """As `_RiseProgram`."""
         if not level.any():
             return np.inf
         self._set(level, 0.0 * level)

@@ -34,7 +34,6 @@ class Levels:
 
     @property
     def z(self) -> int:
-        """The column of z."""
         return self.progress.size
 
     def held(self) -> FloatArray:
@@ -56,7 +55,6 @@ class Levels:
         return np.append((self.progress * self.count[:, None]).ravel(), 0.0)
 
     def program(self) -> LinearProgram:
-        """The program of the first stage."""
         groups, types = self.progress.shape
         cell = np.arange(groups * types)
         group, every = cell // types, np.arange(groups)

@@ -60,7 +60,6 @@ class Groups:
     cost: FloatArray | None = None
 
     def part(self, of: IntArray) -> Groups:
-        """Some of the groups, with their part of the workers."""
         share = self.held[of].sum() / self.held.sum()
         stage = None if self.stage is None else self.stage[of]
         cost = None if self.cost is None else self.cost[of]

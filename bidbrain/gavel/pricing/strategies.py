@@ -34,7 +34,6 @@ class PlacementRule:
     dataset_everywhere: bool = True
 
     def may_use(self, offer: AcceleratorOffer) -> bool:
-        """Whether a job may use an offer."""
         place = f"{offer.market.cloud}/{offer.market.region}"
         return (
             (not self.accelerator or offer.accelerator == self.accelerator)

@@ -38,7 +38,6 @@ class WithinBudget:
 
     @property
     def allocations(self) -> int:
-        """Number of allocations computed."""
         return self._shares.allocations
 
     @property

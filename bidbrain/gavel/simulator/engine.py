@@ -40,7 +40,6 @@ class SimulationOutcome:
 
     @property
     def end(self) -> float:
-        """End of the last round."""
         return float(self.round_end[-1])
 
 
@@ -89,7 +88,6 @@ class _SimulationRun:
             self._skip()
 
     def outcome(self) -> SimulationOutcome:
-        """The result of the simulation so far."""
         start, end = np.array(self._rounds).T
         return SimulationOutcome(
             self._scenario,

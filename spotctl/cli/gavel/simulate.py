@@ -110,7 +110,6 @@ def simulate(
 
 @contextmanager
 def _progress(session: Session, jobs: int) -> Iterator[ReportFinished]:
-    """Progress bar of finished jobs."""
     from spotctl.cli.progress import counting
 
     with counting(session, "simulating", jobs) as step:

@@ -88,5 +88,4 @@ def left_out(request: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
 
 
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
-    """The summaries of all strategies by slack."""
     return [summary for scheme, outcome in outcomes.items() for summary in summarize(jobs, scheme, outcome)]

@@ -46,7 +46,6 @@ def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[P
 
 
 def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
-    """One summary for each policy."""
     policies = list(dict.fromkeys(result.policy for result in results))
     best = sum(result.outcome.bill.total for result in results if result.policy == "optimal")
     return [_summary(name, [result for result in results if result.policy == name], best) for name in policies]

@@ -95,7 +95,6 @@ def report(
 
 
 def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
-    """Each run with its rows."""
     rows_of: dict[str, list[LedgerRow]] = {timeline.run: [] for timeline in timelines}
     for row in rows:
         rows_of[row.run].append(row)

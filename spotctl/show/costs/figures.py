@@ -155,7 +155,6 @@ def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:
-    """The total of several sums."""
     addends = (_NONE, *sums)
     return Sums(
         on_demand=sum(addend.on_demand for addend in addends),
