@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,6 +14,7 @@ import typer
 
 from spotctl.cli.options import JobArgument, MetricsOption, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
@@ -167,7 +169,6 @@ def down(
         -> spotctl.log.ledger.final_figures:final_figures
         -> _emergency
     """
-    from spotctl.home.errors import BadRequest
 
     session: Session = context.obj
     if bool(job) == all_:
@@ -230,7 +231,6 @@ def gc(
 
 def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
-    from spotctl.home.errors import SpotctlError
 
     failures = list[str]()
     for part in orphans_by_cloud:
@@ -253,7 +253,6 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
         -> _damaged_status
     """
     from spotctl.cli import elsewhere
-    from spotctl.home.errors import BadRequest
     from spotctl.home.paths import Paths
     from spotctl.log.salvage import no_runs
     from spotctl.log.statuses import read_log, statuses
@@ -288,7 +287,6 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
         shown[] -> spotctl.run.emergency:ShownMachine
         failures: clouds that could not be searched
     """
-    from dataclasses import asdict
 
     from spotctl.run.emergency import shown_machines
     from spotctl.show.runs import tables as run_tables
@@ -321,7 +319,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
         returned[] -> spotctl.run.emergency:ShownMachine
         left[] -> spotctl.run.emergency:ShownMachine
     """
-    from dataclasses import asdict
 
     from spotctl.run.emergency import return_shown
 
@@ -340,7 +337,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
 
 
 def confirm(session: Session) -> bool:
-    from spotctl.home.errors import BadRequest
 
     if not sys.stdin.isatty():
         raise BadRequest("no terminal to ask for confirmation on: pass --yes, or --dry-run to see the plan only")
@@ -361,7 +357,6 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
-    from spotctl.home.errors import SpotctlError
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.log.statuses import read_log, unfinished_jobs
 

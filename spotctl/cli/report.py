@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.units import counted
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -68,7 +70,6 @@ def cost(
 
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
-    from spotctl.home.errors import BadRequest
     from spotctl.show.costs.gather import write
 
     session: Session = context.obj
@@ -106,7 +107,6 @@ def gather_report(session: Session, jobs: Sequence[str], since: str, until: str,
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
     from spotctl.cli.options import moment_of, start_of
-    from spotctl.home.errors import BadRequest
     from spotctl.show.costs.gather import gather
     from spotctl.show.costs.grouping import parse_by
     from spotctl.show.costs.period import Period
@@ -182,7 +182,6 @@ def reconcile(
 
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
-    from pricing_data.units import counted
     from spotctl.log.ledger_reader import correct, read
     from spotctl.show.costs.bills import views
     from spotctl.show.costs.bills.accepted import corrections
@@ -207,7 +206,6 @@ def reconcile(
 
 def _share(text: str) -> float:
     """`1%` or `0.01`."""
-    from spotctl.home.errors import BadRequest
 
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

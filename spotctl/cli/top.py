@@ -10,6 +10,7 @@ import typer
 
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def top(
@@ -52,7 +53,6 @@ def top(
 
 
 def _require_live() -> None:
-    from spotctl.home.errors import BadRequest
 
     try:
         import textual  # noqa: F401 - checked before the run is read
@@ -64,7 +64,6 @@ def _require_live() -> None:
 
 def _jobs(session: Session, *, all_: bool) -> list[str]:
     """Active jobs, or the last one launched."""
-    from spotctl.home.errors import BadRequest
     from spotctl.home.paths import Paths
     from spotctl.log.salvage import no_runs
     from spotctl.log.statuses import job_names, unfinished_jobs

@@ -8,6 +8,8 @@ import typer
 
 from spotctl.cli.options import RegionOption
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
+from spotctl.home.wall_clock import wall_us
 
 
 def try_(
@@ -35,8 +37,6 @@ def try_(
     from spotctl.cli.launch import EXIT_CODES, confirm
     from spotctl.cli.live_runs import live_view
     from spotctl.clouds import wiring
-    from spotctl.home.errors import BadRequest
-    from spotctl.home.wall_clock import wall_us
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.run.start import runs, trial
     from spotctl.run.start.planner import PlanMoment, plan_jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +33,6 @@ def compare(
 
     Example: spotctl backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """
-    from dataclasses import replace
 
     from bidbrain.backtest.robustness import variants
     from spotctl.clouds import wiring

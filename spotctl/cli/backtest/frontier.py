@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,6 @@ def frontier(
 
     Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """
-    from dataclasses import replace
 
     from bidbrain.backtest.frontier import points, settings_of
     from bidbrain.backtest.results import notes

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from pricing_data.units import SECOND, parse_duration
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def simulate(
@@ -47,9 +49,7 @@ def simulate(
     from agileml.pipeline.plan.planner import summary
     from agileml.pipeline.plan.simulate_plan import simulate as play
     from agileml.pipeline.schedule.timeline import timeline_page, trace_json
-    from pricing_data.units import SECOND, parse_duration
     from spotctl.files.parallel_files import load_plan
-    from spotctl.home.errors import BadRequest
     from spotctl.lab.parallel import tables as parallel_tables
     from spotctl.lab.parallel.fleet_trace import read_fleet
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def train(
@@ -64,7 +65,6 @@ def train(
     from agileml.pipeline.run.fault_script import parse_faults
     from agileml.pipeline.run.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
     from spotctl.files.parallel_files import check_folder, load_plan
-    from spotctl.home.errors import BadRequest
     from spotctl.lab.parallel import tables as parallel_tables
 
     session: Session = context.obj
@@ -112,7 +112,6 @@ def _use_one_thread() -> None:
 
 def _check_one_machine(variables: Mapping[str, str]) -> None:
     """Refuses a job on several nodes: each of them gets the plan, and would train the whole model."""
-    from spotctl.home.errors import BadRequest
 
     if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
         raise BadRequest(

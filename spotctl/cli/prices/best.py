@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.units import SECOND, age, counted, parse_duration
 from spotctl.cli.options import (
     CloudOption,
     GlobArgument,
@@ -67,7 +69,6 @@ def best(
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
     """
-    from pricing_data.units import SECOND, age, counted, parse_duration
     from spotctl.clouds import wiring
     from spotctl.lab.best import offers as analysis
     from spotctl.lab.best import tables as best_tables
@@ -95,7 +96,6 @@ def best(
 
 def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:
     """All offers that fit a wish, old ones too; `lost` is what an eviction costs."""
-    from pricing_data.units import parse_duration
     from spotctl.clouds import wiring
     from spotctl.lab.best.offers import lost_hours_of, offers
 
@@ -110,7 +110,6 @@ def wish_of(
     filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
 ) -> MachineWish:
     """The machines that the options ask for; `filters` are clouds, regions, types and vCPUs."""
-    from math import inf
 
     from spotctl.lab.best.offers import MachineWish
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.errors import AccessDenied, MissingCredentials
 from spotctl.cli.boundary import CREDENTIALS, DONE, FAILED, USAGE
 from spotctl.cli.options import (
     AcceleratorOption,
@@ -31,6 +32,7 @@ from spotctl.cli.prices.sources import sources as sources_command
 from spotctl.cli.prices.sql import sql
 from spotctl.cli.prices.watch import watch
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -72,7 +74,6 @@ def import_(
     from pricing_data.sources.files.layouts import ON_DEMAND
     from spotctl.cli.progress import reading
     from spotctl.clouds import wiring
-    from spotctl.home.errors import BadRequest
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
 
@@ -138,7 +139,6 @@ def fetch(
     from pricing_data.sources.base import FetchRequest
     from spotctl.cli.progress import fetching
     from spotctl.clouds import wiring
-    from spotctl.home.errors import BadRequest
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
     from spotctl.show.prices.fetch_plan import announced
@@ -367,7 +367,6 @@ def _remark_once(session: Session, text: str) -> Callable[[], None]:
 
 def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> int:
     """Missing credentials fail a fetch only if their cloud was named, or if nothing else was fetched."""
-    from pricing_data.errors import AccessDenied, MissingCredentials
 
     failures = [report.failure for report in reports if report.failure is not None]
     for line in dict.fromkeys(map(str, failures)):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pricing_data.units import format_time, parse_time
 from spotctl.cli.session import JsonOption, Session
 
 
@@ -42,7 +43,6 @@ def egress(
     """
     from pricing_data.egress import Location
     from pricing_data.egress import egress as price_of
-    from pricing_data.units import format_time, parse_time
     from spotctl.clouds import wiring
     from spotctl.show import terminal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,6 @@ def export(
         history[].product: operating system, as import reads it
         history[].spot_price: dollars per hour
     """
-    import sys
 
     from pricing_data.export import export as write
     from pricing_data.export import objects, write_csv
