@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.figure import Figure
 from matplotlib.text import Text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 INK, PALE = "#6e7681", "#8c959f"
 BLUE, GREEN, ORANGE, RED, PURPLE, GOLD = "#1f6feb", "#2da44e", "#bc4c00", "#cf222e", "#8250df", "#bf8700"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
 from spotctl.show.layout import RankedColumn, ranked_table
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
 
 
 def table(differences: Sequence[PairedDifference], width: int) -> Table:

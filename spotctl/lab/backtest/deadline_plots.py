@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -18,9 +18,6 @@ from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import ReplayRequest
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, GREEN, INK, ORANGE, PALE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _SPOT, _ON_DEMAND, _UP = BLUE, ORANGE, GREEN
 _COLORS = {"greedy": PALE, "uniform-progress": INK, "deadline": _SPOT, "optimal": _UP}

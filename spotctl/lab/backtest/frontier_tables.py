@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
 from bidbrain.strategies.default import default_for
 from spotctl.show.layout import RankedColumn, ranked_table
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
 
 NO_WINDOWS: Mapping[str, Sequence[FrontierPoint]] = MappingProxyType({})
 

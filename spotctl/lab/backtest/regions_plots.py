@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -15,9 +15,6 @@ from bidbrain.backtest.regions.record import Bools
 from pricing_data.units import HOUR
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, ORANGE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _UP, _SPOT, _ON_DEMAND = "#c6e6cd", BLUE, ORANGE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bidbrain.eviction.bids import BidAbove
@@ -14,9 +14,6 @@ from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
 from spotctl.home.errors import BadRequest
 from spotctl.lab.beta.estimates import BidEstimate
 from spotctl.show.plot_style import BLUE, INK, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg")
 _ESTIMATE, _HISTORY, _GRID = BLUE, INK, 0.25

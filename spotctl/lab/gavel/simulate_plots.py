@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bidbrain.gavel.problem import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _HOUR = 3600.0
 _COLORS = (BLUE, GREEN, ORANGE, PURPLE, INK, GOLD)

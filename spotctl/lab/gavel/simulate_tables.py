@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.gavel.simulator.engine import SimulationOutcome
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results
 from pricing_data.units import usd_text
 from spotctl.show.outputs import output_folder
-
-if TYPE_CHECKING:
-    from bidbrain.gavel.simulator.engine import SimulationOutcome
 
 _UNKNOWN = "-"
 

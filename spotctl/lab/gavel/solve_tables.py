@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import best_throughput
+from spotctl.lab.gavel.problem_file import Estimates
 from spotctl.show.layout import plain_table
-
-if TYPE_CHECKING:
-    from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
-    from spotctl.lab.gavel.problem_file import Estimates
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
 _LEAST_SHARE = 1e-12

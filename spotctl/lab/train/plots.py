@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from agileml.core.events import Iteration
 from pricing_data.atomic_write import atomic_write
 from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, PURPLE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _TIME, _LOSS, _RELIABLE, _TRANSIENT = BLUE, GREEN, INK, GOLD
 _DECADE = 10.0

@@ -6,8 +6,9 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -16,14 +17,9 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
 from spotctl.home.errors import BadRequest
 from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.values import JobPlan
 from spotctl.show.phrases import hours_text
 from spotctl.show.plot_style import BLUE, ORANGE, PALE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from spotctl.planning.values import JobPlan
 
 SUFFIXES = (".png", ".svg")
 _PLAN, _ON_DEMAND, _LIKELY, _LIMIT = BLUE, PALE, ORANGE, RED

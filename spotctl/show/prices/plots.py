@@ -6,10 +6,10 @@ import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.show.bars import needs_log_scale
 from spotctl.show.plot_style import BLUE, INK, RED, save_plot
 from spotctl.show.terminal import against_on_demand, dollars, percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg", ".html")
 MOST_MARKETS = 12

@@ -5,17 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from spotctl.show.printable import wrapped
 from spotctl.show.runs import tables as run_tables
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-
-    from spotctl.show.runs.figures import RunFigures
+from spotctl.show.runs.figures import RunFigures
 
 _INDENT = 10
 """Columns in front of an event: those of its time."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from spotctl.log import events as ev
 from spotctl.log import folding
+from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
 from spotctl.show.phrases import bid_text, machines_text
-
-if TYPE_CHECKING:
-    from spotctl.log.log_row import LogRow
 
 MOST_EVENTS = 500
 """Only the latest events are kept."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.clouds.errors import NotFound
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.statuses import RunStatus, latest_run
@@ -16,9 +16,6 @@ from spotctl.log.store import EventLog, is_running
 from spotctl.show.runs.figures import RunMarkets
 from spotctl.show.top.snapshot import RunSnapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 
 class Watcher:
