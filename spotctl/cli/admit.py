@@ -38,7 +38,6 @@ def admit(
         ssh_from: addresses from which SSH is allowed
         rules: rules of the firewall that were changed
     """
-
     from spotctl.clouds.capabilities import AdmitsSsh, Closes
     from spotctl.home.cloud_settings import address_range
 
@@ -58,10 +57,12 @@ def admit(
             " settings name (security_groups in [aws], network_tags or network in [gcp], subnet or security_group in"
             " [azure])"
         )
-    if json_:
-        session.answer_json({"job": job, "ssh_from": ranges, "rules": rules})
-    else:
-        session.remark(*(f"{rule} admits ssh from {', '.join(ranges)} only" for rule in rules))
+    session.answer(
+        json_,
+        {"job": job, "ssh_from": ranges, "rules": rules},
+        None,
+        *(f"{rule} admits ssh from {', '.join(ranges)} only" for rule in rules),
+    )
 
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:

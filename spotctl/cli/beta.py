@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotctl.cli.options import GlobArgument
 from spotctl.cli.session import JsonOption, Session
-
-if TYPE_CHECKING:
-    from pricing_data.library import Library
 
 app = typer.Typer(help="Eviction probability: estimates, curves, calibration.", no_args_is_help=True)
 
@@ -51,13 +48,10 @@ def show(
     from spotctl.lab.beta import tables as beta_tables
 
     session: Session = context.obj
-    query = beta.query(_library(session), market, window, at)
+    query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     estimate = beta.answer(query, beta.bid_of(query, bid_delta, bid), hazard, beta.age_of(age))
-    if json_:
-        session.answer_json(beta.to_json(estimate))
-    else:
-        session.out.print(beta_tables.estimate(estimate))
+    session.answer(json_, beta.to_json(estimate), beta_tables.estimate(estimate))
 
 
 @app.command()
@@ -88,15 +82,17 @@ def plot(
 
     session: Session = context.obj
     beta_plots.check(out)
-    query = beta.query(_library(session), market, window, at)
+    query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     with counting(session, "learning", beta.CURVE_BIDS) as step:
         curve = beta.curve(query, hazard, step)
     beta_plots.draw_curve(curve, out)
-    if json_:
-        session.answer_json({"file": str(out), "curve": [beta.to_json(estimate) for estimate in curve]})
-    else:
-        session.remark(f"plotted {len(curve)} bids to {out}")
+    session.answer(
+        json_,
+        {"file": str(out), "curve": [beta.to_json(estimate) for estimate in curve]},
+        None,
+        f"plotted {len(curve)} bids to {out}",
+    )
 
 
 @app.command()
@@ -135,17 +131,12 @@ def calibrate(
         beta_plots.check(out)
     planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
-        scored = beta.calibrations(_library(session), glob, planned, names, (learner, seed), done)
+        scored = beta.calibrations(session.library, glob, planned, names, (learner, seed), done)
     if out is not None:
         beta_plots.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")
-    if json_:
-        session.answer_json({"results": [beta.calibration_json(bid, score) for bid, score in scored.items()]})
-    else:
-        session.out.print(beta_tables.calibrations(scored, session.out.width))
-
-
-def _library(session: Session) -> Library:
-    from spotctl.clouds import wiring
-
-    return wiring.library(session.settings)
+    session.answer(
+        json_,
+        {"results": [beta.calibration_json(bid, score) for bid, score in scored.items()]},
+        beta_tables.calibrations(scored, session.out.width),
+    )

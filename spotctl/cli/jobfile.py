@@ -28,10 +28,9 @@ def init(
 
     session: Session = context.obj
     write_starter(file)
-    if json_:
-        session.answer_json({"file": str(file)})
-    else:
-        session.remark(f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}")
+    session.answer(
+        json_, {"file": str(file)}, None, f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}"
+    )
 
 
 def schema(context: typer.Context, _json: JsonOption = False) -> None:

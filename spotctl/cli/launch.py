@@ -169,7 +169,6 @@ def down(
         -> spotctl.log.ledger.final_figures:final_figures
         -> _emergency
     """
-
     session: Session = context.obj
     if bool(job) == all_:
         raise BadRequest("spotctl down: name one job, or give --all")
@@ -231,7 +230,6 @@ def gc(
 
 def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
-
     failures = list[str]()
     for part in orphans_by_cloud:
         try:
@@ -287,7 +285,6 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
         shown[] -> spotctl.run.emergency:ShownMachine
         failures: clouds that could not be searched
     """
-
     from spotctl.run.emergency import shown_machines
     from spotctl.show.runs import tables as run_tables
 
@@ -319,7 +316,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
         returned[] -> spotctl.run.emergency:ShownMachine
         left[] -> spotctl.run.emergency:ShownMachine
     """
-
     from spotctl.run.emergency import return_shown
 
     ended = return_shown(session.settings, job)
@@ -369,10 +365,12 @@ def _end_all(session: Session, *, json_: bool) -> None:
         except SpotctlError as error:
             # The machines of the other jobs are returned all the same.
             failure = failure or error
-    if json_:
-        session.answer_json([final_figures(*ending) for ending in endings])
-    else:
-        session.remark(*(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings))
+    session.answer(
+        json_,
+        [final_figures(*ending) for ending in endings],
+        None,
+        *(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings),
+    )
     if failure is not None:
         raise failure
 
@@ -396,8 +394,5 @@ def finish(session: Session, ending: RunEnd | None, *, json_: bool) -> NoReturn:
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.show.runs import tables as run_tables
 
-    if json_:
-        session.answer_json(final_figures(*ending))
-    else:
-        session.out.print(run_tables.summary(*ending))
+    session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
     raise typer.Exit(EXIT_CODES[ending[1].outcome])

@@ -57,7 +57,6 @@ def _as_json(line: OutputLine) -> str:
         machine: id of the machine
         line: the text
     """
-
     at = None if line.at is None else format_time(line.at)
     return json.dumps({"time": at, "machine": line.machine, "line": line.text}) + "\n"
 

@@ -33,7 +33,6 @@ VcpusOption = Annotated[str, typer.Option(help="Only machines with this number o
 
 def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
     """Names of launched jobs, for the shell to complete."""
-
     from spotctl.home import config
     from spotctl.log.statuses import job_names
 
@@ -78,7 +77,6 @@ def _vcpu_range(text: str) -> tuple[int, int] | None:
 
 def number_range(option: str, text: str) -> tuple[int, int]:
     """The range in `8`, `4..16`, `32..`, `..8`."""
-
     low, dots, high = text.partition("..")
     try:
         least = int(low) if low else 0
@@ -101,7 +99,6 @@ def check_regions(command: str, regions: Iterable[str]) -> None:
 
 def start_of(text: str, now: int) -> int:
     """Start of a history given as a time, or as a duration before now."""
-
     start = moment_of(text, now)
     if start >= now:
         raise BadInput(f"--since {text} is in the future")
@@ -110,7 +107,6 @@ def start_of(text: str, now: int) -> int:
 
 def moment_of(text: str, now: int) -> int:
     """A moment given as a time, or as a duration before now."""
-
     try:
         return now - parse_duration(text)
     except BadInput:
@@ -119,7 +115,6 @@ def moment_of(text: str, now: int) -> int:
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:
     """The part of a history selected by --last, counted from its end; everything if `last` is empty."""
-
     if not last:
         return series
     return series.window(max(series.first, series.last - parse_duration(last)), series.last)

@@ -49,10 +49,7 @@ def plan(
     from spotctl.show.plans import tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
-        if json_:
-            session.answer_json(cluster_tables.answer(specs[0]))
-        else:
-            session.out.print(cluster_tables.plan_text(specs[0]))
+        session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))
         return
     if plot is not None:
         from spotctl.show.plans import plots as plan_plots

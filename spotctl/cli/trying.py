@@ -36,7 +36,6 @@ def try_(
     """
     from spotctl.cli.launch import EXIT_CODES, confirm
     from spotctl.cli.live_runs import live_view
-    from spotctl.clouds import wiring
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.run.start import runs, trial
     from spotctl.run.start.planner import PlanMoment, plan_jobs
@@ -47,7 +46,7 @@ def try_(
     session: Session = context.obj
     if cloud not in ("aws", "gcp", "azure"):
         raise BadRequest(f"cloud {cloud!r} is not one of aws, gcp, azure")
-    known = wiring.library(session.settings)
+    known = session.library
     spec = trial.trial_job(cloud, region or (), known, session.settings.home)
     runs.check_launchable(spec)
     (plan,) = plan_jobs((spec,), session.settings, known, PlanMoment(wall_us())).plans

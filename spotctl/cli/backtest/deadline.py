@@ -50,11 +50,12 @@ def deadline(
 
         deadline_plots.write(out, request, jobs, outcomes, summaries)
     session.remark(*analysis.left_out(request, jobs))
-    if json_:
-        session.answer_json(deadline_tables.answer(summaries, seconds))
-    else:
-        session.out.print(deadline_tables.table(summaries))
-        session.remark(f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
+    session.answer(
+        json_,
+        deadline_tables.answer(summaries, seconds),
+        deadline_tables.table(summaries),
+        f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""),
+    )
 
 
 def _replay(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:

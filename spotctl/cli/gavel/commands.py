@@ -54,11 +54,12 @@ def solve(
     started = time.perf_counter()
     allocation = chosen.allocate(allocation_problem)
     seconds = time.perf_counter() - started
-    if json_:
-        session.answer_json(gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates))
-    else:
-        session.out.print(gavel_solution_tables.table(allocation_problem, allocation))
-        session.remark(*gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates))
+    session.answer(
+        json_,
+        gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates),
+        gavel_solution_tables.table(allocation_problem, allocation),
+        *gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates),
+    )
 
 
 app.command()(simulate)

@@ -98,14 +98,13 @@ def simulate(
 
         gavel_simulation_tables.write_csv(out, outcome)
         gavel_plots.write(out, outcome)
-    if json_:
-        session.answer_json(gavel_simulation_tables.answer(summary, seconds))
-    else:
-        session.out.print(gavel_simulation_tables.table(summary))
-        where = f"; jobs.csv and plots in {out}" if out else ""
-        session.remark(
-            f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}"
-        )
+    where = f"; jobs.csv and plots in {out}" if out else ""
+    session.answer(
+        json_,
+        gavel_simulation_tables.answer(summary, seconds),
+        gavel_simulation_tables.table(summary),
+        f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}",
+    )
 
 
 @contextmanager

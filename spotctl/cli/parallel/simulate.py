@@ -63,7 +63,6 @@ def simulate(
     if timeline:
         page = timeline_page(played.run, f"{given.model}: {summary(given)}")
         timeline.write_text(page if timeline.suffix == ".html" else trace_json(played.run))
-    if json_:
-        session.answer_json(parallel_tables.played_answer(given, played, fleet))
-    else:
-        session.out.print(parallel_tables.played_table(given, played, fleet))
+    session.answer(
+        json_, parallel_tables.played_answer(given, played, fleet), parallel_tables.played_table(given, played, fleet)
+    )

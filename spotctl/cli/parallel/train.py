@@ -96,10 +96,7 @@ def train(
         )
     if out:
         save_weights(out, trained.weights)
-    if json_:
-        session.answer_json(parallel_tables.trained_answer(trained, steps))
-    else:
-        session.out.print(parallel_tables.trained_table(trained, steps))
+    session.answer(json_, parallel_tables.trained_answer(trained, steps), parallel_tables.trained_table(trained, steps))
 
 
 def _use_one_thread() -> None:
@@ -112,7 +109,6 @@ def _use_one_thread() -> None:
 
 def _check_one_machine(variables: Mapping[str, str]) -> None:
     """Refuses a job on several nodes: each of them gets the plan, and would train the whole model."""
-
     if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
         raise BadRequest(
             f"the job has {nodes} nodes, and spotctl parallel train uses one machine: write nodes: 1, or run your own"

@@ -68,7 +68,4 @@ def transformer(
         "replicas": layout.pipelines,
         "elements": traffic(shape, layout, microbatch, chunks, scatter=scatter).to_json(),
     }
-    if json_:
-        session.answer_json(answer)
-    else:
-        session.out.print(parallel_tables.transformer_table(answer))
+    session.answer(json_, answer, parallel_tables.transformer_table(answer))

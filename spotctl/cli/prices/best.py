@@ -69,7 +69,6 @@ def best(
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
     """
-    from spotctl.clouds import wiring
     from spotctl.lab.best import offers as analysis
     from spotctl.lab.best import tables as best_tables
 
@@ -90,7 +89,7 @@ def best(
         session.out.print(best_tables.offers(shown, now, session.out.width))
         session.remark(*best_tables.shipped_machines(shown))
     else:
-        hint = analysis.other_gpu(wish, wiring.library(session.settings).catalog)
+        hint = analysis.other_gpu(wish, session.library.catalog)
         session.remark(f"no offer fits{hint} (get prices with: spotctl prices fetch)")
 
 
@@ -110,7 +109,6 @@ def wish_of(
     filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
 ) -> MachineWish:
     """The machines that the options ask for; `filters` are clouds, regions, types and vCPUs."""
-
     from spotctl.lab.best.offers import MachineWish
 
     name, _, count = gpu.partition(":")

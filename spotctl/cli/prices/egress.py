@@ -43,11 +43,10 @@ def egress(
     """
     from pricing_data.egress import Location
     from pricing_data.egress import egress as price_of
-    from spotctl.clouds import wiring
     from spotctl.show import terminal
 
     session: Session = context.obj
-    lists = wiring.library(session.settings).catalog.lists
+    lists = session.library.catalog.lists
     places = Location.parse(origin), None if target == "internet" else Location.parse(target)
     price = price_of(*places, parse_time(at) if at else None, lists)
     usd = price.usd(gb, after_gb)

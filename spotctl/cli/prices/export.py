@@ -42,14 +42,11 @@ def export(
         history[].product: operating system, as import reads it
         history[].spot_price: dollars per hour
     """
-
     from pricing_data.export import export as write
     from pricing_data.export import objects, write_csv
-    from spotctl.clouds import wiring
 
     session: Session = context.obj
-    library = wiring.library(session.settings)
-    table = library.table(library.require(selection(glob, cloud, region, type_)))
+    table = session.library.table(session.library.require(selection(glob, cloud, region, type_)))
     summary = {"file": None if out is None else str(out), "rows": len(table), "markets": len(table.markets)}
     if out is None and json_:
         session.answer_json({**summary, "history": objects(table)})
@@ -58,7 +55,4 @@ def export(
         write_csv(table, sys.stdout.buffer)
         return
     write(table, out)
-    if json_:
-        session.answer_json(summary)
-    else:
-        session.remark(f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
+    session.answer(json_, summary, None, f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")

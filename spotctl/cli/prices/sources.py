@@ -24,7 +24,4 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     from spotctl.show.prices import fetch_plan
 
     session: Session = context.obj
-    if json_:
-        session.answer_json({"sources": [asdict(source) for source in SOURCES]})
-    else:
-        session.out.print(fetch_plan.needs(SOURCES))
+    session.answer(json_, {"sources": [asdict(source) for source in SOURCES]}, fetch_plan.needs(SOURCES))

@@ -85,7 +85,6 @@ def watch(
 
 def _check_webhook(address: str) -> None:
     """Refuses, before the wait begins, an address to which no message could be posted."""
-
     from spotctl.files.job.forms import WEBHOOK
 
     try:
