@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray as FloatArray  # noqa: PLC0414 - spotctl imports it from here
-from bidbrain.gavel.arrays import IntArray as IntArray  # noqa: PLC0414 - spotctl imports it from here
+from bidbrain.gavel.arrays import (
+    FloatArray as FloatArray,  # noqa: PLC0414 - spotctl imports it from here
+    IntArray as IntArray,  # noqa: PLC0414 - spotctl imports it from here
+)
 
 ENTITY_POLICIES = ("fairness", "fifo")
 

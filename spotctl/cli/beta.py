@@ -44,8 +44,7 @@ def show(
 
     Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
-    from spotctl.lab.beta import estimates as beta
-    from spotctl.lab.beta import tables as beta_tables
+    from spotctl.lab.beta import estimates as beta, tables as beta_tables
 
     session: Session = context.obj
     query = beta.query(session.library, market, window, at)
@@ -77,8 +76,7 @@ def plot(
         curve[] -> spotctl.lab.beta.estimates:to_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta
-    from spotctl.lab.beta import plots as beta_plots
+    from spotctl.lab.beta import estimates as beta, plots as beta_plots
 
     session: Session = context.obj
     beta_plots.check(out)
@@ -122,9 +120,7 @@ def calibrate(
         results[] -> spotctl.lab.beta.estimates:calibration_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta
-    from spotctl.lab.beta import plots as beta_plots
-    from spotctl.lab.beta import tables as beta_tables
+    from spotctl.lab.beta import estimates as beta, plots as beta_plots, tables as beta_tables
 
     session: Session = context.obj
     if out is not None:

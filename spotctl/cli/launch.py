@@ -70,9 +70,7 @@ def launch(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import planned_launches
-    from spotctl.show.plans import as_json as plan_json
-    from spotctl.show.plans import on_cluster as cluster_tables
-    from spotctl.show.plans import tables as plan_tables
+    from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans

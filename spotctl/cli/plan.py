@@ -44,9 +44,7 @@ def plan(
     # Imported here, so that a refused file costs none of it.
     from spotctl.run.start.local_market import on_one_market
     from spotctl.run.start.planned_jobs import planned_jobs
-    from spotctl.show.plans import as_json as plan_json
-    from spotctl.show.plans import on_cluster as cluster_tables
-    from spotctl.show.plans import tables as plan_tables
+    from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))

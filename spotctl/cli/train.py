@@ -172,8 +172,7 @@ def train(
     from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
     from agileml.runtime.output import show
     from spotctl.files.model_file import check_nothing_lost, save_model
-    from spotctl.lab.train import tables as train_tables
-    from spotctl.lab.train import training as train
+    from spotctl.lab.train import tables as train_tables, training as train
 
     session: Session = context.obj
     ends = train.Ends(clocks, seconds, minutes, loss, converged)

@@ -35,8 +35,7 @@ def deadline(
 
     Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
-    from spotctl.lab.backtest import deadline as analysis
-    from spotctl.lab.backtest import deadline_tables
+    from spotctl.lab.backtest import deadline as analysis, deadline_tables
 
     session: Session = context.obj
     started = time.monotonic()

@@ -47,8 +47,7 @@ def analyze(
 
     Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """
-    from spotctl.lab.gavel import analyze as gavel_prices
-    from spotctl.lab.gavel import analyze_tables as gavel_prices_tables
+    from spotctl.lab.gavel import analyze as gavel_prices, analyze_tables as gavel_prices_tables
 
     session: Session = context.obj
     started = time.monotonic()

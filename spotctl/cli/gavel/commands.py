@@ -45,8 +45,7 @@ def solve(
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
-    from spotctl.lab.gavel import problem_file as gavel_problem
-    from spotctl.lab.gavel import solve_tables as gavel_solution_tables
+    from spotctl.lab.gavel import problem_file as gavel_problem, solve_tables as gavel_solution_tables
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)

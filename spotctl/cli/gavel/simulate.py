@@ -73,8 +73,7 @@ def simulate(
     """
     from bidbrain.gavel.simulator.engine import simulate as play
     from bidbrain.gavel.simulator.results import summarize
-    from spotctl.lab.gavel import simulate as gavel_simulation
-    from spotctl.lab.gavel import simulate_tables as gavel_simulation_tables
+    from spotctl.lab.gavel import simulate as gavel_simulation, simulate_tables as gavel_simulation_tables
 
     session: Session = context.obj
     options = gavel_simulation.Options(

@@ -69,8 +69,7 @@ def best(
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
     """
-    from spotctl.lab.best import offers as analysis
-    from spotctl.lab.best import tables as best_tables
+    from spotctl.lab.best import offers as analysis, tables as best_tables
 
     session: Session = context.obj
     wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))

@@ -41,8 +41,7 @@ def egress(
         source: where the price list is published
         approximate: whether a price of similar regions stands in for an unknown one
     """
-    from pricing_data.egress import Location
-    from pricing_data.egress import egress as price_of
+    from pricing_data.egress import Location, egress as price_of
     from spotctl.show import terminal
 
     session: Session = context.obj

@@ -42,8 +42,7 @@ def export(
         history[].product: operating system, as import reads it
         history[].spot_price: dollars per hour
     """
-    from pricing_data.export import export as write
-    from pricing_data.export import objects, write_csv
+    from pricing_data.export import export as write, objects, write_csv
 
     session: Session = context.obj
     table = session.library.table(session.library.require(selection(glob, cloud, region, type_)))

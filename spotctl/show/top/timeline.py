@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from spotctl.log import events as ev
-from spotctl.log import folding
+from spotctl.log import events as ev, folding
 from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
 from spotctl.show.phrases import bid_text, machines_text

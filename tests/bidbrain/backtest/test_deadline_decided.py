@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from bidbrain.backtest.deadline import AvailabilityHistory, lay_out, replay
 from bidbrain.backtest.deadline_decided import decided

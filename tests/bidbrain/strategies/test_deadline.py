@@ -6,8 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms

@@ -8,8 +8,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
