@@ -1,7 +1,5 @@
 """Imports files into the store, batch by batch, and counts every row."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

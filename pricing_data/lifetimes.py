@@ -1,7 +1,5 @@
 """Observed availability and lifetimes of machines that clouds preempt regardless of price."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Region names that were probably mistyped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pricing_data.list_prices import rows_of

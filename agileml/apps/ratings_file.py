@@ -1,7 +1,5 @@
 """Ratings from a text file: a user, an item and a number in each row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

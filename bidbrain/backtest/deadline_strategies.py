@@ -1,7 +1,5 @@
 """The online strategies of the deadline replay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

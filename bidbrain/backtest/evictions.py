@@ -4,8 +4,6 @@ A model gives the replay of the test span, which only the engine sees, and the e
 strategies learn a hazard. In every model a price above the bid evicts as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

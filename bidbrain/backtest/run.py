@@ -1,7 +1,5 @@
 """Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`Scenario`: everything that a backtest depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil

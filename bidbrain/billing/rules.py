@@ -12,8 +12,6 @@ certain age, and is free or never billed otherwise. A rule lists those ages and 
 survival curve is the expectation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -4,8 +4,6 @@ In a run a look costs nothing, and some strategies ask for one every two minutes
 almost all of these looks change nothing. Losses, and the ends of paid hours, are looked at as before.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from bidbrain.strategies.base import Decision, Return, Situation, Strategy

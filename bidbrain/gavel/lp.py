@@ -1,7 +1,5 @@
 """The only interface to the solver: sparse linear program in, optimum out, or an error that names what cannot hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j]
 there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from bidbrain.errors import BidBrainError

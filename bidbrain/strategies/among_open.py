@@ -1,7 +1,5 @@
 """`AmongOpen`: restricts a strategy to the offers that have capacity at the moment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

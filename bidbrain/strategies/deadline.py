@@ -5,8 +5,6 @@ spells (`deadline_plan`), and reads off the plan whether the slack is worth more
 decision depends on the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

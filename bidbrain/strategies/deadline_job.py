@@ -6,8 +6,6 @@ after a change of kind, after an eviction) costs the delay before work continues
 one element per job, so that thousands of replayed jobs are decided at once; a live job is a batch of one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Protocol
 

@@ -5,8 +5,6 @@ that callers need no import of it. Use `insert_unary` and the `wait` of `ZoneOpe
 that `insert` returns poll the production endpoint even where another endpoint is set.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

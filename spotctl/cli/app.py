@@ -1,7 +1,5 @@
 """`spotctl`: all command groups, and the only place that exits the process."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import os

@@ -1,7 +1,5 @@
 """`spotctl beta`: eviction probability, its uncertainty, and the calibration of past estimates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

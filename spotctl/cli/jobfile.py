@@ -1,7 +1,5 @@
 """`spotctl init` and `spotctl schema`: a starter job file, and the schema for editors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`spotctl plan`: which machines would be rented for jobs, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`spotctl top`: live view of a run."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from typing import Annotated

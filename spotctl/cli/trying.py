@@ -1,7 +1,5 @@
 """`spotctl try`: a first launch on a cloud, and proof that nothing of it is left."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

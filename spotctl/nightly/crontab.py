@@ -1,7 +1,5 @@
 """Nightly jobs in the user's crontab: a marked block each. The rest of the file is never changed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

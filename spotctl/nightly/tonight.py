@@ -4,8 +4,6 @@ The night is recorded before anything is rented, and again once its message was 
 the next one finds in the event log how far it got, and continues.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Tables without lines, the same in every command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

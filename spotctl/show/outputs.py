@@ -1,7 +1,5 @@
 """The folder that `--out` names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

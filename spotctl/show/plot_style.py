@@ -1,7 +1,5 @@
 """How all plots look. Their background is transparent, and every color is readable on white and on black pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recorded fleet, played in virtual time: the real controller, and nodes that take as long as their work would."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A link from this process to itself, to measure what a message costs at both ends without another process."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The model that a pipeline trains: layers with a forward and a backward pass, a loss, and microbatches by number."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Layers of numpy: small models train through a pipeline without a deep-learning framework."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

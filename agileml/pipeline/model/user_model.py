@@ -1,7 +1,5 @@
 """Finds the model that a user names: `mlp`, `transformer`, or `FILE.py:FUNCTION`."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Faults at given updates, for trying out what an elastic pipeline survives."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Finds nodes that hang: nodes that neither answer nor compute, because they are stopped or wait forever."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The policies by name, and one window played under each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

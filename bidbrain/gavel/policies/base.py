@@ -1,7 +1,5 @@
 """The interface of a policy: problem in, allocation out."""
 
-from __future__ import annotations
-
 from typing import Protocol, TypeVar
 
 import numpy as np

@@ -5,8 +5,6 @@ stays optimal when these jobs swap places, and so does the mean of all swaps: so
 the program is exact, and no larger for a thousand copies of a job than for a single job.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Everything is per accelerator; a job's rate on an offer is its throughput there 
 wasted. Jobs are columns, because a strategy is evaluated from many starts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

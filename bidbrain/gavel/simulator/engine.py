@@ -1,7 +1,5 @@
 """Plays a cluster round by round: time, steps and accounts. A dispatcher decides what runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`spotctl backtest frontier`: cost against run time for every strategy and setting."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

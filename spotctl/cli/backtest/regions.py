@@ -1,7 +1,5 @@
 """`spotctl backtest regions`: replays one job that may run in many zones."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`spotctl backtest run`: replays strategies over a price history."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

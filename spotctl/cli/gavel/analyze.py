@@ -1,7 +1,5 @@
 """`spotctl gavel analyze`: cost of training on markets with changing prices."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`spotctl gavel`: allocates machine types to jobs."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

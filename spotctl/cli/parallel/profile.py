@@ -1,7 +1,5 @@
 """`spotctl parallel profile`: measures the layers of a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

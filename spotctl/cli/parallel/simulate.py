@@ -1,7 +1,5 @@
 """`spotctl parallel simulate`: plays a plan operation by operation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

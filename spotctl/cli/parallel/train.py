@@ -1,7 +1,5 @@
 """`spotctl parallel train`: trains a model in pipeline stages on processes of this computer."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

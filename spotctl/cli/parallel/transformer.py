@@ -1,7 +1,5 @@
 """`spotctl parallel transformer`: size, training time and layout of a transformer from its shape alone."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

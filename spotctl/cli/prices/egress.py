@@ -1,7 +1,5 @@
 """`spotctl prices egress`: what it costs to move data."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

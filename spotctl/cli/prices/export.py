@@ -1,7 +1,5 @@
 """`spotctl prices export`: stored prices as CSV or Parquet."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

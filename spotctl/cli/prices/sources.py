@@ -1,7 +1,5 @@
 """`spotctl prices sources`: where prices come from."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import typer

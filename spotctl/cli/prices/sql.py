@@ -1,7 +1,5 @@
 """`spotctl prices sql`: any other question about stored prices."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

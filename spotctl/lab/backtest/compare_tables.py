@@ -1,7 +1,5 @@
 """Paired differences between strategies as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite

@@ -1,7 +1,5 @@
 """The deadline replay of `spotctl backtest deadline`: from traces and options to the outcome of every job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from glob import glob

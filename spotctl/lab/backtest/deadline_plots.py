@@ -1,7 +1,5 @@
 """Plots of the deadline replay: cost by slack and strategy, and the machines of one job over time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

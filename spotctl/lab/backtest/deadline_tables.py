@@ -1,7 +1,5 @@
 """Costs of jobs with a deadline, by strategy and slack, as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures of the frontier: cost against run time, one per job length."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The frontier of cost and run time as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite

@@ -1,7 +1,5 @@
 """The replay of `backtest regions`: every window under every policy, and sums by policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

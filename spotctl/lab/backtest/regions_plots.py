@@ -1,7 +1,5 @@
 """The picture of one window: zones as rows, time across, where spot was up, and where the job ran."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

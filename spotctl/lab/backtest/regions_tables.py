@@ -1,7 +1,5 @@
 """Results of the replay of many zones, as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any

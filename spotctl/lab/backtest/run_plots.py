@@ -1,7 +1,5 @@
 """Plots of a backtest: cost and run time by strategy, where machine-hours went, and one job over time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Results of a backtest as a table, JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """The ranked offers of `spotctl prices best`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from rich.table import Table

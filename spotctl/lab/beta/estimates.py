@@ -1,7 +1,5 @@
 """Eviction estimates of `spotctl beta`: the market, its sibling markets, bids, and evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

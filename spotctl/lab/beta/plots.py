@@ -1,7 +1,5 @@
 """Plots of eviction estimates: probability by bid, and predicted against observed frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

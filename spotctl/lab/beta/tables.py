@@ -1,7 +1,5 @@
 """Eviction estimates on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rich.console import Group

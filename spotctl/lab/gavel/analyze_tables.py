@@ -1,7 +1,5 @@
 """The price analysis as tables, JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from copy import copy

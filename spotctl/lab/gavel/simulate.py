@@ -1,7 +1,5 @@
 """The cluster simulation of `spotctl gavel simulate`: from options to a simulation and its dispatcher."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite

@@ -1,7 +1,5 @@
 """Plots of a simulation: completion times, their dependence on load, and cluster use over time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

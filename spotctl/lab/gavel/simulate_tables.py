@@ -1,7 +1,5 @@
 """Results of a simulation as a table, JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Gavel allocation as JSON and as a table."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any
 

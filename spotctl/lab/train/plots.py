@@ -1,7 +1,5 @@
 """Plot of a training run: time per clock with events marked, loss, and the number of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -5,8 +5,6 @@ unchanged to the byte. So a correction, a repaired log or another version replac
 deleted at any time.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import suppress

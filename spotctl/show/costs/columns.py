@@ -4,8 +4,6 @@ The terminal table, CSV, Markdown, JSON and HTML follow from `COLUMNS`; each for
 its order. A new column is declared here and named in the formats that show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto

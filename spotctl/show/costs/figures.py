@@ -1,7 +1,5 @@
 """Sums over ledger rows, and what follows from them. Amounts are rounded only when shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Reads the event log and the ledger, and makes the report on the selected runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where the money of a report went, as values for charts and tables: over time, by market, by use."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

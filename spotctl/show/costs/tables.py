@@ -1,7 +1,5 @@
 """A cost report on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from io import StringIO
 

@@ -1,7 +1,5 @@
 """Runs as metrics in Prometheus' text format. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan as JSON for `--json`. Keys may be added but never change."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any
 

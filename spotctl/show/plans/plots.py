@@ -1,7 +1,5 @@
 """A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and deadline as lines."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from math import isfinite
 

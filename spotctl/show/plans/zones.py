@@ -1,7 +1,5 @@
 """The markets between which a job may move: what each costs to the end of the job, and why the others lost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Group

@@ -1,7 +1,5 @@
 """Price histories as pictures: PNG, SVG, or a self-contained HTML page."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """Cost and progress of a run: for the live view of a launch, its metrics and `spotctl top`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Runs on the terminal while they go on: a line for each event, and below these the current state of each run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The live view of `spotctl top`: panels and keys. It only reads; quitting does not touch the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 

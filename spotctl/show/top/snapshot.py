@@ -1,7 +1,5 @@
 """`RunSnapshot`: what `spotctl top` shows, made from a run's timeline, its cost and market prices. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The history of a run as `spotctl top` shows it: a fold over its events, next to the fold into its state. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce

@@ -1,7 +1,5 @@
 """A snapshot of a run as text of a given width and height, for the live view and for `--once`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Scales, axes and labels of charts. Colors are classes: the style sheet defines them for light, dark and print."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
