@@ -1,10 +1,9 @@
 """Plots of a simulation: completion times, their dependence on load, and cluster use over time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bidbrain.gavel.problem import FloatArray
@@ -44,20 +43,8 @@ def cdf(hours: Mapping[str, FloatArray]) -> Figure:
     axes.set_xlabel("completion time, hours")
     axes.set_ylabel("share of jobs")
     axes.set_ylim(0, 1.02)
-    _legend(axes, hours)
-    return figure
-
-
-def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]) -> Figure:
-    """Average completion time by jobs arriving per hour; a line per policy."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
-        axes.plot(jobs_per_hour, values, marker="o", label=label, color=color)
-    axes.set_xlabel("jobs per hour")
-    axes.set_ylabel("average completion time, hours")
-    axes.set_ylim(bottom=0)
-    _legend(axes, hours)
+    if any(hours):
+        axes.legend(frameon=False)
     return figure
 
 
@@ -102,8 +89,3 @@ def _allocation(outcome: SimulationOutcome) -> Figure:
     jobs.set_ylabel("jobs in the cluster")
     jobs.set_xlabel("hours")
     return figure
-
-
-def _legend(axes: Axes, lines: Mapping[str, object]) -> None:
-    if any(lines):
-        axes.legend(frameon=False)
