@@ -74,7 +74,6 @@ class Scenario:
             self._require_covered(series)
 
     def latest_start(self, hours: float) -> int:
-        """The last moment at which a job may start."""
         return self.test.end - int(3 * hours * HOUR)
 
     @property

@@ -100,7 +100,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Floats, weights: Floats) -> Spread:
-        """The distribution of values with weights of any scale."""
         order = np.argsort(values, kind="stable")
         return cls(values[order], weights[order] / weights.sum())
 

@@ -75,9 +75,10 @@ def plot(
     """
     from spotctl.cli.progress import counting
     from spotctl.lab.beta import estimates as beta, plots as beta_plots
+    from spotctl.show.outputs import check_picture
 
     session: Session = context.obj
-    beta_plots.check(out)
+    check_picture(out)
     query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     with counting(session, "learning", beta.CURVE_BIDS) as step:
@@ -119,10 +120,11 @@ def calibrate(
     """
     from spotctl.cli.progress import counting
     from spotctl.lab.beta import estimates as beta, plots as beta_plots, tables as beta_tables
+    from spotctl.show.outputs import check_picture
 
     session: Session = context.obj
     if out is not None:
-        beta_plots.check(out)
+        check_picture(out)
     planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
         scored = beta.calibrations(session.library, glob, planned, names, (learner, seed), done)

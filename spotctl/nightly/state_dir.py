@@ -56,7 +56,6 @@ class Installed:
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> Installed:
-        """Reads the JSON in the state folder."""
         deadline = stored["deadline"]
         hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
         optional = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
@@ -90,7 +89,6 @@ class NightRecord:
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> NightRecord:
-        """Reads the JSON in the state folder."""
         day = date.fromisoformat(stored["day"])
         return NightRecord(
             day, stored["begin_us"], stored["since_us"], stored["told"], stored["outcome"], stored["spent"]
@@ -114,7 +112,6 @@ class LastResult:
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> LastResult:
-        """Reads the JSON in the state folder."""
         return LastResult(stored["end_us"], stored["done"], stored["spent"], stored["success_us"])
 
 

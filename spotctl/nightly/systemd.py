@@ -49,7 +49,6 @@ WantedBy=timers.target
 
 
 def service(name: str, command: Sequence[str]) -> str:
-    """The service that runs one night."""
     return _SERVICE.format(name=name, command=" ".join(map(_quoted, command)))
 
 
@@ -75,12 +74,10 @@ class Units:
 
     @property
     def timer(self) -> str:
-        """The file name of the timer."""
         return f"spotctl-nightly-{self.name}.timer"
 
     @property
     def service(self) -> str:
-        """The file name of the service."""
         return f"spotctl-nightly-{self.name}.service"
 
 

@@ -35,7 +35,6 @@ class HungNodes:
         self._looked = self._asked = now
 
     def heard(self, node: str) -> None:
-        """A message of the node has arrived."""
         if node in self._signs:
             self._signs[node].silent = 0.0
 

@@ -66,7 +66,6 @@ class PipelineNode:
         self._run: _OrderInProgress | None = None
 
     def instruct(self, instruction: NodeInstruction) -> None:
-        """Follows an instruction of the controller."""
         if isinstance(instruction, TakeSeat):
             self._take(instruction)
         elif isinstance(instruction, RunBatches) and instruction.epoch == self.epoch:

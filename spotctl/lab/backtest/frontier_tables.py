@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.table import Table
 from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
 from bidbrain.strategies.default import default_for
 from spotctl.show.layout import RankedColumn, ranked_table
+from spotctl.show.outputs import finite
 
 NO_WINDOWS: Mapping[str, Sequence[FrontierPoint]] = MappingProxyType({})
 
@@ -119,16 +119,12 @@ def _row(point: FrontierPoint) -> dict[str, Any]:
         "hours": point.hours,
         "jobs": point.jobs,
         "unfinished": point.unfinished,
-        "cost_pct": _number(point.cost_pct.mean),
+        "cost_pct": finite(point.cost_pct.mean),
         "cost_low": point.cost_pct.low,
         "cost_high": point.cost_pct.high,
-        "gross_pct": _number(point.gross_pct),
-        "runtime_ratio": _number(point.runtime_ratio),
-        "bound_pct": _number(point.bound_pct),
+        "gross_pct": finite(point.gross_pct),
+        "runtime_ratio": finite(point.runtime_ratio),
+        "bound_pct": finite(point.bound_pct),
         "on_frontier": point.beaten_by is None and not point.unfinished,
         "beaten_by": point.beaten_by,
     }
-
-
-def _number(value: float) -> float | None:
-    return value if isfinite(value) else None

@@ -50,7 +50,6 @@ class BetaQuery:
 
     @property
     def market(self) -> Market:
-        """The market whose evictions are estimated."""
         return self.series.market
 
     def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:

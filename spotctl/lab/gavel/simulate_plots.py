@@ -28,7 +28,6 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
 
 
 def save(folder: Path, name: str, figure: Figure) -> None:
-    """Saves a figure; creates the folder if needed."""
     with output_folder(folder):
         save_plot(figure, folder / name)
 

@@ -128,7 +128,6 @@ def _progress(throughput: float, best: float) -> list[str]:
 def remarks(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> list[str]:
-    """The lines below the table."""
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:

@@ -165,7 +165,6 @@ def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, 
 
 
 def parts_of(figures: Figures) -> list[BarPart]:
-    """The total by what machines did."""
     parts = [BarPart(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
     return [*parts, BarPart("other", "disks, addresses and traffic", usd(figures.other_charges))]
 

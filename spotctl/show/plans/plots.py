@@ -13,13 +13,12 @@ from matplotlib.patches import Patch
 
 from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
-from spotctl.home.errors import BadRequest
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.values import JobPlan
+from spotctl.show.outputs import check_picture
 from spotctl.show.phrases import hours_text
 from spotctl.show.plot_style import BLUE, ORANGE, PALE, RED, save_plot
 
-SUFFIXES = (".png", ".svg")
 _PLAN, _ON_DEMAND, _LIKELY, _LIMIT = BLUE, PALE, ORANGE, RED
 _THICK = 0.34
 _LABEL = 0.2
@@ -40,15 +39,9 @@ class _Bars:
         return max(self.likely[1], self.on_demand, self.limit or 0.0)
 
 
-def check_name(path: Path) -> None:
-    """Refuses a file name without the suffix of a known format."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the name must end with .png or .svg")
-
-
 def draw(plans: Sequence[JobPlan], path: Path) -> None:
     """Writes the picture; its format follows from the file's suffix."""
-    check_name(path)
+    check_picture(path)
     with atomic_write(path) as out:
         save_plot(_figure(plans), out, path.suffix.lower()[1:])
 

@@ -129,7 +129,6 @@ def events(shown: Sequence[TimelineEvent], width: int) -> Text:
 
 
 def once(snapshot: RunSnapshot, width: int) -> Group:
-    """All parts, one below the other."""
     return Group(
         head(snapshot),
         footprint(snapshot, width, _ONCE_CHART),

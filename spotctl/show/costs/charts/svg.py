@@ -69,7 +69,6 @@ class Canvas:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the chart is for a phone."""
         return self.width < NARROW
 
     def x(self, low: float, high: float) -> Scale:
