@@ -3,8 +3,6 @@
 Where no source watched a market, its price is unknown, and no statistic counts that time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,7 +34,7 @@ class WatchRecord:
     complete: TimeSpans = ()
     recorded: TimeSpans = ()
 
-    def joined(self, other: WatchRecord) -> WatchRecord:
+    def joined(self, other: "WatchRecord") -> "WatchRecord":
         return WatchRecord(union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded)))
 
 

@@ -1,7 +1,5 @@
 """Multinomial logistic regression by gradient descent, on generated Gaussian classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +26,7 @@ class Examples:
 class ExampleShard:
     """Some of the examples; generated on first use, the same on every node."""
 
-    def __init__(self, app: LogisticRegression, number: int, count: int) -> None:
+    def __init__(self, app: "LogisticRegression", number: int, count: int) -> None:
         self._app = app
         self._number = number
         self._count = count

@@ -4,8 +4,6 @@ A column is a row of X (a job or a pair) on a worker type. Combinations that can
 zero, or more workers needed than there are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +24,7 @@ class ShareColumns:
     held: FloatArray
 
     @classmethod
-    def of(cls, problem: AllocationProblem) -> ShareColumns:
+    def of(cls, problem: AllocationProblem) -> "ShareColumns":
         """The columns of all jobs, then of all pairs that perform well."""
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:

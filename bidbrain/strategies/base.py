@@ -4,8 +4,6 @@ A strategy is a pure function: everything it may know is in the situation, and t
 figures behind it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -40,7 +38,7 @@ class Offer:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Offer], tuple[Market, float, int]]:
+    def __reduce__(self) -> "tuple[type[Offer], tuple[Market, float, int]]":
         # Another process hashes text differently.
         return Offer, (self.market, self.nu, self.on_demand)
 

@@ -10,8 +10,6 @@ one for old spells, up and down. With a Gamma prior on a factor its posterior me
 where observations lose half their weight every `HALF_LIFE`, because markets drift.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -66,7 +64,7 @@ class SpellOutlook:
     state: Ints
     steps: Ints
 
-    def spell(self, tick: int = -1) -> SpotSpell:
+    def spell(self, tick: int = -1) -> "SpotSpell":
         return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
 
 
@@ -82,7 +80,7 @@ class SpotSpell:
         return self.state >= CLASSES
 
     @classmethod
-    def begun(cls, *, up: bool) -> SpotSpell:
+    def begun(cls, *, up: bool) -> "SpotSpell":
         """A spell that has just begun, in a market without a record."""
         return cls(CLASSES * up)
 

@@ -1,7 +1,5 @@
 """Installs nightly jobs in a timer and removes them. Both are idempotent."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -42,7 +40,7 @@ class Timers:
     manager: UserManager
 
     @staticmethod
-    def of_this_user() -> Timers:
+    def of_this_user() -> "Timers":
         return Timers(Crontab(), UserManager.of_this_user())
 
     def chosen(self, preferred: Scheduler) -> Scheduler:

@@ -1,7 +1,5 @@
 """Nightly jobs as systemd user units: a timer, and the service that it starts."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -88,7 +86,7 @@ class UserManager:
     folder: Path
 
     @staticmethod
-    def of_this_user() -> UserManager:
+    def of_this_user() -> "UserManager":
         base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         return UserManager(base / "systemd" / "user")
 

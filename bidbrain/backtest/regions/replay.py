@@ -6,8 +6,6 @@ another region costs money, and `Moving.time` on top of the delay. A probe that 
 job takes as many machines as a zone grants, pays for these, and is slower by as much.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +27,7 @@ class ZonePolicy(Protocol):
 
     bills_last_step: bool
 
-    def step(self, field: Field, /) -> None:
+    def step(self, field: "Field", /) -> None:
         """Starts, stops and probes through the field; what it leaves running holds for the step."""
 
 

@@ -1,7 +1,5 @@
 """`hierarchical`: weighted fairness over entities, fairness or FIFO within, by water filling (section 5.4.3)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -80,7 +78,7 @@ def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> lis
 class _Filling:
     """The state between two rises: the queues, and the levels of the jobs that are stuck."""
 
-    def __init__(self, queues: list[Queue], program: _RiseProgram) -> None:
+    def __init__(self, queues: list[Queue], program: "_RiseProgram") -> None:
         self._queues, self._program = queues, program
         self._stuck = np.zeros(sum(len(queue.rows) for queue in queues))
         self.shares = np.zeros((0, 0))
@@ -143,7 +141,7 @@ class _Filling:
             queue.demand(demand, after)
         return demand
 
-    def _raised(self, at: LevelDemand, time: float) -> _Rise:
+    def _raised(self, at: LevelDemand, time: float) -> "_Rise":
         """The rise from a time for which workers suffice."""
         with suppress(CannotHold):
             return self._program.raised(_kept(at), at.slope, time)

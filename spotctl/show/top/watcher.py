@@ -1,7 +1,5 @@
 """Follows a job's latest run without changing anything."""
 
-from __future__ import annotations
-
 from types import TracebackType
 
 from pricing_data.errors import PricingDataError
@@ -30,7 +28,7 @@ class Watcher:
         self._timeline = Timeline()
         self._markets = RunMarkets(settings)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> "Watcher":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
