@@ -75,10 +75,40 @@ def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> lis
     return queues
 
 
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
+
+    time: float
+    shares: FloatArray
+    prices: FloatArray
+    most: FloatArray
+
+
+class _RiseProgram(Protocol):
+    """The program of a rise; rows are jobs that run somewhere, and their progress is over that on the fastest type."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether workers have prices that can exclude levels."""
+
+    def excludes(self, level: FloatArray) -> bool:
+        """Whether the last prices prove that these levels cannot be reached."""
+
+    def times_reached(self, level: FloatArray) -> float:
+        """How many times these levels can be reached."""
+
+    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
+
+    def settle(self, stuck: BoolArray) -> None:
+        """These jobs stay on the levels of the last rise."""
+
+
 class _Filling:
     """The state between two rises: the queues, and the levels of the jobs that are stuck."""
 
-    def __init__(self, queues: list[Queue], program: "_RiseProgram") -> None:
+    def __init__(self, queues: list[Queue], program: _RiseProgram) -> None:
         self._queues, self._program = queues, program
         self._stuck = np.zeros(sum(len(queue.rows) for queue in queues))
         self.shares = np.zeros((0, 0))
@@ -141,7 +171,7 @@ class _Filling:
             queue.demand(demand, after)
         return demand
 
-    def _raised(self, at: LevelDemand, time: float) -> "_Rise":
+    def _raised(self, at: LevelDemand, time: float) -> _Rise:
         """The rise from a time for which workers suffice."""
         with suppress(CannotHold):
             return self._program.raised(_kept(at), at.slope, time)
@@ -159,36 +189,6 @@ class _Filling:
 def _kept(at: LevelDemand) -> FloatArray:
     """The base levels, less what rounding may take from those that do not rise."""
     return np.where(at.slope > 0, at.base, at.base * _KEPT)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rise:
-    """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
-
-    time: float
-    shares: FloatArray
-    prices: FloatArray
-    most: FloatArray
-
-
-class _RiseProgram(Protocol):
-    """The program of a rise; rows are jobs that run somewhere, and their progress is over that on the fastest type."""
-
-    @property
-    def priced(self) -> bool:
-        """Whether workers have prices that can exclude levels."""
-
-    def excludes(self, level: FloatArray) -> bool:
-        """Whether the last prices prove that these levels cannot be reached."""
-
-    def times_reached(self, level: FloatArray) -> float:
-        """How many times these levels can be reached."""
-
-    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
-        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
-
-    def settle(self, stuck: BoolArray) -> None:
-        """These jobs stay on the levels of the last rise."""
 
 
 class _Alone:
