@@ -331,7 +331,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
 
 
 def confirm(session: Session) -> bool:
-
     if not sys.stdin.isatty():
         raise BadRequest("no terminal to ask for confirmation on: pass --yes, or --dry-run to see the plan only")
     session.out.print("")

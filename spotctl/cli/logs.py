@@ -62,6 +62,5 @@ def _as_json(line: OutputLine) -> str:
 
 
 def _as_text(line: OutputLine) -> str:
-
     at = "" if line.at is None else f"{format_time(line.at // SECOND * SECOND)} "
     return f"{at}{line.machine}: {line.text}\n"

@@ -263,7 +263,6 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
 
 
 def _all_well(jobs: int) -> str:
-
     if not jobs:
         return "no nightly jobs"
     return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next night can start"

@@ -51,7 +51,6 @@ def top(
 
 
 def _require_live() -> None:
-
     try:
         import textual  # noqa: F401 - checked before the run is read
     except ImportError:
