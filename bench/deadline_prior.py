@@ -10,7 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bidbrain.strategies.deadline_spells import fit_prior
+import numpy as np
+
+from bidbrain.arrays import Bools
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, Prior, spell_ages, spell_ends
+from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import read
 
 
@@ -22,6 +26,20 @@ def main(patterns: Sequence[str]) -> None:
     prior = fit_prior([(history.up, history.gap) for history in histories])
     for side, rates in (("down", prior.down), ("up", prior.up)):
         print(f"{side:5}", ", ".join(f"{rate:.3g}" for rate in rates))
+
+
+def fit_prior(histories: Sequence[tuple[Bools, int]]) -> Prior:
+    """Pooled endings per hour; each class is shrunk towards its side's mean with the weight of one ending."""
+    endings, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
+    for up, gap in histories:
+        age_class = np.searchsorted(AGES, spell_ages(up, gap), side="right") - 1
+        for side in (0, 1):
+            here = up == bool(side)
+            endings[side] += np.bincount(age_class[here & spell_ends(up)], minlength=CLASSES)
+            hours[side] += np.bincount(age_class[here], minlength=CLASSES) * gap / HOUR
+    mean = (endings.sum(axis=1) + 1) / (hours.sum(axis=1) + 1)
+    rates = (endings + 1) / (hours + 1 / mean[:, None])
+    return Prior(tuple(rates[0].tolist()), tuple(rates[1].tolist()))
 
 
 if __name__ == "__main__":

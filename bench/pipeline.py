@@ -15,7 +15,7 @@ from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.topology import Topology
 from agileml.pipeline.profile.costs import CostRules
 from agileml.pipeline.profile.graph_text import read_graph
-from agileml.pipeline.profile.scaling import gradient_seconds, step_seconds_on
+from bench.pipeline_scaling import gradient_seconds, step_seconds_on
 
 PUBLISHED = {"vgg16": ("3-1", "15-1"), "alexnet": ("3-1", "15-1"), "resnet50": ("4", "16"), "gnmt": ("straight",) * 2}
 """On 4 devices and on 16."""

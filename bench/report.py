@@ -13,8 +13,7 @@ from bench.startup import processor_seconds
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, parse_time
 from spotctl.home.paths import Paths
-from spotctl.log import event_json
-from spotctl.log import events as ev
+from spotctl.log import event_json, events as ev
 from spotctl.log.store import EventLog
 
 EVENTS, LIMIT, RUNS = 100_000, 1.0, 3

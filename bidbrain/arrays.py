@@ -1,7 +1,5 @@
 """Types of numpy arrays; `pricing_data.series` has the integers."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

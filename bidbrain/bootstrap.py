@@ -1,7 +1,5 @@
 """Block bootstrap: confidence intervals for observations that are correlated within blocks, such as days."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Errors of this package, split by what the caller can do about them."""
 
-from __future__ import annotations
-
 
 class BidBrainError(Exception):
     """Root of this package's errors; the message names the object, the value and the way out."""

@@ -1,7 +1,5 @@
 """Value types that billing, strategies, backtests and live planning share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

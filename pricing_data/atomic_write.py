@@ -1,7 +1,5 @@
 """Replacing a file in one step: after a full disk or a kill, the old file is still there and whole."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

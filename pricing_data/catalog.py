@@ -1,7 +1,5 @@
 """`Catalog`: the hardware of instance types, and their on-demand prices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -102,7 +100,7 @@ class Catalog:
             )
         return known[-1] if at is None else min(known, key=lambda price: abs(price.as_of - at))
 
-    def merged(self, newer: Catalog) -> Catalog:
+    def merged(self, newer: "Catalog") -> "Catalog":
         """Both catalogs; `newer` wins where both have the same type, or a price of the same time."""
         return Catalog(self.types + newer.types, self.prices + newer.prices, self.lists.merged(newer.lists))
 

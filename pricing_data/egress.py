@@ -3,8 +3,6 @@
 Receiving is free on every cloud, so the place that sends decides the price. Another cloud is reached over the internet.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,11 +24,11 @@ class Location(NamedTuple):
     zone: str = NO_ZONE
 
     @classmethod
-    def of(cls, market: Market) -> Location:
+    def of(cls, market: Market) -> "Location":
         return cls(market.cloud, market.region, market.zone)
 
     @classmethod
-    def parse(cls, text: str) -> Location:
+    def parse(cls, text: str) -> "Location":
         """The place of a text such as `aws/us-east-1` or `aws/us-east-1/us-east-1a`."""
         parts = text.strip().split("/")
         if len(parts) not in (2, 3) or not is_cloud(parts[0]):

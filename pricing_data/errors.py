@@ -1,7 +1,5 @@
 """The package's errors, split by what the caller can do about them."""
 
-from __future__ import annotations
-
 
 class PricingDataError(Exception):
     """Root of this package's errors; the message names the object, the value and the fix."""

@@ -1,7 +1,5 @@
 """Exports price history as CSV that `prices import` reads, or as Parquet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import IO
 

@@ -1,7 +1,5 @@
 """Fetches from several sources in parallel into the store; a failure of one does not affect the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager

@@ -38,7 +38,6 @@ class PriceBatch:
 
     @classmethod
     def of(cls, events: Iterable[PriceEvent]) -> PriceBatch:
-        """Converts events to columns."""
         codes: dict[Market, int] = {}
         rows = [(codes.setdefault(event.market, len(codes)), event.time, event.price) for event in events]
         columns = np.array(rows, dtype=np.int64).reshape(-1, 3)

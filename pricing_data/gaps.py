@@ -1,7 +1,5 @@
 """Finds gaps in histories: holes in observation, seams between downloads, and markets no longer watched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Prices of what a machine holds besides itself: its disk and its public address."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

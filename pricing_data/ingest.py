@@ -1,7 +1,5 @@
 """Imports files into the store, batch by batch, and counts every row."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,7 +41,6 @@ class FileReport:
         return done.added + done.known + done.conflicts + self.facts
 
     def count(self, batch: FileBatch) -> None:
-        """Adds a batch's rows to the counts."""
         self.layout = batch.layout
         self.rows += batch.rows
         self.skipped += len(batch.bad)

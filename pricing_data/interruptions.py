@@ -1,7 +1,5 @@
 """Interruption figures as the clouds publish them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

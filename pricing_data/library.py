@@ -1,7 +1,5 @@
 """`Library`: all available market data, both stored on this machine and shipped with the package."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace

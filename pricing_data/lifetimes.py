@@ -1,7 +1,5 @@
 """Observed availability and lifetimes of machines that clouds preempt regardless of price."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +39,6 @@ class AvailabilityTrace:
 
     @property
     def machine_hours(self) -> float:
-        """The total time that machines were up."""
         return float(self.up[:-1].sum()) * self.gap_seconds / 3600
 
 

@@ -3,8 +3,6 @@
 Where no source watched a market, its price is unknown, and no statistic counts that time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,12 +31,11 @@ class WatchRecord:
     complete: TimeSpans = ()
     recorded: TimeSpans = ()
 
-    def joined(self, other: WatchRecord) -> WatchRecord:
+    def joined(self, other: "WatchRecord") -> "WatchRecord":
         return WatchRecord(union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded)))
 
 
 def joined(parts: Iterable[Mapping[Market, WatchRecord]]) -> dict[Market, WatchRecord]:
-    """When each market was watched, in all parts together."""
     total: dict[Market, WatchRecord] = {}
     for part in parts:
         for market, watched in part.items():
@@ -70,7 +67,6 @@ def held(times: Ints, spans: TimeSpans) -> Ints:
 
 
 def observed_until(times: Ints, spans: TimeSpans) -> Ints:
-    """The observed time before each of the times."""
     # An empty span before all times, so that each of them has a span that began earlier.
     starts, ends = np.array([Span(*[np.iinfo(np.int64).min // 2] * 2), *spans], dtype=np.int64).T
     lengths = ends - starts

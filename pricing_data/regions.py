@@ -1,7 +1,5 @@
 """Region names that were probably mistyped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pricing_data.known_clouds import cloud_names, markets_of

@@ -1,7 +1,5 @@
 """`PriceSeries`: the price of one market as a step function over time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,7 +61,6 @@ class PriceSeries:
 
     @property
     def first(self) -> int:
-        """Time of the first event."""
         return int(self.times[0])
 
     @property
@@ -102,7 +99,7 @@ class PriceSeries:
         self._require(time)
         return int(self.prices[np.searchsorted(self.times, time, side="right") - 1])
 
-    def window(self, start: int, end: int) -> PriceSeries:
+    def window(self, start: int, end: int) -> "PriceSeries":
         """The series on [start, end], with an event at each end."""
         self._require(start)
         self._require(end)
@@ -119,7 +116,7 @@ class PriceSeries:
             None if self.watched is None else clipped(self.watched, start, end),
         )
 
-    def held_until(self, end: int) -> PriceSeries:
+    def held_until(self, end: int) -> "PriceSeries":
         """The series with its last price in force until `end`; unchanged if it lasts longer already."""
         if end <= self.last:
             return self

@@ -4,8 +4,6 @@ A snapshot has the day's changes, the prices in force at its start, and when eac
 Importing it twice changes nothing, and days that were not shared stay unobserved.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, replace

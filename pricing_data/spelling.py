@@ -1,7 +1,5 @@
 """Names that were probably meant when others were written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from heapq import nsmallest

@@ -4,8 +4,6 @@ Both are integers, so that comparing a bid with a price, and times with each oth
 decimals, and no market's clock is finer than a microsecond.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
@@ -171,7 +169,7 @@ class Span(NamedTuple):
     start: int
     end: int
 
-    def joined(self, later: Span) -> Span:
+    def joined(self, later: "Span") -> "Span":
         """The union if both touch; else the later one, because the time between them is not covered."""
         touching = self.start <= later.end and later.start <= self.end
         return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later

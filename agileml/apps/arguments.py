@@ -1,7 +1,5 @@
 """Arguments of the built-in apps: dataclass fields with bounds and descriptions, set by numbers or text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import inf, isfinite

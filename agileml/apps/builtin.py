@@ -1,7 +1,5 @@
 """The built-in trainers by name. Checking a job file imports this module, so it imports nothing."""
 
-from __future__ import annotations
-
 BUILT_IN = {
     "mf": "agileml.apps.mf:MatrixFactorization",
     "mlr": "agileml.apps.mlr:LogisticRegression",

@@ -1,7 +1,5 @@
 """The user's Python files that make up a trainer: their digest must be the same on all nodes of a job."""
 
-from __future__ import annotations
-
 import ast
 import sys
 import sysconfig

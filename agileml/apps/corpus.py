@@ -1,7 +1,5 @@
 """Documents as numbers of words, some of which are held out to test what was learned."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

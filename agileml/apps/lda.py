@@ -4,8 +4,6 @@ The topic of every word of every document is a row of a parameter, so that worke
 of the words that their documents contain, and send only the rows that changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

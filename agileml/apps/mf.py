@@ -1,7 +1,5 @@
 """Matrix factorization by stochastic gradient descent, on generated ratings of low rank or on those of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -32,7 +30,7 @@ class Ratings:
 class RatingShard:
     """The ratings of some users; generated on first use, the same on every node."""
 
-    def __init__(self, app: MatrixFactorization, number: int, users: range, count: int) -> None:
+    def __init__(self, app: "MatrixFactorization", number: int, users: range, count: int) -> None:
         self._app = app
         self._number = number
         self._users = users
@@ -43,7 +41,6 @@ class RatingShard:
 
     @cached_property
     def ratings(self) -> Ratings:
-        """The generated ratings."""
         app = self._app
         rng = _generator(app.seed, self._number)
         true_users, true_items = app.true_factors()

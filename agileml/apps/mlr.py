@@ -1,7 +1,5 @@
 """Multinomial logistic regression by gradient descent, on generated Gaussian classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +26,7 @@ class Examples:
 class ExampleShard:
     """Some of the examples; generated on first use, the same on every node."""
 
-    def __init__(self, app: LogisticRegression, number: int, count: int) -> None:
+    def __init__(self, app: "LogisticRegression", number: int, count: int) -> None:
         self._app = app
         self._number = number
         self._count = count
@@ -38,7 +36,6 @@ class ExampleShard:
 
     @cached_property
     def examples(self) -> Examples:
-        """The generated examples."""
         app = self._app
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
         classes = rng.integers(0, app.classes, self._count)
@@ -79,7 +76,6 @@ class LogisticRegression:
         return {"weights": np.zeros((self.features + 1, self.classes), np.float32)}
 
     def shards(self) -> Sequence[ExampleShard]:
-        """The examples in equal parts."""
         bounds = [self.examples * part // self.parts for part in range(self.parts + 1)]
         return [ExampleShard(self, part, bounds[part + 1] - bounds[part]) for part in range(self.parts)]
 
@@ -104,7 +100,6 @@ class LogisticRegression:
         return total / sum(map(len, sample))
 
     def centers(self) -> Floats:
-        """The centers of the classes."""
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
         directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
         centers: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)

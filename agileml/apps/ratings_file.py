@@ -1,7 +1,5 @@
 """Ratings from a text file: a user, an item and a number in each row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -91,7 +89,6 @@ def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _row(row: str, where: str, *, header: bool) -> tuple[str, str, float] | None:
-    """One row; None for a header."""
     separator = next((each for each in SEPARATORS if each in row), ",")
     fields = [field.strip() for field in row.split(separator)]
     problem = BadArgument(f"{where}: {row[:60]!r}; expected a user, an item and a number, such as 17,42,3.5")

@@ -1,7 +1,5 @@
 """Finds a trainer by name: a built-in app, `module:Class`, or a Python file."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Mapping
@@ -74,7 +72,7 @@ class TrainerSource:
         """The user's code by relative paths, for nodes of other computers; empty if it is installed everywhere."""
         return {} if self.target in BUILT_IN else files_of(self.target)
 
-    def unpack(self, files: Mapping[str, bytes], folder: Path) -> TrainerSource:
+    def unpack(self, files: Mapping[str, bytes], folder: Path) -> "TrainerSource":
         """Writes the trainer's files to a folder, and returns the source that loads the trainer from there."""
         return replace(self, target=unpack(files, folder, self.target)) if files else self
 

@@ -1,7 +1,5 @@
 """PyTorch modules as layers, for models of your own."""
 
-from __future__ import annotations
-
 from agileml.pipeline.model.torch_layers import TorchLayer, torch_layers
 
 __all__ = ["TorchLayer", "torch_layers"]

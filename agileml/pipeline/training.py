@@ -1,7 +1,5 @@
 """Pipeline trainings from Python."""
 
-from __future__ import annotations
-
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, save_weights, train_local, train_simulated
 
 __all__ = ["PipelinePlan", "TrainedPipeline", "save_weights", "train_local", "train_simulated"]

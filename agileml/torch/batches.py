@@ -4,8 +4,6 @@ The samples follow from the seed and the number of the clock alone. Samplers the
 could lose: a chunk that is computed again, on whichever node, has the same samples.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -59,7 +59,6 @@ class RowOptimizers:
 
     @property
     def trained(self) -> frozenset[str]:
-        """The parameters that some optimizer updates."""
         return frozenset(self._groups)
 
     @property

@@ -1,7 +1,5 @@
 """The global state that PyTorch code depends on: random generators and the number of threads."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

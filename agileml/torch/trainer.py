@@ -116,7 +116,6 @@ class TorchModule:
         return {SEED: np.array([[seed, 0]]), **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
-        """The parts of every batch."""
         return self._batches.shards()
 
     def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
@@ -269,7 +268,6 @@ class TorchModule:
         return Batches(samples, self.batch_size, self.parts, self.shuffle)
 
     def _fetch_batch(self, numbers: Numbers, where: str) -> object:
-        """The batch of these samples."""
         collate = self.collate or torch_module().utils.data.default_collate
         samples = self._fetch_samples(numbers.tolist(), where)
         try:

@@ -14,8 +14,6 @@ The cost is minimized over the end T, up to twice the baseline's time. The relia
 work, and not every strategy holds them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,7 +58,7 @@ class UnitPrices:
         baseline: Offer,
         market: MarketReplay,
         depth: int | None,
-    ) -> UnitPrices:
+    ) -> "UnitPrices":
         """The prices of a zone's markets with at most `depth` machines each; if None, only the cheapest counts."""
         nu_of = {offer.market: offer.nu for offer in offers}
         known = [series for series in histories if series.market in nu_of]

@@ -6,8 +6,6 @@ the safety net overrides the strategy. A job ends with the tick in which its wor
 such tick. Cost is given as a share of the same job's cost on demand only: one entry, then work to the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,7 +43,7 @@ class AvailabilityHistory:
     up: Bools
 
     @classmethod
-    def of(cls, trace: AvailabilityTrace) -> AvailabilityHistory:
+    def of(cls, trace: AvailabilityTrace) -> "AvailabilityHistory":
         """A trace of several machines counts as up only while all of them are, since the job needs its full size."""
         return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
 
@@ -69,7 +67,7 @@ class DeadlineJobs:
     def __len__(self) -> int:
         return int(self.start.size)
 
-    def only(self, job: int) -> DeadlineJobs:
+    def only(self, job: int) -> "DeadlineJobs":
         """A single job as a batch of one."""
         rows = slice(job, job + 1)
         return replace(

@@ -5,8 +5,6 @@ time, and a tick is the time between two decisions. The decider is asked when sp
 times that it asks for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

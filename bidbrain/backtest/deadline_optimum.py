@@ -16,8 +16,6 @@ dynamic program goes through the spells and keeps, for each (k, C) and machine h
 cheapest schedule with k entries then pays N(k) + (ratio - 1) max(0, N(k) - S).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,15 +1,8 @@
-"""The online strategies of the deadline replay."""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
+"""The online strategies that the deadline replay compares with the project's own."""
 
 import numpy as np
 
-from bidbrain.backtest.deadline import AvailabilityHistory
-from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, outlook
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState
 from pricing_data.series import Ints
 
 
@@ -48,25 +41,3 @@ class UniformProgress:
             np.where(leaves, SPOT, ON_DEMAND),
             np.where(state.spot_up, SPOT, without_machine),
         )
-
-
-class Deadline:
-    """The `deadline` strategy; at each tick it knows the history up to that tick."""
-
-    name = "deadline"
-
-    def __init__(
-        self,
-        terms: DeadlineTerms,
-        histories: Sequence[AvailabilityHistory],
-        prior: Prior = PUBLIC_PRIOR,
-        margin: float = HOPE_MARGIN,
-    ) -> None:
-        self._strategy = DeadlineStrategy(terms, prior, margin)
-        outlooks = [outlook(history.up, history.gap, prior) for history in histories]
-        self._state = np.concatenate([spells.state for spells in outlooks])
-        self._plan = np.concatenate([self._strategy.plans_for(spells) for spells in outlooks])
-
-    def choose(self, state: DeadlineState) -> Ints:
-        """The strategy's choice at each job's tick of its history."""
-        return self._strategy.choose(state, self._state[state.at], self._plan[state.at])

@@ -4,8 +4,6 @@ A model gives the replay of the test span, which only the engine sees, and the e
 strategies learn a hazard. In every model a price above the bid evicts as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -60,11 +58,9 @@ class EvictionModel(Protocol):
         self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: ScenarioSpans
     ) -> MarketReplay:
         """The market of the test span; `room` is the most machines of each market that the job could use."""
-        ...
 
     def learned(self, spans: ScenarioSpans) -> EvictionEvidence:
         """Evidence from the training span."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

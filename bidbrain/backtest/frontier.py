@@ -6,8 +6,6 @@ includes the reliable machines, so it does not apply to strategies that hold non
 strategies and the bound hold at most as many machines of each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean

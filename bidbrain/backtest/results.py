@@ -1,7 +1,5 @@
 """Results of a backtest: one row per job, and summaries per strategy and job length."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean

@@ -4,8 +4,6 @@ A variant is the scenario with one change. In each variant all strategies get th
 are compared job by job; jobs of the same days share their market and are resampled together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,7 +39,6 @@ def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
-    """The jobs of one strategy in one zone."""
     scenario, zone = portion.scenario, portion.zone
     if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
@@ -126,7 +123,6 @@ def _replayed(
 
 
 def _bill(scenario: Scenario, tenure: Tenure, histories: Mapping[Market, PriceSeries]) -> Bill:
-    """The bill of one machine of an allocation."""
     rent = tenure.rent
     prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
     return scenario.billing.bill(tenure.life, prices)

@@ -1,7 +1,5 @@
 """`Scenario`: everything that a backtest depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
@@ -76,7 +74,6 @@ class Scenario:
             self._require_covered(series)
 
     def latest_start(self, hours: float) -> int:
-        """The last moment at which a job may start."""
         return self.test.end - int(3 * hours * HOUR)
 
     @property
@@ -85,11 +82,9 @@ class Scenario:
         return tuple(sorted({self._place(offer.market) for offer in self.offers}))
 
     def offers_in(self, zone: str) -> tuple[Offer, ...]:
-        """Offers that can be rented in a zone."""
         return tuple(offer for offer in self.offers if self._place(offer.market) == zone)
 
     def histories_in(self, zone: str) -> dict[Market, PriceSeries]:
-        """Price histories of the markets in a zone."""
         return {series.market: series for series in self.histories if self._place(series.market) == zone}
 
     def replay_in(self, zone: str) -> MarketReplay:

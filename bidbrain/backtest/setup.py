@@ -1,7 +1,5 @@
 """Sets up strategies from a scenario's training span."""
 
-from __future__ import annotations
-
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.replay.pace import PastJobs
 from bidbrain.strategies.inputs import StrategyInputs

@@ -1,7 +1,5 @@
 """A machine's life and the rows of its bill, and the price lookups that every billing rule needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -4,8 +4,6 @@ Time already used is left out: neither its cost nor a possible refund of it coun
 the same with the minutes left in a paid hour; under hourly refunds, to the end of that hour, this is Eq. 4.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ certain age, and is free or never billed otherwise. A rule lists those ages and 
 survival curve is the expectation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -56,18 +54,15 @@ class BillingRule(Protocol):
     @property
     def name(self) -> str:
         """The rule's name in scenarios and in `billing_rule`."""
-        ...
 
     def bill(self, life: Life, prices: Prices) -> Bill:
         """The bill of one machine; raises `TooLittleHistory` where the prices do not cover its life."""
-        ...
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
         """Dues from `age` on, if the machine is kept for `horizon` and then ends as `ended` says.
 
         `ended` is `LEFT` or `HANDED_ON`; earlier evictions come from the survival curve.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ A decision compares every market at every bid delta in several counts. Inputs th
 length 1 along it and are computed once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ omega_i is the time left in the paid hour, or until an eviction if one comes fir
 less the start-up of machines that are new.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cuts a wanted decision to a job's limits and budget, or replaces it with one that they allow. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf

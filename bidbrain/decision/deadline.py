@@ -9,8 +9,6 @@ every eviction is followed by a decision. Several evictions could use up more th
 left, or would be left once what is missing has started, spot machines are replaced while they still run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

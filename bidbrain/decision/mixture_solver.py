@@ -7,8 +7,6 @@ other. No other mixture, and no other division of the time, costs less (the conv
 what the change of machines in the middle costs; a change is only planned where it pays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ it follows when prices move, machines are evicted, or a phase ends. Within a kin
 markets, the bids, and what to return.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

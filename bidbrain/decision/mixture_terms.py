@@ -1,7 +1,5 @@
 """`Mixing`: the terms of a job's mixtures, and the best schedule under them within its time and money. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ Work that is evicted before a checkpoint is repeated. A job uses the machines on
 less, and tries spot again after a wait that doubles each time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 
 from bidbrain.decision.limits import MachineLimits, baseline_machines

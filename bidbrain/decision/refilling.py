@@ -1,7 +1,5 @@
 """Orders missing machines again, when fewer came than a strategy ordered, or some are gone. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from math import floor

@@ -3,8 +3,6 @@
 `spotctl beta calibrate --learner NAME` scores them; docs/decisions/0003-eviction-estimates.md has the results.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The two kinds of bids: relative to the price at the start, or absolute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ histogram of gradients and curvatures per feature; a node where no split helps s
 docs/decisions/0013-boosted-trees.md compares it with scikit-learn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

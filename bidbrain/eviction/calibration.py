@@ -5,8 +5,6 @@ compared with their outcomes (Brier score: the mean squared difference). Starts 
 markets, so intervals come from resampling whole days, for both sides of a comparison alike (paired).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -5,8 +5,6 @@ A learner turns rows of the past into a predictor of rows. `boosted` was chosen 
 history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

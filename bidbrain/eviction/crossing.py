@@ -12,8 +12,6 @@ events inside the window do not change either: each has one highest price, and s
 they answer every delta with one binary search.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

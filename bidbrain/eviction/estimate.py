@@ -5,8 +5,6 @@ scale of -log(survival) the product is a sum: there the distances to the ends of
 errors do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import exp, expm1, hypot, inf, log1p
 

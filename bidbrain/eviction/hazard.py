@@ -13,8 +13,6 @@ with the rarest evictions would outweigh all others, because rare evictions come
 where the pieces contradict each other, and where the market's own observations contradict it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ A row is a start, a market and a moment, with only what was known then: the pres
 of a start is known one window later; a start whose window was not observed as a whole has none, and does not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

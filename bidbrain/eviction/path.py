@@ -1,7 +1,5 @@
 """`PricePath`: a market's history indexed for features of many moments, each computed from its past alone."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -5,8 +5,6 @@ stands in for the record, wide enough for markets that evict once a month and fo
 Machines of the local market, and AWS's until it stopped deciding by bids, are evicted by the price alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bidbrain.billing.terms import terms_of

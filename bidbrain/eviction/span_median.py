@@ -1,7 +1,5 @@
 """The exact median of many time spans, without sorting them all."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

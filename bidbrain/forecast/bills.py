@@ -1,7 +1,5 @@
 """The cost of a replayed run: the bill of each market, with the moves of its checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

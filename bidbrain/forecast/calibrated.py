@@ -7,8 +7,6 @@ predictions then show by how much the interval is too narrow or too wide, and it
 side (conformal calibration of quantiles, Romano et al. 2019, with ratios).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, sqrt

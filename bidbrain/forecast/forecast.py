@@ -1,7 +1,5 @@
 """The forecast of a job that begins now: its plays over the past, conditioned on today's prices and calibrated."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bidbrain.eviction.hazard import Hazard

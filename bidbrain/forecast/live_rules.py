@@ -4,8 +4,6 @@ A launch offers no market above its on-demand price, and lets a market that evic
 row, unless no other is left.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
@@ -27,7 +25,6 @@ class UnderLiveRules:
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
         return self.strategy.name
 
     def decide(self, situation: Situation) -> Decision:

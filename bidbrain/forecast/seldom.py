@@ -4,8 +4,6 @@ In a run a look costs nothing, and some strategies ask for one every two minutes
 almost all of these looks change nothing. Losses, and the ends of paid hours, are looked at as before.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from bidbrain.strategies.base import Decision, Return, Situation, Strategy
@@ -23,7 +21,6 @@ class Seldom:
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
         return self.strategy.name
 
     def decide(self, situation: Situation) -> Decision:

@@ -1,7 +1,5 @@
 """The inputs of a forecast, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import exp
@@ -31,7 +29,7 @@ class LaunchTimes:
     ending: int = 0
     spread: float = 0.0
 
-    def drawn(self, luck: float) -> LaunchTimes:
+    def drawn(self, luck: float) -> "LaunchTimes":
         """The times of one launch; `luck` is from a standard normal distribution."""
         factor = exp(self.spread * luck)
         return LaunchTimes(round(self.order * factor), round(self.ending * factor))
@@ -99,8 +97,7 @@ class Spread:
     weights: Floats
 
     @classmethod
-    def of(cls, values: Floats, weights: Floats) -> Spread:
-        """The distribution of values with weights of any scale."""
+    def of(cls, values: Floats, weights: Floats) -> "Spread":
         order = np.argsort(values, kind="stable")
         return cls(values[order], weights[order] / weights.sum())
 

@@ -1,7 +1,5 @@
 """Plays a job over many past windows: every start gets a run of its decision object, and that run's bill."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,7 +46,6 @@ class Played:
 
     @property
     def usd(self) -> float:
-        """The bill of all machines."""
         return sum(bill.usd for bill in self.bills)
 
 

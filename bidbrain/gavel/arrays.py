@@ -1,7 +1,5 @@
 """Array types of the policies and the simulator."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

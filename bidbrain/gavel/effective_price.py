@@ -4,8 +4,6 @@ The price per hour is divided by the share of time that evictions do not waste; 
 and a dataset is moved to each cloud once (section 6.3.2 of the dissertation).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import exp, expm1, isfinite

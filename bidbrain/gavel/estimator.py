@@ -6,8 +6,6 @@ Rows of jobs vary in few directions, so a row with gaps is completed by the low-
 (probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

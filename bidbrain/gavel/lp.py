@@ -1,7 +1,5 @@
 """The only interface to the solver: sparse linear program in, optimum out, or an error that names what cannot hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -10,8 +8,10 @@ import numpy as np
 from highspy import HighsBasisStatus, HighsModelStatus
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray as FloatArray  # noqa: PLC0414 - spotctl imports it from here
-from bidbrain.gavel.arrays import IntArray as IntArray  # noqa: PLC0414 - spotctl imports it from here
+from bidbrain.gavel.arrays import (
+    FloatArray as FloatArray,  # noqa: PLC0414 - spotctl imports it from here
+    IntArray as IntArray,  # noqa: PLC0414 - spotctl imports it from here
+)
 
 Label = Callable[[int], str]
 
@@ -92,12 +92,10 @@ class LpSolution:
 
 
 def at_most(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, upper: FloatArray) -> ConstraintRows:
-    """Rows with an upper bound."""
     return ConstraintRows(label, rows, columns, values, np.full(len(upper), -INF), upper)
 
 
 def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, lower: FloatArray) -> ConstraintRows:
-    """Rows with a lower bound."""
     return ConstraintRows(label, rows, columns, values, lower, np.full(len(lower), INF))
 
 
@@ -124,7 +122,6 @@ class Solver:
             self._highs.setBasis(_highs_basis(start))
 
     def optimum(self) -> LpSolution:
-        """Solves the program as it is now."""
         self._highs.run()
         if self._brief and self._highs.getModelStatus() == HighsModelStatus.kInfeasible:
             raise CannotHold("no values satisfy all constraints")
@@ -144,16 +141,13 @@ class Solver:
         )
 
     def basis(self) -> SimplexBasis:
-        """The basis of the last optimum."""
         basis = self._highs.getBasis()
         return SimplexBasis(basis.col_status, basis.row_status)
 
     def set_gain(self, gain: FloatArray) -> None:
-        """Replaces the objective."""
         self._highs.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), gain)
 
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
-        """Replaces the range of a column."""
         self._highs.changeColBounds(column, lower, upper)
 
     def set_lower(self, row: int, lower: float) -> None:
@@ -161,7 +155,6 @@ class Solver:
         self._highs.changeRowBounds(row, lower, INF)
 
     def set_entry(self, row: int, column: int, value: float) -> None:
-        """Replaces a coefficient."""
         self._highs.changeCoeff(row, column, value)
 
     def add_columns(self, gain: FloatArray, columns: IntArray, rows: IntArray, values: FloatArray) -> None:
@@ -234,7 +227,6 @@ class GrowingSolver:
         self._solver.set_entry(row, int(self._place[column]), value)
 
     def optimum(self) -> LpSolution:
-        """Solves the whole program."""
         while True:
             solution = self._solver.optimum()
             lost = np.bincount(self._column, self._value * solution.prices[self._row], len(self._gain))

@@ -4,13 +4,13 @@ Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j]
 there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.arrays import FloatArray as FloatArray  # noqa: PLC0414 - spotctl imports it from here
-from bidbrain.gavel.arrays import IntArray as IntArray  # noqa: PLC0414 - spotctl imports it from here
+from bidbrain.gavel.arrays import (
+    FloatArray as FloatArray,  # noqa: PLC0414 - spotctl imports it from here
+    IntArray as IntArray,  # noqa: PLC0414 - spotctl imports it from here
+)
 
 ENTITY_POLICIES = ("fairness", "fifo")
 

@@ -3,8 +3,6 @@
 Pure functions of their arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,8 +26,7 @@ class RoundCandidates:
     type: IntArray
     scale: IntArray
 
-    def only(self, chosen: IntArray | BoolArray) -> RoundCandidates:
-        """A subset of the candidates."""
+    def only(self, chosen: IntArray | BoolArray) -> "RoundCandidates":
         return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
 
 

@@ -4,8 +4,6 @@ A column is a row of X (a job or a pair) on a worker type. Combinations that can
 zero, or more workers needed than there are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +24,7 @@ class ShareColumns:
     held: FloatArray
 
     @classmethod
-    def of(cls, problem: AllocationProblem) -> ShareColumns:
+    def of(cls, problem: AllocationProblem) -> "ShareColumns":
         """The columns of all jobs, then of all pairs that perform well."""
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:
@@ -36,7 +34,6 @@ class ShareColumns:
 
     @property
     def count(self) -> int:
-        """Number of columns."""
         return len(self.row)
 
     @cached_property
@@ -120,7 +117,6 @@ class ShareColumns:
 
 
 def rows_of(problem: AllocationProblem) -> int:
-    """Number of rows of X."""
     return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
 
 

@@ -7,8 +7,6 @@ Where the market's capacity is limited, a strategy is offered only what a reques
 machines are held than there are, those granted last are evicted first, machine by machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, isfinite

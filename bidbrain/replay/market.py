@@ -51,12 +51,10 @@ class Tape:
 
     @property
     def first(self) -> int:
-        """Time of the first event."""
         return self.times[0]
 
     @property
     def last(self) -> int:
-        """Time of the last event."""
         return self.times[-1]
 
     def index(self, time: int) -> int:
@@ -200,7 +198,6 @@ class MarketReplay:
 
     @property
     def limited(self) -> bool:
-        """Whether the capacity of any market is limited."""
         return bool(self._capacities)
 
     def capacity(self, market: Market, now: int) -> float:

@@ -4,8 +4,6 @@ Backtests, plans and runs share this search, which uses only what a strategy may
 and the stored history in a launch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf

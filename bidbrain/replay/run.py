@@ -1,7 +1,5 @@
 """A job to replay, and what became of it: the machines that were rented, and when the work was done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

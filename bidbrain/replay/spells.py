@@ -1,7 +1,5 @@
 """Spells of spot capacity in a replay: at each moment, what could be known from the recording up to it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,7 +23,7 @@ class RecordedSpells:
 
     @classmethod
     @lru_cache(maxsize=8)
-    def of(cls, market: MarketReplay, offers: tuple[Offer, ...]) -> RecordedSpells:
+    def of(cls, market: MarketReplay, offers: tuple[Offer, ...]) -> "RecordedSpells":
         """Capacity is there while a market has machines at no more than their on-demand price.
 
         Many jobs are replayed on the same markets, hence the cache.

@@ -1,7 +1,5 @@
 """The budget of a replayed job: what its machines have cost, and are committed to cost, at any moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

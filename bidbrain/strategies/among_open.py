@@ -1,7 +1,5 @@
 """`AmongOpen`: restricts a strategy to the offers that have capacity at the moment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +24,6 @@ class AmongOpen:
 
     @property
     def name(self) -> str:
-        """Name of the wrapped strategy."""
         return self._among_all.name
 
     def decide(self, situation: Situation) -> Decision:

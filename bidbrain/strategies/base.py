@@ -4,8 +4,6 @@ A strategy is a pure function: everything it may know is in the situation, and t
 figures behind it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -41,7 +39,7 @@ class Offer:
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Offer], tuple[Market, float, int]]:
+    def __reduce__(self) -> "tuple[type[Offer], tuple[Market, float, int]]":
         # Another process hashes text differently.
         return Offer, (self.market, self.nu, self.on_demand)
 
@@ -56,7 +54,6 @@ class Rent:
 
     @property
     def spot(self) -> bool:
-        """Whether these are spot machines."""
         return self.bid is not None
 
     @property
@@ -208,12 +205,10 @@ class Situation:
 
     @property
     def on_spot(self) -> tuple[Holding, ...]:
-        """The holdings of spot machines."""
         return tuple(holding for holding in self.holdings if holding.rent.spot)
 
     @property
     def on_demand(self) -> tuple[Holding, ...]:
-        """The holdings of on-demand machines."""
         return tuple(holding for holding in self.holdings if not holding.rent.spot)
 
     def sells(self, rent: Rent) -> bool:
@@ -240,8 +235,6 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """The strategy's name in scenarios and results."""
-        ...
 
     def decide(self, situation: Situation, /) -> Decision:
         """Which machines to rent and which to return."""
-        ...

@@ -5,19 +5,15 @@ spells (`deadline_plan`), and reads off the plan whether the slack is worth more
 decision depends on the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.arrays import Floats
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
+from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.deadline_plan import PlanGrid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpellOutlook, SpotSpell
-from pricing_data.series import Ints
+from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
 from pricing_data.units import MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
@@ -42,12 +38,6 @@ class DeadlineStrategy:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 
-    def plans_for(self, seen: SpellOutlook) -> Ints:
-        """The number of the plan that fits each outlook; computes missing plans."""
-        wanted, which = np.unique(seen.steps, axis=0, return_inverse=True)
-        numbers = self._computed([tuple(steps) for steps in wanted.tolist()])
-        return np.array(numbers)[which.ravel()]
-
     def least_slack(self, work_left: float, spell: SpotSpell, *, on_demand: bool) -> float:
         """The slack, in microseconds, from which waiting or a spot machine costs less than an on-demand machine.
 
@@ -69,21 +59,6 @@ class DeadlineStrategy:
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
         return [self._numbers[steps] for steps in wanted]
-
-    def choose(self, job: DeadlineState, state: Ints, plan: Ints) -> Ints:
-        """The choice for each job, from the state of its market and its plan number."""
-        enough = job.slack >= self._worth(job, state, plan) * self.step
-        bold = np.where(job.spot_up, SPOT, WAIT)
-        return np.where((job.machine == SPOT) | enough, bold, ON_DEMAND)
-
-    def _worth(self, job: DeadlineState, state: Ints, plan: Ints) -> Floats:
-        """The least slack, in steps, at which the cheaper option is better; interpolated between steps of work."""
-        work = np.minimum(job.work_left / self.step, self._grid.work)
-        low = np.minimum(work.astype(np.int64), self._grid.work - 1)
-        held = (job.machine == ON_DEMAND).astype(np.int64)
-        below, above = (self._plans[plan, held, state, low + more] for more in (0, 1))
-        worth: Floats = below + (work - low) * (above.astype(np.float64) - below) - _ROUNDED
-        return worth
 
 
 def _factors(steps: Iterable[int]) -> list[float]:

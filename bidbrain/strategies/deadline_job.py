@@ -6,8 +6,7 @@ after a change of kind, after an eviction) costs the delay before work continues
 one element per job, so that thousands of replayed jobs are decided at once; a live job is a batch of one.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -80,19 +79,13 @@ class BatchStrategy(Protocol):
     @property
     def name(self) -> str:
         """The strategy's name in results."""
-        ...
 
     def choose(self, state: DeadlineState, /) -> Ints:
         """A choice for each job; the replay overrides it where the safety net applies."""
-        ...
 
 
-class SafetyNet(Protocol):
-    """Decides which jobs must be on an on-demand machine from now on."""
-
-    def __call__(self, state: DeadlineState, /) -> Bools:
-        """One answer per job."""
-        ...
+SafetyNet = Callable[[DeadlineState], Bools]
+"""Decides which jobs must be on an on-demand machine from now on."""
 
 
 def net_when_idle(state: DeadlineState) -> Bools:

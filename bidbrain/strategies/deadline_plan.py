@@ -14,8 +14,6 @@ attractive, so the whole policy is one number per work left, market state and ma
 on-demand is not chosen.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

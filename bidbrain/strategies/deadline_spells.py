@@ -10,8 +10,6 @@ one for old spells, up and down. With a Gamma prior on a factor its posterior me
 where observations lose half their weight every `HALF_LIFE`, because markets drift.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -66,8 +64,7 @@ class SpellOutlook:
     state: Ints
     steps: Ints
 
-    def spell(self, tick: int = -1) -> SpotSpell:
-        """The spell of one tick."""
+    def spell(self, tick: int = -1) -> "SpotSpell":
         return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
 
 
@@ -80,11 +77,10 @@ class SpotSpell:
 
     @property
     def up(self) -> bool:
-        """Whether spot capacity is there."""
         return self.state >= CLASSES
 
     @classmethod
-    def begun(cls, *, up: bool) -> SpotSpell:
+    def begun(cls, *, up: bool) -> "SpotSpell":
         """A spell that has just begun, in a market without a record."""
         return cls(CLASSES * up)
 
@@ -95,28 +91,14 @@ def outlook(up: Bools, gap: int, prior: Prior) -> SpellOutlook:
     A spell's age counts from the first tick that shows it. The first spell began before the history; its age counts
     from the history's start, because the true start is unknown.
     """
-    age_class = np.searchsorted(AGES, _ages(up, gap), side="right") - 1
+    age_class = np.searchsorted(AGES, spell_ages(up, gap), side="right") - 1
     forget = 0.5 ** (gap / HALF_LIFE)
     factors = [_factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)]
     steps = np.rint(np.log(np.concatenate(factors)) / np.log(FACTOR_STEP)).astype(np.int64)
     return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MOST_STEPS, MOST_STEPS).T)
 
 
-def fit_prior(histories: Sequence[tuple[Bools, int]]) -> Prior:
-    """Pooled endings per hour; each class is shrunk towards its side's mean with the weight of one ending."""
-    endings, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
-    for up, gap in histories:
-        age_class = np.searchsorted(AGES, _ages(up, gap), side="right") - 1
-        for side in (0, 1):
-            here = up == bool(side)
-            endings[side] += np.bincount(age_class[here & _ends(up)], minlength=CLASSES)
-            hours[side] += np.bincount(age_class[here], minlength=CLASSES) * gap / HOUR
-    mean = (endings.sum(axis=1) + 1) / (hours.sum(axis=1) + 1)
-    rates = (endings + 1) / (hours + 1 / mean[:, None])
-    return Prior(tuple(rates[0].tolist()), tuple(rates[1].tolist()))
-
-
-def _ages(up: Bools, gap: int) -> Ints:
+def spell_ages(up: Bools, gap: int) -> Ints:
     """Age of each tick's spell, in microseconds."""
     ticks = np.arange(up.size)
     begins = np.concatenate(([True], up[1:] != up[:-1]))
@@ -124,14 +106,14 @@ def _ages(up: Bools, gap: int) -> Ints:
     return ages
 
 
-def _ends(up: Bools) -> Bools:
+def spell_ends(up: Bools) -> Bools:
     """Ticks that are the last of their spell; for the history's last tick this is not known, so it is False."""
     return np.concatenate((up[1:] != up[:-1], [False]))
 
 
 def _factors(here: Bools, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
     """The factors of one side at each tick, for young and for old spells, from earlier ticks."""
-    endings = (here & _ends(here)).astype(np.float64)
+    endings = (here & spell_ends(here)).astype(np.float64)
     expected = np.where(here, rates[age_class] * gap / HOUR, 0.0)
     overall = _mean(SIDE_STRENGTH, 1.0, endings, expected, forget)
     young = age_class < OLD_FROM

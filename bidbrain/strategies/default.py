@@ -1,7 +1,5 @@
 """The default strategy for each billing rule, and the reason, which names the replays behind the choice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

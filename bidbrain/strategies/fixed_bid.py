@@ -1,7 +1,5 @@
 """`fixed-bid`: like `proteus`, but always bids the same amount above the price."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bidbrain.strategies.base import REQUEST_VCPUS, Offer

@@ -4,8 +4,6 @@ A backtest fills this from its training span, live planning from the history up 
 knows the same in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,11 +30,10 @@ class Pace(Protocol):
     """Past jobs on which the speed of two strategies is compared."""
 
     def price_of_time(
-        self, known: StrategyInputs, make: Callable[[float], Strategy], rival: Strategy, /
+        self, known: "StrategyInputs", make: Callable[[float], Strategy], rival: Strategy, /
     ) -> TimePrice | None:
         """The price of time at which a strategy (made from dollars per hour) is as fast as a rival; None if that is
         unknown."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

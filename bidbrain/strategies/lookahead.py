@@ -15,8 +15,6 @@ gamble for a refund. This price is a setting of the job, and traces the frontier
 - When every bid is too expensive, the baseline on demand competes like any other choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor, inf

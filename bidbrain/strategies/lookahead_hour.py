@@ -7,8 +7,6 @@ the integral and subtracts the start-up; but a machine evicted while starting up
 the price are often evicted then.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -43,7 +41,7 @@ class NextHour:
     paid_old: Floats
 
     @classmethod
-    def of(cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None) -> NextHour:
+    def of(cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None) -> "NextHour":
         """The figures of a history, under a billing rule and, where one is known, a hazard of capacity evictions."""
         return hour_of(survival_curve(history) * _spared(hazard), billing, startup_hours)
 

@@ -1,7 +1,5 @@
 """Names of the registered strategies, as users write them. Imports nothing, so that file checkers load it quickly."""
 
-from __future__ import annotations
-
 ON_DEMAND = "on-demand"
 
 NAMES = (

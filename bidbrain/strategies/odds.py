@@ -1,7 +1,5 @@
 """`Odds`: a market's eviction probability per paid hour by bid, precomputed for use in every decision."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -28,8 +26,7 @@ class Odds:
     medians: tuple[float, ...]
 
     @classmethod
-    def of(cls, history: PriceSeries) -> Odds:
-        """The odds that held over a history."""
+    def of(cls, history: PriceSeries) -> "Odds":
         crossings = CrossingHistory(history, HOUR)
         distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
         outcomes = crossings.at_deltas(distances)

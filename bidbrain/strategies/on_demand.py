@@ -1,7 +1,5 @@
 """`on-demand`: the baseline itself, never evicted and always paid in full."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Situation, described

@@ -4,8 +4,6 @@ A bid that is crossed k times as fast as usual survives with the k-th power of t
 curves are computed once for a few k, and interpolated at each decision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -36,7 +34,7 @@ class PresentHours:
     @classmethod
     def of(
         cls, histories: Mapping[Market, PriceSeries], billing: BillingRule, startup_hours: float
-    ) -> PresentHours | None:
+    ) -> "PresentHours | None":
         """From the past of markets where only the price evicts; None if it tells no more than the usual shares."""
         curves = {market: survival_curve(history) for market, history in histories.items()}
         paths = {market: PricePath(history) for market, history in histories.items()}
@@ -73,7 +71,6 @@ class InThePresent:
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
         return self.usual.name
 
     def decide(self, situation: Situation) -> Decision:

@@ -11,8 +11,6 @@ Where an early eviction is refunded, machines that never last give the lowest bi
 more pools the whole job pauses more often for an eviction in one of them, hence the factor on lambda.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +46,7 @@ class Prospects:
     taken: tuple[float, ...]
 
     @classmethod
-    def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> Prospects:
+    def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> "Prospects":
         """The prospects under a billing rule, from an age in hours on. No hazard means no evictions."""
         longest = age + round(_HORIZONS[-1])
         hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)

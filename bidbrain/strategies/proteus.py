@@ -1,7 +1,5 @@
 """`proteus`: buys and keeps what lowers the footprint's expected cost per work (Harlap 4.3, Eq. 4.1-4.4)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,7 +57,6 @@ class BidGrid:
     nu: Floats
 
     def at(self, row: int, column: int) -> AllocationTerms:
-        """The terms of one purchase."""
         return AllocationTerms(
             float(self.cost[row, column]),
             float(self.survival[row, column]),

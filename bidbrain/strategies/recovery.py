@@ -1,7 +1,5 @@
 """How a job recovers from an eviction: through an elastic parameter server, or from checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt

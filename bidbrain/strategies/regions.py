@@ -12,8 +12,6 @@ No deadline is missed that on-demand machines can meet. The job waits for a step
 after it; a spot machine starts only while work and two delays fit; one that runs keeps its slack.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final
@@ -185,7 +183,7 @@ class RegionsStrategy:
         worthwhile: list[int] = np.flatnonzero((worth > 0) & due).tolist()
         return worthwhile
 
-    def _planned(self, at: RegionsSituation) -> PlannedPlaces:
+    def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
         key = (at.known.changes, int(at.now / PLAN_HOURS), at.home)
         if self._planned_by is None or key != self._key:
             terms, place = _terms(at)

@@ -6,8 +6,6 @@ region together, so the other zones of a region count in part for down spells; f
 Times are in hours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,14 +80,14 @@ class Known:
     changes: int = 0
 
     @classmethod
-    def nothing(cls, regions: Sequence[str]) -> Known:
+    def nothing(cls, regions: Sequence[str]) -> "Known":
         """The knowledge before the first look."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(regions))}
         count, none = len(regions), np.zeros(len(regions))
         region = np.array([numbers[name] for name in regions], dtype=np.int64)
         return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
-    def observed(self, zone: int, now: float, *, up: bool) -> Known:
+    def observed(self, zone: int, now: float, *, up: bool) -> "Known":
         """The knowledge with one more look at a zone: a try, a probe, or a step of a machine's life.
 
         A change is taken to have happened halfway since the last look.

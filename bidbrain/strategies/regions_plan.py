@@ -12,8 +12,6 @@ left and slack s, for a checkpoint in place k:
 Below two delays of slack no spot machine starts, as the guarantee of the deadline has it. Dollars and hours.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil, exp
@@ -79,7 +77,7 @@ class RegionsPlan:
         """Dollars if an on-demand machine runs in a place."""
         return self._at(_StepRow.ON_DEMAND, places, work, slack)
 
-    def _at(self, row: _StepRow, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
+    def _at(self, row: "_StepRow", places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
         """Dollars, interpolated between steps of work and of slack. A loss is in the table one step later."""
         steps = np.maximum(np.asarray(work, dtype=np.float64) / self._step, 0.0)
         spare = np.clip(np.asarray(slack, dtype=np.float64) / self._step, 0.0, self._most - 1e-9)

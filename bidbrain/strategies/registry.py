@@ -1,7 +1,5 @@
 """The registered strategies: turns a name and inputs into a strategy that is ready to run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import expm1, inf, nan

@@ -3,8 +3,6 @@
 Spot capacity counts as there while any of the markets costs no more than on demand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import numpy as np

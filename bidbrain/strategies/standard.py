@@ -1,7 +1,5 @@
 """`standard`: the cheapest market now, with a bid at the on-demand price, until it is evicted (Harlap 4.5.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 

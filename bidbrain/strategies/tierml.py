@@ -1,7 +1,5 @@
 """`tierml`: holds the machine type with the longest expected time to eviction, bid at on-demand (TierML 3.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
@@ -31,7 +29,7 @@ class Mttf:
     by_tenth: tuple[float, ...]
 
     @classmethod
-    def of(cls, history: PriceSeries, on_demand: int) -> Mttf:
+    def of(cls, history: PriceSeries, on_demand: int) -> "Mttf":
         """The means of a history. A tenth in which the price never was takes the value of the next higher one that it
         was in."""
         edges = np.arange(_TENTHS + 1, dtype=np.int64) * on_demand // _TENTHS

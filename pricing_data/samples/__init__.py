@@ -3,8 +3,6 @@
 `python -m bench.price_sample` generates the history.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from functools import cache

@@ -83,4 +83,3 @@ class Source(Protocol):
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """The parts of a fetch. May ask the cloud for its regions, and raises as `FetchTask.pull` does."""
-        ...

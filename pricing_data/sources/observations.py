@@ -1,7 +1,5 @@
 """Files of observed availability (JSON of ticks) and of machine lifetimes (CSV)."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """`Rejects`: counts the unusable records of an API's answer, so that the others can be kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar

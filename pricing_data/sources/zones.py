@@ -1,7 +1,5 @@
 """Files about many zones at once: how much spot capacity each had over time, and its prices."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass

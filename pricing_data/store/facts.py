@@ -3,8 +3,6 @@
 A fact has a key; a newer fact replaces an older one with the same key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path

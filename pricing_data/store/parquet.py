@@ -1,7 +1,5 @@
 """Small Parquet files of the store: whole tables of plain values, whose every page carries a checksum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

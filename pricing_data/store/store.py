@@ -20,8 +20,7 @@ from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
 from pricing_data.observed import WatchRecord, joined
 from pricing_data.series import PriceSeries
-from pricing_data.store import manifest as manifests
-from pricing_data.store import watched as watched_table
+from pricing_data.store import manifest as manifests, watched as watched_table
 from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.segments import SegmentFile, market_of, merge_segments, tables_of, write_segment

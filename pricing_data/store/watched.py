@@ -1,7 +1,5 @@
 """The store's table of when markets were watched: one row per market and span, in one Parquet file."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 

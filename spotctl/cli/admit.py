@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
     from spotctl.clouds.base import CloudProvider
@@ -36,11 +38,8 @@ def admit(
         ssh_from: addresses from which SSH is allowed
         rules: rules of the firewall that were changed
     """
-    from contextlib import closing
-
     from spotctl.clouds.capabilities import AdmitsSsh, Closes
     from spotctl.home.cloud_settings import address_range
-    from spotctl.home.errors import BadRequest
 
     session: Session = context.obj
     try:
@@ -58,10 +57,12 @@ def admit(
             " settings name (security_groups in [aws], network_tags or network in [gcp], subnet or security_group in"
             " [azure])"
         )
-    if json_:
-        session.answer_json({"job": job, "ssh_from": ranges, "rules": rules})
-    else:
-        session.remark(*(f"{rule} admits ssh from {', '.join(ranges)} only" for rule in rules))
+    session.answer(
+        json_,
+        {"job": job, "ssh_from": ranges, "rules": rules},
+        None,
+        *(f"{rule} admits ssh from {', '.join(ranges)} only" for rule in rules),
+    )
 
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
@@ -71,7 +72,6 @@ def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, s
     from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
     from spotctl.clouds.wiring import provider_of
     from spotctl.files.job.reader import restored
-    from spotctl.home.errors import BadRequest
     from spotctl.home.paths import Paths
     from spotctl.log.statuses import latest_run
     from spotctl.log.store import EventLog

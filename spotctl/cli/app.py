@@ -1,7 +1,5 @@
 """`spotctl`: all command groups, and the only place that exits the process."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import os
@@ -35,8 +33,7 @@ from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.doctor import command as doctor
 from spotctl.cli.gavel import commands as gavel
 from spotctl.cli.parallel import commands as parallel
-from spotctl.cli.prices import commands as prices
-from spotctl.cli.prices import snapshot as prices_snapshot
+from spotctl.cli.prices import commands as prices, snapshot as prices_snapshot
 from spotctl.cli.session import Session
 
 

@@ -1,17 +1,12 @@
 """`spotctl beta`: eviction probability, its uncertainty, and the calibration of past estimates."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotctl.cli.options import GlobArgument
 from spotctl.cli.session import JsonOption, Session
-
-if TYPE_CHECKING:
-    from pricing_data.library import Library
 
 app = typer.Typer(help="Eviction probability: estimates, curves, calibration.", no_args_is_help=True)
 
@@ -47,17 +42,13 @@ def show(
 
     Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
-    from spotctl.lab.beta import estimates as beta
-    from spotctl.lab.beta import tables as beta_tables
+    from spotctl.lab.beta import estimates as beta, tables as beta_tables
 
     session: Session = context.obj
-    query = beta.query(_library(session), market, window, at)
+    query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     estimate = beta.answer(query, beta.bid_of(query, bid_delta, bid), hazard, beta.age_of(age))
-    if json_:
-        session.answer_json(beta.to_json(estimate))
-    else:
-        session.out.print(beta_tables.estimate(estimate))
+    session.answer(json_, beta.to_json(estimate), beta_tables.estimate(estimate))
 
 
 @app.command()
@@ -83,20 +74,22 @@ def plot(
         curve[] -> spotctl.lab.beta.estimates:to_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta
-    from spotctl.lab.beta import plots as beta_plots
+    from spotctl.lab.beta import estimates as beta, plots as beta_plots
+    from spotctl.show.outputs import check_picture
 
     session: Session = context.obj
-    beta_plots.check(out)
-    query = beta.query(_library(session), market, window, at)
+    check_picture(out)
+    query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     with counting(session, "learning", beta.CURVE_BIDS) as step:
         curve = beta.curve(query, hazard, step)
     beta_plots.draw_curve(curve, out)
-    if json_:
-        session.answer_json({"file": str(out), "curve": [beta.to_json(estimate) for estimate in curve]})
-    else:
-        session.remark(f"plotted {len(curve)} bids to {out}")
+    session.answer(
+        json_,
+        {"file": str(out), "curve": [beta.to_json(estimate) for estimate in curve]},
+        None,
+        f"plotted {len(curve)} bids to {out}",
+    )
 
 
 @app.command()
@@ -126,26 +119,20 @@ def calibrate(
         results[] -> spotctl.lab.beta.estimates:calibration_json
     """
     from spotctl.cli.progress import counting
-    from spotctl.lab.beta import estimates as beta
-    from spotctl.lab.beta import plots as beta_plots
-    from spotctl.lab.beta import tables as beta_tables
+    from spotctl.lab.beta import estimates as beta, plots as beta_plots, tables as beta_tables
+    from spotctl.show.outputs import check_picture
 
     session: Session = context.obj
     if out is not None:
-        beta_plots.check(out)
+        check_picture(out)
     planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
-        scored = beta.calibrations(_library(session), glob, planned, names, (learner, seed), done)
+        scored = beta.calibrations(session.library, glob, planned, names, (learner, seed), done)
     if out is not None:
         beta_plots.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")
-    if json_:
-        session.answer_json({"results": [beta.calibration_json(bid, score) for bid, score in scored.items()]})
-    else:
-        session.out.print(beta_tables.calibrations(scored, session.out.width))
-
-
-def _library(session: Session) -> Library:
-    from spotctl.clouds import wiring
-
-    return wiring.library(session.settings)
+    session.answer(
+        json_,
+        {"results": [beta.calibration_json(bid, score) for bid, score in scored.items()]},
+        beta_tables.calibrations(scored, session.out.width),
+    )

@@ -1,7 +1,5 @@
 """The error boundary: turns an error into one line on stderr and an exit code."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Callable

@@ -127,10 +127,12 @@ def attach(
     session: Session = context.obj
     known = places.attach(place, session.settings, LAUNCHER)
     refresh(session, known.job)
-    if json_:
-        session.answer_json({"job": known.job, "run": known.run})
-    else:
-        session.remark(f"attached to run {known.run}: see spotctl status {known.job}")
+    session.answer(
+        json_,
+        {"job": known.job, "run": known.run},
+        None,
+        f"attached to run {known.run}: see spotctl status {known.job}",
+    )
 
 
 def launch(session: Session, plan: JobPlan, publish: Callable[[RunState], None], *, fresh: bool) -> RunEnd | None:

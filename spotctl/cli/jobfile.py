@@ -1,7 +1,5 @@
 """`spotctl init` and `spotctl schema`: a starter job file, and the schema for editors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +26,9 @@ def init(
 
     session: Session = context.obj
     write_starter(file)
-    if json_:
-        session.answer_json({"file": str(file)})
-    else:
-        session.remark(f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}")
+    session.answer(
+        json_, {"file": str(file)}, None, f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}"
+    )
 
 
 def schema(context: typer.Context, _json: JsonOption = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,6 +14,7 @@ import typer
 
 from spotctl.cli.options import JobArgument, MetricsOption, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
@@ -68,9 +70,7 @@ def launch(
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli import planned_launches
-    from spotctl.show.plans import as_json as plan_json
-    from spotctl.show.plans import on_cluster as cluster_tables
-    from spotctl.show.plans import tables as plan_tables
+    from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     jobs = planned_launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.plans
@@ -167,8 +167,6 @@ def down(
         -> spotctl.log.ledger.final_figures:final_figures
         -> _emergency
     """
-    from spotctl.home.errors import BadRequest
-
     session: Session = context.obj
     if bool(job) == all_:
         raise BadRequest("spotctl down: name one job, or give --all")
@@ -230,8 +228,6 @@ def gc(
 
 def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
-    from spotctl.home.errors import SpotctlError
-
     failures = list[str]()
     for part in orphans_by_cloud:
         try:
@@ -253,7 +249,6 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
         -> _damaged_status
     """
     from spotctl.cli import elsewhere
-    from spotctl.home.errors import BadRequest
     from spotctl.home.paths import Paths
     from spotctl.log.salvage import no_runs
     from spotctl.log.statuses import read_log, statuses
@@ -288,8 +283,6 @@ def _damaged_status(session: Session, read: LogRead, standings: Sequence[RunStat
         shown[] -> spotctl.run.emergency:ShownMachine
         failures: clouds that could not be searched
     """
-    from dataclasses import asdict
-
     from spotctl.run.emergency import shown_machines
     from spotctl.show.runs import tables as run_tables
 
@@ -321,8 +314,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
         returned[] -> spotctl.run.emergency:ShownMachine
         left[] -> spotctl.run.emergency:ShownMachine
     """
-    from dataclasses import asdict
-
     from spotctl.run.emergency import return_shown
 
     ended = return_shown(session.settings, job)
@@ -340,8 +331,6 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
 
 
 def confirm(session: Session) -> bool:
-    from spotctl.home.errors import BadRequest
-
     if not sys.stdin.isatty():
         raise BadRequest("no terminal to ask for confirmation on: pass --yes, or --dry-run to see the plan only")
     session.out.print("")
@@ -361,7 +350,6 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
-    from spotctl.home.errors import SpotctlError
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.log.statuses import read_log, unfinished_jobs
 
@@ -374,10 +362,12 @@ def _end_all(session: Session, *, json_: bool) -> None:
         except SpotctlError as error:
             # The machines of the other jobs are returned all the same.
             failure = failure or error
-    if json_:
-        session.answer_json([final_figures(*ending) for ending in endings])
-    else:
-        session.remark(*(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings))
+    session.answer(
+        json_,
+        [final_figures(*ending) for ending in endings],
+        None,
+        *(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings),
+    )
     if failure is not None:
         raise failure
 
@@ -401,8 +391,5 @@ def finish(session: Session, ending: RunEnd | None, *, json_: bool) -> NoReturn:
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.show.runs import tables as run_tables
 
-    if json_:
-        session.answer_json(final_figures(*ending))
-    else:
-        session.out.print(run_tables.summary(*ending))
+    session.answer(json_, final_figures(*ending), run_tables.summary(*ending))
     raise typer.Exit(EXIT_CODES[ending[1].outcome])

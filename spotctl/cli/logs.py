@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.units import SECOND, format_time
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import Session
 from spotctl.home.wall_clock import wall_us
@@ -55,16 +57,10 @@ def _as_json(line: OutputLine) -> str:
         machine: id of the machine
         line: the text
     """
-    import json
-
-    from pricing_data.units import format_time
-
     at = None if line.at is None else format_time(line.at)
     return json.dumps({"time": at, "machine": line.machine, "line": line.text}) + "\n"
 
 
 def _as_text(line: OutputLine) -> str:
-    from pricing_data.units import SECOND, format_time
-
     at = "" if line.at is None else f"{format_time(line.at // SECOND * SECOND)} "
     return f"{at}{line.machine}: {line.text}\n"

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pricing_data.units import counted, format_time
 from spotctl.cli.options import MetricsOption
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ def install(
         to_do: what remains to be done by hand
         missing: secrets that the environment file does not have yet
     """
-    from spotctl.home.errors import BadRequest
     from spotctl.nightly import install as installing
     from spotctl.nightly.hours import Hours, time_of_day
     from spotctl.nightly.state_dir import StateDir
@@ -202,7 +203,6 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
 
 
 def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazily
-    from spotctl.home.errors import BadRequest
     from spotctl.nightly.install import Scheduler
 
     try:
@@ -236,7 +236,6 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
         logs: folder of the logs
     """
     from bidbrain.billing import usd
-    from pricing_data.units import format_time
     from spotctl.nightly.health import problem
     from spotctl.nightly.install import trouble
 
@@ -264,8 +263,6 @@ def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, A
 
 
 def _all_well(jobs: int) -> str:
-    from pricing_data.units import counted
-
     if not jobs:
         return "no nightly jobs"
     return f"{counted(jobs, 'nightly job')}: no night failed or was missed, and the next night can start"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from pricing_data.errors import BadInput
+from pricing_data.units import parse_duration, parse_time
+from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from pricing_data.library import Selection
@@ -29,10 +34,7 @@ VcpusOption = Annotated[str, typer.Option(help="Only machines with this number o
 
 def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
     """Names of launched jobs, for the shell to complete."""
-    import os
-
     from spotctl.home import config
-    from spotctl.home.errors import SpotctlError
     from spotctl.log.statuses import job_names
 
     # The shell completes without running a command, so there is no session.
@@ -76,8 +78,6 @@ def _vcpu_range(text: str) -> tuple[int, int] | None:
 
 def number_range(option: str, text: str) -> tuple[int, int]:
     """The range in `8`, `4..16`, `32..`, `..8`."""
-    from spotctl.home.errors import BadRequest
-
     low, dots, high = text.partition("..")
     try:
         least = int(low) if low else 0
@@ -92,7 +92,6 @@ def number_range(option: str, text: str) -> tuple[int, int]:
 def check_regions(command: str, regions: Iterable[str]) -> None:
     """Raises `BadRequest` for a region that is probably mistyped."""
     from pricing_data.regions import mistyped
-    from spotctl.home.errors import BadRequest
 
     for region in regions:
         if meant := mistyped(region):
@@ -101,8 +100,6 @@ def check_regions(command: str, regions: Iterable[str]) -> None:
 
 def start_of(text: str, now: int) -> int:
     """Start of a history given as a time, or as a duration before now."""
-    from pricing_data.errors import BadInput
-
     start = moment_of(text, now)
     if start >= now:
         raise BadInput(f"--since {text} is in the future")
@@ -111,9 +108,6 @@ def start_of(text: str, now: int) -> int:
 
 def moment_of(text: str, now: int) -> int:
     """A moment given as a time, or as a duration before now."""
-    from pricing_data.errors import BadInput
-    from pricing_data.units import parse_duration, parse_time
-
     try:
         return now - parse_duration(text)
     except BadInput:
@@ -122,8 +116,6 @@ def moment_of(text: str, now: int) -> int:
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:
     """The part of a history selected by --last, counted from its end; everything if `last` is empty."""
-    from pricing_data.units import parse_duration
-
     if not last:
         return series
     return series.window(max(series.first, series.last - parse_duration(last)), series.last)
@@ -133,7 +125,6 @@ def operating_system(name: str, *others: str) -> str:
     """An operating system of the option --os; `others` are words that it takes in addition."""
     from pricing_data.market import OPERATING_SYSTEMS, os_of_product
     from spotctl.files.job.conversions import meant
-    from spotctl.home.errors import BadRequest
 
     known = (*OPERATING_SYSTEMS, *others)
     if (chosen := os_of_product(name)).removesuffix("-vpc") not in known:

@@ -1,7 +1,5 @@
 """`spotctl plan`: which machines would be rented for jobs, and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -44,20 +42,16 @@ def plan(
     # Imported here, so that a refused file costs none of it.
     from spotctl.run.start.local_market import on_one_market
     from spotctl.run.start.planned_jobs import planned_jobs
-    from spotctl.show.plans import as_json as plan_json
-    from spotctl.show.plans import on_cluster as cluster_tables
-    from spotctl.show.plans import tables as plan_tables
+    from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
-        if json_:
-            session.answer_json(cluster_tables.answer(specs[0]))
-        else:
-            session.out.print(cluster_tables.plan_text(specs[0]))
+        session.answer(json_, cluster_tables.answer(specs[0]), cluster_tables.plan_text(specs[0]))
         return
     if plot is not None:
+        from spotctl.show.outputs import check_picture
         from spotctl.show.plans import plots as plan_plots
 
-        plan_plots.check_name(plot)
+        check_picture(plot)
     specs, shared = on_one_market(specs)
     planned = planned_jobs(specs, session.settings, at, hours)
     if plot is not None:

@@ -1,7 +1,5 @@
 """Progress bars on stderr; silent when stderr is not a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`spotctl exec` and `spotctl ssh`: run a command, or a shell, on a machine of a run."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

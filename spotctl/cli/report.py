@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.units import counted
 from spotctl.cli.options import choice_of
 from spotctl.cli.session import JsonOption, Session
 from spotctl.clouds.parts import bill_clouds
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -70,7 +72,6 @@ def cost(
 
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
-    from spotctl.home.errors import BadRequest
     from spotctl.show.costs.gather import write
 
     session: Session = context.obj
@@ -108,7 +109,6 @@ def gather_report(session: Session, jobs: Sequence[str], since: str, until: str,
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
     from spotctl.cli.options import moment_of, start_of
-    from spotctl.home.errors import BadRequest
     from spotctl.show.costs.gather import gather
     from spotctl.show.costs.grouping import parse_by
     from spotctl.show.costs.period import Period
@@ -184,7 +184,6 @@ def reconcile(
 
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
-    from pricing_data.units import counted
     from spotctl.log.ledger_reader import correct, read
     from spotctl.show.costs.bills import views
     from spotctl.show.costs.bills.accepted import corrections
@@ -209,8 +208,6 @@ def reconcile(
 
 def _share(text: str) -> float:
     """`1%` or `0.01`."""
-    from spotctl.home.errors import BadRequest
-
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
+    from pricing_data.library import Library
     from spotctl.home.config import Settings
 
 _PIPE_WIDTH = 200
@@ -37,8 +38,14 @@ class Session:
         return config.load(os.environ, self.home_flag)
 
     @cached_property
+    def library(self) -> Library:
+        """The stored prices and the catalog, opened on first use."""
+        from spotctl.clouds import wiring
+
+        return wiring.library(self.settings)
+
+    @cached_property
     def out(self) -> Console:
-        """Console for results."""
         from rich.console import Console
 
         # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to folded ones.
@@ -58,6 +65,15 @@ class Session:
     def say(self, *lines: str, indent: int | None = None) -> None:
         """Prints lines of a result on stdout; on a terminal, words stay whole, and the rest of a line is indented."""
         _write(sys.stdout, lines, indent)
+
+    def answer(self, json_: bool, value: object, shown: RenderableType | None, *remarks: str) -> None:
+        """The result of a command: JSON for a program; for a person, what is shown on stdout, and remarks on stderr."""
+        if json_:
+            self.answer_json(value)
+            return
+        if shown is not None:
+            self.out.print(shown)
+        self.remark(*remarks)
 
     def answer_json(self, value: object) -> None:
         """Prints a result for a program on stdout."""

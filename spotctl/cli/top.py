@@ -1,7 +1,5 @@
 """`spotctl top`: live view of a run."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from typing import Annotated
@@ -10,6 +8,7 @@ import typer
 
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def top(
@@ -52,8 +51,6 @@ def top(
 
 
 def _require_live() -> None:
-    from spotctl.home.errors import BadRequest
-
     try:
         import textual  # noqa: F401 - checked before the run is read
     except ImportError:
@@ -64,7 +61,6 @@ def _require_live() -> None:
 
 def _jobs(session: Session, *, all_: bool) -> list[str]:
     """Active jobs, or the last one launched."""
-    from spotctl.home.errors import BadRequest
     from spotctl.home.paths import Paths
     from spotctl.log.salvage import no_runs
     from spotctl.log.statuses import job_names, unfinished_jobs

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest, Interrupted
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
@@ -171,9 +172,7 @@ def train(
     from agileml.iteration_log import IterationLog, last_line_of, straggler_fields
     from agileml.runtime.output import show
     from spotctl.files.model_file import check_nothing_lost, save_model
-    from spotctl.home.errors import Interrupted
-    from spotctl.lab.train import tables as train_tables
-    from spotctl.lab.train import training as train
+    from spotctl.lab.train import tables as train_tables, training as train
 
     session: Session = context.obj
     ends = train.Ends(clocks, seconds, minutes, loss, converged)
@@ -218,7 +217,6 @@ def train(
 def _replay(session: Session, request: Request, log: Path, out: Path | None, *, as_json: bool) -> None:
     from agileml.reference import model_digest
     from spotctl.files.model_file import save_model
-    from spotctl.home.errors import BadRequest
     from spotctl.lab.train import training as train
 
     logged, model = train.replay_log(request, log)

@@ -1,13 +1,13 @@
 """`spotctl try`: a first launch on a cloud, and proof that nothing of it is left."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
 from spotctl.cli.options import RegionOption
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
+from spotctl.home.wall_clock import wall_us
 
 
 def try_(
@@ -34,10 +34,7 @@ def try_(
     """
     from spotctl.cli.launch import EXIT_CODES, confirm
     from spotctl.cli.live_runs import live_view
-    from spotctl.clouds import wiring
     from spotctl.home.cloud import rented_clouds
-    from spotctl.home.errors import BadRequest
-    from spotctl.home.wall_clock import wall_us
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.run.start import runs, trial
     from spotctl.run.start.planner import PlanMoment, plan_jobs
@@ -48,7 +45,7 @@ def try_(
     session: Session = context.obj
     if cloud not in rented_clouds():
         raise BadRequest(f"cloud {cloud!r} is not one of {', '.join(rented_clouds())}")
-    known = wiring.library(session.settings)
+    known = session.library
     spec = trial.trial_job(cloud, region or (), known, session.settings.home)
     runs.check_launchable(spec)
     (plan,) = plan_jobs((spec,), session.settings, known, PlanMoment(wall_us())).plans

@@ -1,7 +1,5 @@
 """Shared by the doors to all clouds: a call and a record as they describe them, and texts of errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

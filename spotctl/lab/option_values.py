@@ -1,7 +1,5 @@
 """Option values with several parts."""
 
-from __future__ import annotations
-
 from math import isfinite
 
 from spotctl.home.errors import BadRequest

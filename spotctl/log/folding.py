@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE
-from spotctl.log import attempts
-from spotctl.log import events as ev
+from spotctl.log import attempts, events as ev
 from spotctl.log.errors import BrokenLog
 from spotctl.log.events import Event, Intended
 from spotctl.log.log_row import LogRow

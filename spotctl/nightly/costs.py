@@ -1,7 +1,5 @@
 """The cost report of one night: an HTML page, and the same figures as JSON."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

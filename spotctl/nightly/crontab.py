@@ -1,7 +1,5 @@
 """Nightly jobs in the user's crontab: a marked block each. The rest of the file is never changed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -30,13 +28,11 @@ def with_block(table: bytes, name: str, block: bytes) -> bytes:
 
 
 def without_block(table: bytes, name: str) -> bytes:
-    """The crontab without the block of this name."""
     span = _span(table, name)
     return table if span is None else table[: span[0]] + table[span[1] :]
 
 
 def has_block(table: bytes, name: str) -> bool:
-    """Whether the crontab has a block of this name."""
     return _span(table, name) is not None
 
 

@@ -4,8 +4,6 @@ It has lines `NAME=value` and is readable by its owner only. Its values go into 
 written anywhere else.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

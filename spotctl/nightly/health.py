@@ -1,7 +1,5 @@
 """The problem of a nightly job, if it has one, for monitoring."""
 
-from __future__ import annotations
-
 from datetime import tzinfo
 
 from pricing_data.units import MINUTE

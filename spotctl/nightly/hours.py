@@ -4,8 +4,6 @@ Moments are microseconds UTC. A time of day that occurs twice means its first oc
 moment of the change. Cron does the same. So no night is skipped or started twice.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo

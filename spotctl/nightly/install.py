@@ -1,7 +1,5 @@
 """Installs nightly jobs in a timer and removes them. Both are idempotent."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -42,7 +40,7 @@ class Timers:
     manager: UserManager
 
     @staticmethod
-    def of_this_user() -> Timers:
+    def of_this_user() -> "Timers":
         return Timers(Crontab(), UserManager.of_this_user())
 
     def chosen(self, preferred: Scheduler) -> Scheduler:
@@ -56,7 +54,6 @@ class Timers:
         raise BadRequest("no timer found: neither a systemd user manager nor crontab; install cron")
 
     def has(self, nightly: Installed, home: Path) -> bool:
-        """Whether the timer of a job of this home is installed."""
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             return self.manager.has(Units(nightly.name))
         if not self.crontab.is_there():
@@ -65,7 +62,6 @@ class Timers:
         return any(crontab.has_block(table, label) for label in _labels(table, nightly.name, home))
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
-        """Adds or updates the timer of a job."""
         argv = command(home, nightly.name)
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             times = nightly.hours.timer_times(now, local_zone()[0])

@@ -1,7 +1,5 @@
 """The log of a night: one file per night with lines that begin with the local time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from datetime import date, tzinfo

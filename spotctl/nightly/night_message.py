@@ -1,7 +1,5 @@
 """The message about a night: what happened, what it cost, what to do. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -76,7 +74,7 @@ class NightResult:
     error: Exception | None = None
 
     @staticmethod
-    def of_error(error: Exception, *, began: bool) -> NightResult:
+    def of_error(error: Exception, *, began: bool) -> "NightResult":
         """The result of a night that failed with an error; `began`: after a run had started."""
         otherwise = FAILED if began else NOT_STARTED
         outcome = next((outcome for kinds, outcome in _OUTCOME_OF_ERRORS if isinstance(error, kinds)), otherwise)
@@ -93,7 +91,7 @@ class NightTotals:
     alive: int
 
     @staticmethod
-    def of(runs: Sequence[RunState]) -> NightTotals:
+    def of(runs: Sequence[RunState]) -> "NightTotals":
         return NightTotals(
             _total(runs, "spent"),
             _total(runs, "on_demand"),

@@ -3,14 +3,13 @@
 Only the owner can read the folder, because its environment file holds secrets.
 """
 
-from __future__ import annotations
-
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from spotctl.agent.files import replace_json
 from spotctl.home.errors import BadRequest
@@ -55,16 +54,14 @@ class Installed:
         }
 
     @staticmethod
-    def of_json(stored: Mapping[str, Any]) -> Installed:
-        """Reads the JSON in the state folder."""
+    def of_json(stored: Mapping[str, Any]) -> "Installed":
         deadline = stored["deadline"]
         hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
         optional = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
         return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *optional)
 
 
-@dataclass(frozen=True, slots=True)
-class NightRecord:
+class NightRecord(msgspec.Struct, frozen=True, rename={"begin": "begin_us", "since": "since_us", "reported": "told"}):
     """The last night. Written before anything is rented, and again once its message was sent.
 
     `begin` is that of the night (microseconds UTC). Runs that began at `since` or later belong to it; `since` is before
@@ -78,27 +75,8 @@ class NightRecord:
     outcome: str = ""
     spent: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "day": self.day.isoformat(),
-            "begin_us": self.begin,
-            "since_us": self.since,
-            "told": self.reported,
-            "outcome": self.outcome,
-            "spent": self.spent,
-        }
 
-    @staticmethod
-    def of_json(stored: Mapping[str, Any]) -> NightRecord:
-        """Reads the JSON in the state folder."""
-        day = date.fromisoformat(stored["day"])
-        return NightRecord(
-            day, stored["begin_us"], stored["since_us"], stored["told"], stored["outcome"], stored["spent"]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LastResult:
+class LastResult(msgspec.Struct, frozen=True, rename={"end": "end_us", "success": "success_us"}):
     """How the last reported night ended; kept while the next night goes on. Moments in microseconds UTC.
 
     `spent` is in nano-dollar-seconds; `success` is the end of the last night in which the job was done.
@@ -108,14 +86,6 @@ class LastResult:
     done: bool
     spent: int | None
     success: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"end_us": self.end, "done": self.done, "spent": self.spent, "success_us": self.success}
-
-    @staticmethod
-    def of_json(stored: Mapping[str, Any]) -> LastResult:
-        """Reads the JSON in the state folder."""
-        return LastResult(stored["end_us"], stored["done"], stored["spent"], stored["success_us"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +118,11 @@ class StateDir:
     def installed(self) -> Installed | None:
         """The installation; None if the job is not installed."""
         path = self.folder / "installed.json"
-        stored = _read(path)
-        return None if stored is None else _parsed(path, lambda: Installed.of_json(stored))
+        stored = _read(path, dict[str, Any])
+        try:
+            return None if stored is None else Installed.of_json(stored)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadRequest(f"{path}: is damaged ({type(error).__name__}: {error}); {_CURE}") from None
 
     def install(self, nightly: Installed) -> None:
         self._create()
@@ -162,27 +135,24 @@ class StateDir:
     @property
     def last(self) -> NightRecord | None:
         """The last night; None before the first one."""
-        path = self.folder / "night.json"
-        stored = _read(path)
-        return None if stored is None else _parsed(path, lambda: NightRecord.of_json(stored))
+        return _read(self.folder / "night.json", NightRecord)
 
     @property
     def result(self) -> LastResult | None:
         """How the last reported night ended; None before the first one."""
-        path = self.folder / "result.json"
-        stored = _read(path)
-        return None if stored is None else _parsed(path, lambda: LastResult.of_json(stored))
+        return _read(self.folder / "result.json", LastResult)
 
     def record_result(self, end: int, *, done: bool, spent: int | None) -> None:
         before = self.result
         success = end if done else None if before is None else before.success
-        replace_json(self.folder / "result.json", LastResult(end, done, spent, success).to_json(), lasting=True)
+        result = LastResult(end, done, spent, success)
+        replace_json(self.folder / "result.json", msgspec.to_builtins(result), lasting=True)
 
     @property
     def skipped(self) -> int | None:
         """The begin of the last night that was skipped, and reported, because the job was running."""
-        stored = _read(self.folder / "skipped.json")
-        return None if stored is None else int(stored["begin_us"])
+        stored = _read(self.folder / "skipped.json", dict[str, int])
+        return None if stored is None else stored["begin_us"]
 
     def record_skipped(self, begin: int) -> None:
         replace_json(self.folder / "skipped.json", {"begin_us": begin}, lasting=True)
@@ -198,7 +168,7 @@ class StateDir:
         return is_running(self.folder, self.name)
 
     def record(self, night: NightRecord) -> None:
-        replace_json(self.folder / "night.json", night.to_json(), lasting=True)
+        replace_json(self.folder / "night.json", msgspec.to_builtins(night), lasting=True)
 
     def _create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -220,20 +190,10 @@ def installed(home: Path, name: str) -> tuple[StateDir, Installed]:
     return state_dir, nightly
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, kind: type[T]) -> T | None:
     try:
-        stored = json.loads(path.read_text("utf-8"))
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except msgspec.DecodeError as error:
         raise BadRequest(f"{path}: is damaged ({error}); {_CURE}") from None
-    if not isinstance(stored, dict):
-        raise BadRequest(f"{path}: is damaged; {_CURE}")
-    return stored
-
-
-def _parsed(path: Path, parse: Callable[[], T]) -> T:
-    try:
-        return parse()
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadRequest(f"{path}: is damaged ({type(error).__name__}: {error}); {_CURE}") from None

@@ -1,7 +1,5 @@
 """Decides what a start of a nightly job does, from the state that it finds. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -1,7 +1,5 @@
 """Nightly jobs as systemd user units: a timer, and the service that it starts."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -49,7 +47,6 @@ WantedBy=timers.target
 
 
 def service(name: str, command: Sequence[str]) -> str:
-    """The service that runs one night."""
     return _SERVICE.format(name=name, command=" ".join(map(_quoted, command)))
 
 
@@ -75,12 +72,10 @@ class Units:
 
     @property
     def timer(self) -> str:
-        """The file name of the timer."""
         return f"spotctl-nightly-{self.name}.timer"
 
     @property
     def service(self) -> str:
-        """The file name of the service."""
         return f"spotctl-nightly-{self.name}.service"
 
 
@@ -91,7 +86,7 @@ class UserManager:
     folder: Path
 
     @staticmethod
-    def of_this_user() -> UserManager:
+    def of_this_user() -> "UserManager":
         base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         return UserManager(base / "systemd" / "user")
 

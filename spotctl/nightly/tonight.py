@@ -4,8 +4,6 @@ The night is recorded before anything is rented, and again once its message was 
 the next one finds in the event log how far it got, and continues.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
@@ -109,7 +109,7 @@ class NightRunner:
             result = self._result(step, night, record)
         except AlreadyRunning:
             # The job was launched by hand, and its user sees how it ends: undo the record of this start.
-            self.state_dir.record(before or replace(record, reported=True, outcome="already running"))
+            self.state_dir.record(before or msgspec.structs.replace(record, reported=True, outcome="already running"))
             self._publish_night(running=False)
             raise
         return self._report(result, record)
@@ -294,7 +294,7 @@ class NightRunner:
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
         self._send(message, "" if result.outcome == DONE else "/fail")
         spent = NightTotals.of(runs).spent
-        self.state_dir.record(replace(record, reported=True, outcome=result.outcome, spent=spent))
+        self.state_dir.record(msgspec.structs.replace(record, reported=True, outcome=result.outcome, spent=spent))
         self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=spent if runs else 0)
         self._publish_night(running=False)
         return StartReport(result, message, self.log.path)

@@ -1,18 +1,13 @@
 """Tables without lines, the same in every command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
 
 TableCell = str | Text
 _GAP = "  "

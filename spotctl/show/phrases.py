@@ -1,7 +1,5 @@
 """How machines and bids are written in a line of text, the same in the live view, the night log and `spotctl top`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pricing_data.known_clouds import markets_of

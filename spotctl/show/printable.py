@@ -1,7 +1,5 @@
 """Text from files and clouds, made safe to print."""
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from bidbrain.arrays import Floats
 from bidbrain.billing import SampledSurvival, billing_rule, billing_rules, expected_seconds

@@ -22,8 +22,7 @@ from tests.cloud.gcp_fields import check_instance, check_name, checked
 from tests.cloud.gcp_filters import filter_of
 from tests.cloud.gcp_prices import prices_of
 from tests.cloud.gcp_project import HOST, LAPTOP, GcpProject, account_of
-from tests.cloud.host import LAPTOP as LAPTOP_ADDRESSES
-from tests.cloud.host import MachineHost
+from tests.cloud.host import LAPTOP as LAPTOP_ADDRESSES, MachineHost
 from tests.servers.gcp import PROJECT, Refused
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pricing_data.catalog import Catalog, OnDemandPrice
 from pricing_data.stats import describe

@@ -5,8 +5,6 @@ keeps the state from before the segment. So all nodes can repeat a segment, what
 a layer is gone, all nodes start from an older backup.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto

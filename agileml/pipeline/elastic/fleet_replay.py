@@ -1,7 +1,5 @@
 """A recorded fleet, played in virtual time: the real controller, and nodes that take as long as their work would."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -81,11 +79,9 @@ class FleetReplay:
         self._running: _RunningBatches | None = None
 
     def put(self, at: float, event: PipelineEvent) -> None:
-        """Adds an event at a moment."""
         heapq.heappush(self.queue, (at, next(self._order), event))
 
     def run(self, until: float) -> PlayedFleet:
-        """Plays all events up to a moment."""
         controller = self.controller
         while self.queue and self.queue[0][0] <= until:
             now, _, event = heapq.heappop(self.queue)

@@ -1,7 +1,5 @@
 """The layout for every number of nodes, computed before it is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf

@@ -1,7 +1,5 @@
 """Messages between the controller of a pipeline and its nodes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.pipeline.elastic.seats import WorkOrder

@@ -1,7 +1,5 @@
 """Layouts and work orders: which layers a node holds, the order of its work, and the nodes with which it works."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

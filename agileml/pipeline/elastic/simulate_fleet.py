@@ -3,8 +3,6 @@
 A plan has the costs of stages, not of layers: the layers of a stage count as equal, and links as fast as the slowest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -98,7 +96,7 @@ def _best(
     return [(began, end, options[nodes]) for began, end, nodes in fitting if nodes]
 
 
-def _layouts(plan: ParallelPlan, layers: _Layers) -> dict[int, PipelineLayout]:
+def _layouts(plan: ParallelPlan, layers: "_Layers") -> dict[int, PipelineLayout]:
     own = planned_layout(plan)
     rules = LayoutRules(plan.scheme, own.batch, plan.chunks, plan.depth)
     return {**layouts(layers.compute, rules, plan.devices), plan.devices: own}
@@ -117,7 +115,7 @@ class _Layers:
     bandwidth: float
 
     @classmethod
-    def of(cls, plan: ParallelPlan) -> _Layers:
+    def of(cls, plan: ParallelPlan) -> "_Layers":
         """Each layer as the mean of its stage."""
         stages = [(stage, stage.layers[1] - stage.layers[0] + 1) for stage in plan.stages]
         each = [(stage, count) for stage, count in stages for _ in range(count)]

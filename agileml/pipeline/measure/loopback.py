@@ -1,7 +1,5 @@
 """A link from this process to itself, to measure what a message costs at both ends without another process."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,13 +21,11 @@ class Loopback:
         self._sender, self._receiver = sender, receiver
 
     def link(self) -> None:
-        """Waits until both have the link."""
         while not (self._sender.peers and self._receiver.peers):
             self._sender.poll(0.0)
             self._receiver.poll(0.0)
 
     def carry(self, array: Array) -> PipelineFrame:
-        """Sends a frame with the array, and receives the frame."""
         post(self._sender, _TO, PipelineFrame(0, ("activation", 0, 0), (array,)))
         while True:
             self._sender.poll(0.0)

@@ -1,7 +1,5 @@
 """Measures the layers of a model, one by one, for several microbatch sizes."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

@@ -4,8 +4,6 @@ A layer that is measured alone, again and again, finds its weights in the proces
 that is warm. So the times of single layers say how they compare; how long they take together is measured here.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

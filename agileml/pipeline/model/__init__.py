@@ -1,7 +1,5 @@
 """Models as a pipeline trains them: layers, their parts, optimizers, and the models of users."""
 
-from __future__ import annotations
-
 from agileml.pipeline.model.base import PipelineModel
 
 __all__ = ["PipelineModel"]

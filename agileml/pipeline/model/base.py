@@ -1,7 +1,5 @@
 """The model that a pipeline trains: layers with a forward and a backward pass, a loss, and microbatches by number."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,15 +24,12 @@ class PipelineLayer(Protocol):
 
     def initial(self, key: DrawKey) -> Weights:
         """The weights at the start."""
-        ...
 
     def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
         """The output, and what `backward` needs."""
-        ...
 
     def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
         """Gradients of the inputs and of the weights."""
-        ...
 
 
 class MicrobatchLoss(Protocol):
@@ -42,7 +37,6 @@ class MicrobatchLoss(Protocol):
 
     def __call__(self, outputs: Array, targets: Array) -> tuple[float, Array]:
         """The loss and its gradient."""
-        ...
 
 
 class Microbatches(Protocol):
@@ -50,7 +44,6 @@ class Microbatches(Protocol):
 
     def __call__(self, number: int) -> tuple[Array, Array]:
         """Inputs and targets."""
-        ...
 
 
 @dataclass(frozen=True)

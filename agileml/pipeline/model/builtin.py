@@ -1,7 +1,5 @@
 """Models to try pipelines with: `mlp` in numpy, two transformers in PyTorch. Their data is generated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Layers of numpy: small models train through a pipeline without a deep-learning framework."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +55,6 @@ class Dropout:
 
 
 def squared_error(outputs: Array, targets: Array) -> tuple[float, Array]:
-    """The mean squared error."""
     difference = outputs - targets
     return float((difference * difference).mean()), 2 * difference / difference.size
 

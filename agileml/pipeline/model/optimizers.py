@@ -1,7 +1,5 @@
 """Update rules as pure functions: weights, state and gradient in, new weights and state out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

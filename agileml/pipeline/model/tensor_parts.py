@@ -1,7 +1,5 @@
 """Tensor parallelism: layers that are split into parts, and the nodes that compute one part each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -1,7 +1,5 @@
 """A small causal transformer in PyTorch, as a sequence of layers."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Finds the model that a user names: `mlp`, `transformer`, or `FILE.py:FUNCTION`."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -18,7 +16,6 @@ ModelFactory = Callable[[int], PipelineModel]
 
 
 def model_factory(target: str) -> ModelFactory:
-    """The factory that `target` names."""
     if target in BUILT_IN:
         return BUILT_IN[target]
     name, colon, function = target.rpartition(":")

@@ -1,7 +1,5 @@
 """Stages of a straight pipeline with nearly equal compute."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from agileml.pipeline.profile.costs import SpanTables

@@ -1,7 +1,5 @@
 """Straight pipelines of balanced stages, replicated equally: what each would cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Speed and memory of p stages and d pipelines in closed form (Narayanan, sections 2.2 and 3.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`ParallelPlan`: how a model is split, run, and how fast that is expected to be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

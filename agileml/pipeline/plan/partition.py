@@ -5,8 +5,6 @@ T^k(i, j, m) that data parallelism needs). `flat` looks at all devices at once: 
 its slowest link. Both minimize the seconds per input of the slowest stage or link.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 

@@ -4,8 +4,6 @@ Devices are counted from the end of the pipeline, so a partial solution knows ho
 inputs its first stage keeps in flight, and between which servers its links run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 

@@ -1,7 +1,5 @@
 """The search by levels: pipelines within a server become the building blocks of pipelines over servers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Chooses scheme, stages, pipelines, microbatch size and recomputation for a model on given devices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd

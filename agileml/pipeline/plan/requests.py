@@ -1,7 +1,5 @@
 """`SplitRequest`: the input of the planner."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from agileml.checks import check_whole

@@ -1,7 +1,5 @@
 """Plays a plan: operations and seconds, the speed that follows, and the peaks of each stage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

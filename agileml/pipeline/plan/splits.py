@@ -1,7 +1,5 @@
 """Stages of a model: which layers, on how many workers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil

@@ -1,7 +1,5 @@
 """Devices in levels: devices of a server, servers of a rack, and the links at each level."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 
@@ -31,7 +29,7 @@ class Topology:
         """Devices of one component of each level."""
         return tuple(prod(self.counts[: k + 1]) for k in range(len(self.counts)))
 
-    def grouped(self, tensor: int) -> Topology:
+    def grouped(self, tensor: int) -> "Topology":
         """Groups of `tensor` devices of one server as devices."""
         if self.counts[0] % tensor:
             raise BadProfile(

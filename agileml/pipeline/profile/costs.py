@@ -1,7 +1,5 @@
 """Seconds and bytes of a pipeline stage, shared by the partitioners and the planner."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -76,8 +74,7 @@ class SpanTables:
     outputs: Vector
 
     @classmethod
-    def of(cls, profile: ModelProfile) -> SpanTables:
-        """The tables of a profile."""
+    def of(cls, profile: ModelProfile) -> "SpanTables":
         layers = profile.layers
         return cls(
             _spans([layer.seconds for layer in layers]),

@@ -4,8 +4,6 @@ Nodes: `node3 -- ReLU -- forward_compute_time=1.2, backward_compute_time=0.8, ac
 with milliseconds and bytes, and edges: `node3 -- node4`. A cut is a place that a limited number of tensors cross.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The cost of one microbatch, layer by layer; the input of every plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite

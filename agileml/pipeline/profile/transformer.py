@@ -1,7 +1,5 @@
 """Parameters, operations, training time and traffic of a transformer (Narayanan, chapter 4)."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 from agileml.checks import check_whole

@@ -1,7 +1,5 @@
 """The controller's copies in a file, from which another process can go on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from zipfile import BadZipFile

@@ -1,7 +1,5 @@
 """The controller's copies of layers: kept, sent to nodes, and read at the end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from agileml.pipeline.elastic.messages import CONTROLLER, TakeSeat

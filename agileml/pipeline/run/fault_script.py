@@ -1,7 +1,5 @@
 """Faults at given updates, for trying out what an elastic pipeline survives."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -18,7 +16,6 @@ class FaultScript:
     faults: list[tuple[int, str]]
 
     def after_batch(self, pipeline: LocalPipeline) -> None:
-        """Injects the faults that are due."""
         while self.faults and self.faults[0][0] <= pipeline.controller.batch:
             batch, kind = self.faults.pop(0)
             if kind == "join":

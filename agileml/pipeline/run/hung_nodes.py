@@ -1,7 +1,5 @@
 """Finds nodes that hang: nodes that neither answer nor compute, because they are stopped or wait forever."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,7 +35,6 @@ class HungNodes:
         self._looked = self._asked = now
 
     def heard(self, node: str) -> None:
-        """A message of the node has arrived."""
         if node in self._signs:
             self._signs[node].silent = 0.0
 

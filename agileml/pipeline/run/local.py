@@ -1,7 +1,5 @@
 """An elastic pipeline on this computer: nodes are processes, which may really be killed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
@@ -86,7 +84,7 @@ class LocalPipeline:
         self._endpoint = Endpoint(Identity(CONTROLLER), self._secret, PATIENT)
         self._endpoint.listen(socket_of(self._folder, CONTROLLER))
 
-    def __enter__(self) -> LocalPipeline:
+    def __enter__(self) -> "LocalPipeline":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,12 +97,10 @@ class LocalPipeline:
 
     @property
     def nodes(self) -> Sequence[str]:
-        """Nodes whose process runs."""
         return [name for name, process in self._processes.items() if process.poll() is None]
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """The process of each node that runs."""
         return {name: self._processes[name].pid for name in self.nodes}
 
     def join(self, name: str) -> None:

@@ -1,7 +1,5 @@
 """A node of a pipeline as a state machine: instructions and frames in, frames and reports out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -66,7 +64,6 @@ class PipelineNode:
         self._run: _OrderInProgress | None = None
 
     def instruct(self, instruction: NodeInstruction) -> None:
-        """Follows an instruction of the controller."""
         if isinstance(instruction, TakeSeat):
             self._take(instruction)
         elif isinstance(instruction, RunBatches) and instruction.epoch == self.epoch:
@@ -124,7 +121,7 @@ class PipelineNode:
         self._run = _OrderInProgress(order, program, program.run())
         self._advance(self._run)
 
-    def _advance(self, run: _OrderInProgress) -> None:
+    def _advance(self, run: "_OrderInProgress") -> None:
         """Goes on until a frame is missing or the work is done."""
         try:
             while True:
@@ -141,7 +138,7 @@ class PipelineNode:
             self._run = None
             self.report(NodeFailed(self.name, str(error)))
 
-    def _finish(self, run: _OrderInProgress) -> None:
+    def _finish(self, run: "_OrderInProgress") -> None:
         self._run = None
         state = run.program.state.layers
         self._snapshots[run.order.last] = state

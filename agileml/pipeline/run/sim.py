@@ -1,7 +1,5 @@
 """An elastic pipeline in one process: the real controller and nodes, with messages in any order that links allow."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

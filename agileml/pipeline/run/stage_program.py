@@ -1,7 +1,5 @@
 """Executes a work order as a generator: frames are sent, and awaited by their key. No sockets, no clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from agileml.errors import NotFinite

@@ -1,7 +1,5 @@
 """The layers that a worker holds: weight versions, optimizer state, stashes and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """`train_local` and `train_simulated`: an elastic pipeline in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

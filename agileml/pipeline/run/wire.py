@@ -1,7 +1,5 @@
 """Messages of an elastic pipeline as frames of the transport."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, get_args
 

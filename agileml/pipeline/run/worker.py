@@ -1,7 +1,5 @@
 """The process of one pipeline node: the state machine of `node`, behind an endpoint."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """The order of operations on every device, for all schemes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum

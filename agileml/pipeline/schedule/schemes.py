@@ -1,7 +1,5 @@
 """The schemes: delay, bubble, weight versions and microbatches in flight of each."""
 
-from __future__ import annotations
-
 from agileml.errors import BadArgument
 
 SCHEMES = ("gpipe", "flush", "interleaved", "pipedream", "vertical-sync", "2bw")

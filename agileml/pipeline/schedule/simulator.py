@@ -4,8 +4,6 @@ A device runs its operations in order. A transfer starts when its operation ends
 devices alone, and never holds up compute. An update waits for all replicas of its stage and their all-reduce.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A simulated run as a picture: one HTML page, or a trace for the browser's own trace viewer."""
 
-from __future__ import annotations
-
 import json
 from html import escape
 

@@ -1,7 +1,5 @@
 """Which weight version a microbatch sees, and which versions a device holds: both follow from the order alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from agileml.pipeline.schedule.schedules import Pass, StepOrder

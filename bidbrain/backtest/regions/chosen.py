@@ -1,7 +1,5 @@
 """The project's own strategy in the replay: decides from what the field shows, then tries what was decided."""
 
-from __future__ import annotations
-
 from bidbrain.backtest.regions.replay import Field, Whereabouts
 from bidbrain.strategies.regions import START, RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known

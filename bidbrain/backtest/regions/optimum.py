@@ -6,8 +6,6 @@ few: no more can be lost than the job has slack. Charging a start's whole delay 
 schedule starts a machine for less than its delay. Lost time is counted in parts of a step that divide the delay.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, gcd
 

@@ -1,7 +1,5 @@
 """The policies by name, and one window played under each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,7 +37,6 @@ class PlayedWindow:
 
 
 def played(window: Window, name: str) -> list[PlayedWindow]:
-    """The window under the policy of a name."""
     if name == ONE_ZONE and len(window.record.zones) > 1:
         return [result for zone in window.record.zones for result in played(window.only(zone), name)]
     if not window.job.possible(window.record.gap):

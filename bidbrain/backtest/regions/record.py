@@ -1,7 +1,5 @@
 """Records of many zones: how many machines could be had at each step, and what they cost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,20 +34,17 @@ class ZonesRecord:
 
     @property
     def steps(self) -> int:
-        """How many steps were recorded."""
         return int(self.granted.shape[1])
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """The region of each zone."""
         return tuple(map(region_of, self.zones))
 
-    def only(self, zones: Sequence[str]) -> ZonesRecord:
+    def only(self, zones: Sequence[str]) -> "ZonesRecord":
         """The record of some of the zones, in the given order."""
         rows = [self.zones.index(zone) for zone in zones]
         return ZonesRecord(tuple(zones), self.gap, self.granted[rows], self.spot[rows], self.on_demand[rows])
 
-    def window(self, start: int, steps: int) -> ZonesRecord:
-        """The steps of one job."""
+    def window(self, start: int, steps: int) -> "ZonesRecord":
         part = slice(start, start + steps)
         return ZonesRecord(self.zones, self.gap, self.granted[:, part], self.spot[:, part], self.on_demand)

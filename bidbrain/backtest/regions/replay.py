@@ -6,8 +6,6 @@ another region costs money, and `Moving.time` on top of the delay. A probe that 
 job takes as many machines as a zone grants, pays for these, and is slower by as much.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,9 +27,8 @@ class ZonePolicy(Protocol):
 
     bills_last_step: bool
 
-    def step(self, field: Field, /) -> None:
+    def step(self, field: "Field", /) -> None:
         """Starts, stops and probes through the field; what it leaves running holds for the step."""
-        ...
 
 
 @dataclass(slots=True)
@@ -46,7 +43,6 @@ class Spending:
 
     @property
     def total(self) -> float:
-        """All dollars."""
         return self.machines + self.moving + self.probing
 
 
@@ -159,7 +155,6 @@ class Field:
         self.now += 1
 
     def pay_step(self) -> None:
-        """Adds the step to the bill."""
         for name in ("machines", "moving", "probing", "moves", "probes"):
             setattr(self.bill, name, getattr(self.bill, name) + getattr(self.this_step, name))
 

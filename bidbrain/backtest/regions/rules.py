@@ -1,7 +1,5 @@
 """The job that is replayed, and what starting, moving and probing cost it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -73,11 +71,10 @@ class Window:
     start: int
 
     @classmethod
-    def of(cls, record: ZonesRecord, start: int, job: RegionJob, rules: Rules) -> Window:
-        """The window of a job that starts at a step."""
+    def of(cls, record: ZonesRecord, start: int, job: RegionJob, rules: Rules) -> "Window":
         return cls(record.window(start, job.steps(record.gap)), record.window(0, start), job, rules, start)
 
-    def only(self, zone: str) -> Window:
+    def only(self, zone: str) -> "Window":
         """Restricts the window to a single zone."""
         return replace(self, record=self.record.only([zone]), before=self.before.only([zone]))
 

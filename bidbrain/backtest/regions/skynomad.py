@@ -9,8 +9,6 @@ and the best action that beats the present one by a margin is tried, then the ne
 Each zone stays under observation while no machine runs there.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field

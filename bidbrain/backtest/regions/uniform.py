@@ -5,8 +5,6 @@ on-demand machine where no spot is up; one that is two delays ahead gives it bac
 decides.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from bidbrain.backtest.regions.replay import Field, Whereabouts, ZonePolicy

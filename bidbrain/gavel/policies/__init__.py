@@ -1,7 +1,5 @@
 """Scheduling policies by name; `POLICIES[name]()` makes one. All share one input and one output type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from bidbrain.gavel.policies.agnostic import Agnostic

@@ -1,7 +1,5 @@
 """The heterogeneity-agnostic baseline of any policy: it assumes that all workers are alike."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`allox`: least average completion time of single-worker jobs, as a matching of jobs to queue positions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The interface of a policy: problem in, allocation out."""
 
-from __future__ import annotations
-
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -41,7 +39,6 @@ class Policy(Protocol):
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The best shares of time under this policy, and the constraints that could not be kept."""
-        ...
 
 
 def allocation(

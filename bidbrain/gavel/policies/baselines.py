@@ -1,7 +1,5 @@
 """Baselines: `isolated` and `proportional` shares of the whole cluster."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

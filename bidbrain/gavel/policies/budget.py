@@ -1,7 +1,5 @@
 """`makespan-within-budget`: finishes a batch as early as a budget allows (section 6.4.3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,7 +70,7 @@ class _BudgetBatch:
     usd: FloatArray
 
     @classmethod
-    def of(cls, columns: ShareColumns, price: FloatArray) -> _BudgetBatch:
+    def of(cls, columns: ShareColumns, price: FloatArray) -> "_BudgetBatch":
         steps, best = columns.problem.jobs.steps, best_throughput(columns.problem)
         jobs = np.flatnonzero((steps > 0) & (best > 0))
         longest = float((steps[jobs] / best[jobs]).max(initial=0.0))

@@ -6,8 +6,6 @@ jobs that do not fit, some fit after a few others were taken out and put back. A
 costs the fewest dollars.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray

@@ -9,8 +9,6 @@ run evenly from the interval's beginning until their deadlines. Otherwise interv
 kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +66,7 @@ class _IntervalColumns:
     alone: FloatArray
 
     @classmethod
-    def of(cls, batch: DeadlineBatch, ends: FloatArray) -> _IntervalColumns:
+    def of(cls, batch: DeadlineBatch, ends: FloatArray) -> "_IntervalColumns":
         starts = np.concatenate([[0.0], ends[:-1]])
         within = batch.left[:, None] > starts
         span = np.minimum(batch.left[:, None], ends) - starts
@@ -220,7 +218,7 @@ class _IntervalWork:
     @classmethod
     def of(
         cls, batch: DeadlineBatch, columns: _IntervalColumns, ends: FloatArray, there: IntArray, x: FloatArray
-    ) -> _IntervalWork:
+    ) -> "_IntervalWork":
         """The work of some columns of one interval."""
         job, k = columns.job[there], int(columns.interval[there[0]])
         end, length = ends[k], columns.length[there[0]]

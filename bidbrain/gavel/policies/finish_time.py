@@ -1,7 +1,5 @@
 """`finish-time-fairness`: limits each job's slowdown relative to a 1/n share (section 5.4.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +51,7 @@ class _Race:
     soonest: FloatArray
 
     @classmethod
-    def of(cls, problem: AllocationProblem) -> _Race:
+    def of(cls, problem: AllocationProblem) -> "_Race":
         best, jobs = best_throughput(problem), problem.jobs
         runs = np.flatnonzero((best > 0) & (jobs.steps > 0))
         alone = (jobs.throughputs * isolated_shares(problem)).sum(axis=1)[runs]

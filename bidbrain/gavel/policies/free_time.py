@@ -1,7 +1,5 @@
 """Free workers over time, and jobs that are put into them one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """`hierarchical`: weighted fairness over entities, fairness or FIFO within, by water filling (section 5.4.3)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -75,6 +73,36 @@ def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> lis
         # Then a unit of level is a unit of every job's own weight.
         queues[0].entity = Entity("", weight=float(queues[0].weight.sum()))
     return queues
+
+
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
+
+    time: float
+    shares: FloatArray
+    prices: FloatArray
+    most: FloatArray
+
+
+class _RiseProgram(Protocol):
+    """The program of a rise; rows are jobs that run somewhere, and their progress is over that on the fastest type."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether workers have prices that can exclude levels."""
+
+    def excludes(self, level: FloatArray) -> bool:
+        """Whether the last prices prove that these levels cannot be reached."""
+
+    def times_reached(self, level: FloatArray) -> float:
+        """How many times these levels can be reached."""
+
+    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
+
+    def settle(self, stuck: BoolArray) -> None:
+        """These jobs stay on the levels of the last rise."""
 
 
 class _Filling:
@@ -163,41 +191,6 @@ def _kept(at: LevelDemand) -> FloatArray:
     return np.where(at.slope > 0, at.base, at.base * _KEPT)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rise:
-    """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
-
-    time: float
-    shares: FloatArray
-    prices: FloatArray
-    most: FloatArray
-
-
-class _RiseProgram(Protocol):
-    """The program of a rise; rows are jobs that run somewhere, and their progress is over that on the fastest type."""
-
-    @property
-    def priced(self) -> bool:
-        """Whether workers have prices that can exclude levels."""
-        ...
-
-    def excludes(self, level: FloatArray) -> bool:
-        """Whether the last prices prove that these levels cannot be reached."""
-        ...
-
-    def times_reached(self, level: FloatArray) -> float:
-        """How many times these levels can be reached."""
-        ...
-
-    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
-        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
-        ...
-
-    def settle(self, stuck: BoolArray) -> None:
-        """These jobs stay on the levels of the last rise."""
-        ...
-
-
 class _Alone:
     """Jobs that do not share workers.
 
@@ -217,17 +210,14 @@ class _Alone:
 
     @property
     def priced(self) -> bool:
-        """As `_RiseProgram`."""
         return self._prices is not None
 
     def excludes(self, level: FloatArray) -> bool:
-        """As `_RiseProgram`."""
         assert self._prices is not None
         worth = float(self._prices @ self._workers)
         return excess(self._groups, level[self._rows], self._prices) > _EXCLUDED * worth
 
     def times_reached(self, level: FloatArray) -> float:
-        """As `_RiseProgram`."""
         level = level[self._rows]
         if not level.any():
             return np.inf
@@ -250,7 +240,6 @@ class _Alone:
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
     def settle(self, stuck: BoolArray) -> None:
-        """As `_RiseProgram`."""
         assert self._last is not None
         fixed = stuck[self._rows] & ~self._last.tied
         rows = self._rows[fixed]
@@ -289,11 +278,9 @@ class _Paired:
         self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
 
     def excludes(self, _level: FloatArray) -> bool:
-        """As `_RiseProgram`."""
         return False
 
     def times_reached(self, level: FloatArray) -> float:
-        """As `_RiseProgram`."""
         if not level.any():
             return np.inf
         self._set(level, 0.0 * level)

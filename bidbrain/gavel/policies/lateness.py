@@ -5,8 +5,6 @@ jobs that are due by then must not use more worker-seconds of a type than there 
 fulfills, so the program's number of kept deadlines is a bound. Giving up one costs more than all work together.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ stays optimal when these jobs swap places, and so does the mean of all swaps: so
 the program is exact, and no larger for a thousand copies of a job than for a single job.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +32,6 @@ class Levels:
 
     @property
     def z(self) -> int:
-        """The column of z."""
         return self.progress.size
 
     def held(self) -> FloatArray:
@@ -56,7 +53,6 @@ class Levels:
         return np.append((self.progress * self.count[:, None]).ravel(), 0.0)
 
     def program(self) -> LinearProgram:
-        """The program of the first stage."""
         groups, types = self.progress.shape
         cell = np.arange(groups * types)
         group, every = cell // types, np.arange(groups)

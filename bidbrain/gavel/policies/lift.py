@@ -1,7 +1,5 @@
 """Max-min programs shared by several policies, with the remaining capacity distributed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

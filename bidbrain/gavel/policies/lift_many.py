@@ -1,7 +1,5 @@
 """The max-min program for many different jobs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

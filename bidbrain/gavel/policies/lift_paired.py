@@ -1,7 +1,5 @@
 """The max-min program with pairs that share workers: an optimum uses few of very many pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray

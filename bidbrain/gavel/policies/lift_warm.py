@@ -1,7 +1,5 @@
 """Keeps the max-min program from call to call, because the next problem is usually similar."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

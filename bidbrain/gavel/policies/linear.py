@@ -1,7 +1,5 @@
 """Policies that maximize a sum of worths over the columns of X."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

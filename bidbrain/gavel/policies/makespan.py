@@ -1,7 +1,5 @@
 """`makespan`: finishes a batch of jobs as early as possible (section 5.4.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps

@@ -1,7 +1,5 @@
 """`max-min-fairness`: least attained service over throughputs instead of time (section 5.4.1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bidbrain.gavel.policies.base import Warm, allocation

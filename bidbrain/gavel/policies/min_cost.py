@@ -1,7 +1,5 @@
 """`min-cost`: most work per dollar, within quotas (section 6.4.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

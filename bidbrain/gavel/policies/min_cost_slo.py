@@ -1,7 +1,5 @@
 """`min-cost-slo`: the least cost that finishes every job by its deadline (section 6.4.3, as hours instead of rates)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 

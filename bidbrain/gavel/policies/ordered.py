@@ -1,7 +1,5 @@
 """`fifo` and `shortest-job-first`: jobs in order, each on the fastest type that earlier ones leave (5.4.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`random-packing`: puts jobs on workers at random, and two on one where there are too few (after Gandiva)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

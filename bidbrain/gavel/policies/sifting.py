@@ -7,8 +7,6 @@ the current prices; groups whose mix is not the best at the new prices become un
 the solution is optimal for the whole program, because its prices prove it.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -59,8 +57,7 @@ class Groups:
     stage: IntArray | None = None
     cost: FloatArray | None = None
 
-    def part(self, of: IntArray) -> Groups:
-        """Some of the groups, with their part of the workers."""
+    def part(self, of: IntArray) -> "Groups":
         share = self.held[of].sum() / self.held.sum()
         stage = None if self.stage is None else self.stage[of]
         cost = None if self.cost is None else self.cost[of]
@@ -89,7 +86,7 @@ class LevelObjective:
     gain: FloatArray
     gain_z: float
 
-    def part(self, of: IntArray) -> LevelObjective:
+    def part(self, of: IntArray) -> "LevelObjective":
         """The objective of some of the groups, with their part of `gain_z`."""
         share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
         return LevelObjective(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)

@@ -1,7 +1,5 @@
 """Levels of entities that share a cluster by weight, as functions of the time that water flows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

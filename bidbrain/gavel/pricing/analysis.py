@@ -1,7 +1,5 @@
 """The cost of each strategy for jobs of a type and length, over many starts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite

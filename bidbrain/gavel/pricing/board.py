@@ -1,7 +1,5 @@
 """`PriceBoard`: the prices of all offers over their common span, per accelerator and hour."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Figures printed in chapter 6 of the dissertation, for comparison with results on other prices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

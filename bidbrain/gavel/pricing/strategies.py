@@ -4,8 +4,6 @@ Everything is per accelerator; a job's rate on an offer is its throughput there 
 wasted. Jobs are columns, because a strategy is evaluated from many starts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +32,6 @@ class PlacementRule:
     dataset_everywhere: bool = True
 
     def may_use(self, offer: AcceleratorOffer) -> bool:
-        """Whether a job may use an offer."""
         place = f"{offer.market.cloud}/{offer.market.region}"
         return (
             (not self.accelerator or offer.accelerator == self.accelerator)

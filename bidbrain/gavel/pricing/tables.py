@@ -1,7 +1,5 @@
 """The tables of chapter 6, computed from other prices and throughputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Runs a batch within a budget: each allocation may use the dollars that are not spent yet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +36,6 @@ class WithinBudget:
 
     @property
     def allocations(self) -> int:
-        """Number of allocations computed."""
         return self._shares.allocations
 
     @property

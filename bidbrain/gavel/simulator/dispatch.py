@@ -1,7 +1,5 @@
 """Chooses what runs in the next round, from a policy's shares and the time received so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,20 +35,16 @@ class Dispatcher(Protocol):
     @property
     def allocations(self) -> int:
         """Number of allocations computed."""
-        ...
 
     @property
     def patience(self) -> float:
         """Seconds after which the dispatcher may reallocate although no job came or went."""
-        ...
 
     def dispatch(self, state: ClusterState) -> RoundCandidates:
         """The candidates that run in the round that begins now, possibly none."""
-        ...
 
     def book_round(self, seconds: FloatArray, finished: IntArray) -> None:
         """Reports how long each candidate ran in the round that ended, and which jobs finished."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +162,7 @@ class ByShares:
         most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
         return np.asarray(np.clip(_RESERVE_USED * in_hand, 0.0, most))
 
-    def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> _Grant:
+    def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> "_Grant":
         """A candidate for each type on which a row of X with any share can run, those owed most first."""
         first, second = active, np.full(len(active), NO_JOB)
         can_run = self._rates[active] > 0
@@ -203,7 +197,7 @@ class _Grant:
     of_type: FloatArray
 
     @classmethod
-    def nothing(cls, types: int) -> _Grant:
+    def nothing(cls, types: int) -> "_Grant":
         """The state before the first allocation."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(RoundCandidates(empty, empty, empty, empty), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types))

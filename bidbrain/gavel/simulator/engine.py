@@ -1,7 +1,5 @@
 """Plays a cluster round by round: time, steps and accounts. A dispatcher decides what runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,7 +38,6 @@ class SimulationOutcome:
 
     @property
     def end(self) -> float:
-        """End of the last round."""
         return float(self.round_end[-1])
 
 
@@ -89,7 +86,6 @@ class _SimulationRun:
             self._skip()
 
     def outcome(self) -> SimulationOutcome:
-        """The result of the simulation so far."""
         start, end = np.array(self._rounds).T
         return SimulationOutcome(
             self._scenario,

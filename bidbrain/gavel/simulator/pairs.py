@@ -1,7 +1,5 @@
 """Pairs of jobs that are worth sharing workers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """First in, first out, as in the published simulator: jobs start in order and run to their end, or also move."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bidbrain.gavel.arrays import FloatArray, IntArray

@@ -1,7 +1,5 @@
 """Results of a simulation: per job, and in total."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

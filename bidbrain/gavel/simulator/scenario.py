@@ -1,7 +1,5 @@
 """Everything that a simulation depends on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parses a block of CSV into a `PriceBatch`, without creating a Python object per row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The supported CSV layouts: their columns, and the meaning of a row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

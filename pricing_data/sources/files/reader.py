@@ -1,7 +1,5 @@
 """Reads a file of market data in batches, in any supported layout, and reports every row that it cannot use."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -19,9 +19,7 @@ from pricing_data.units import to_datetime
 from spotctl.log.ledger.final_figures import final_figures
 from spotctl.planning.forecasting import finish_by
 from spotctl.show.costs import answers, page, tables
-from spotctl.show.plans import as_json as plan_json
-from spotctl.show.plans import plots as plan_plots
-from spotctl.show.plans import tables as plan_tables
+from spotctl.show.plans import as_json as plan_json, plots as plan_plots, tables as plan_tables
 from spotctl.show.runs import tables as run_tables
 
 if TYPE_CHECKING:

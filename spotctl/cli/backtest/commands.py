@@ -1,7 +1,5 @@
 """`spotctl backtest`: replays strategies over recorded markets."""
 
-from __future__ import annotations
-
 import typer
 
 from spotctl.cli.backtest.compare import compare

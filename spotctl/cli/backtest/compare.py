@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,27 +33,25 @@ def compare(
 
     Example: spotctl backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """
-    from dataclasses import replace
-
     from bidbrain.backtest.robustness import variants
-    from spotctl.clouds import wiring
     from spotctl.lab.backtest import compare_tables as backtest_compare_tables
     from spotctl.lab.backtest.scenario import load
     from spotctl.lab.option_values import names
 
     session: Session = context.obj
     started = time.monotonic()
-    loaded = load(scenario, wiring.library(session.settings))
+    loaded = load(scenario, session.library)
     session.remark(*loaded.remarks)
     chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts)
     named = names(schemes) or loaded.schemes
     compared = _differences(session, variants(chosen, cuts, names(vary)), named, against, workers)
     seconds = time.monotonic() - started
-    if json_:
-        session.answer_json(backtest_compare_tables.answer(compared, seconds))
-    else:
-        session.out.print(backtest_compare_tables.table(compared, session.out.width))
-        session.remark(f"differences from {against}; {seconds:.1f} s")
+    session.answer(
+        json_,
+        backtest_compare_tables.answer(compared, seconds),
+        backtest_compare_tables.table(compared, session.out.width),
+        f"differences from {against}; {seconds:.1f} s",
+    )
 
 
 def _differences(

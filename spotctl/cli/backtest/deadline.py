@@ -35,8 +35,7 @@ def deadline(
 
     Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
-    from spotctl.lab.backtest import deadline as analysis
-    from spotctl.lab.backtest import deadline_tables
+    from spotctl.lab.backtest import deadline as analysis, deadline_tables
 
     session: Session = context.obj
     started = time.monotonic()
@@ -50,11 +49,12 @@ def deadline(
 
         deadline_plots.write(out, request, jobs, outcomes, summaries)
     session.remark(*analysis.left_out(request, jobs))
-    if json_:
-        session.answer_json(deadline_tables.answer(summaries, seconds))
-    else:
-        session.out.print(deadline_tables.table(summaries))
-        session.remark(f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
+    session.answer(
+        json_,
+        deadline_tables.answer(summaries, seconds),
+        deadline_tables.table(summaries),
+        f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""),
+    )
 
 
 def _replay(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:

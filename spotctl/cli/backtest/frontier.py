@@ -1,8 +1,7 @@
 """`spotctl backtest frontier`: cost against run time for every strategy and setting."""
 
-from __future__ import annotations
-
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,20 +31,17 @@ def frontier(
 
     Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """
-    from dataclasses import replace
-
     from bidbrain.backtest.frontier import points, settings_of
     from bidbrain.backtest.results import notes
     from bidbrain.backtest.robustness import variants
     from bidbrain.backtest.run import portions
     from spotctl.cli.backtest.pool import replay
-    from spotctl.clouds import wiring
     from spotctl.lab.backtest import frontier_tables as backtest_frontier_tables
     from spotctl.lab.backtest.scenario import load
 
     session: Session = context.obj
     started = time.monotonic()
-    loaded = load(scenario, wiring.library(session.settings))
+    loaded = load(scenario, session.library)
     session.remark(*loaded.remarks)
     chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts, depth=depth or None)
     named = tuple(dict.fromkeys(name.strip() for name in schemes.split(",") if name.strip())) or settings_of(chosen)

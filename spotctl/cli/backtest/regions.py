@@ -1,7 +1,5 @@
 """`spotctl backtest regions`: replays one job that may run in many zones."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated
@@ -43,9 +41,9 @@ def regions(
         from spotctl.lab.backtest import regions_plots
 
         regions_plots.write(out, results)
-    if json_:
-        session.answer_json(regions_tables.answer(results, summaries, seconds))
-    else:
-        session.out.print(regions_tables.table(summaries))
-        picture = f", picture in {out}" if out else ""
-        session.remark(f"{len(loaded.windows):,} windows in {seconds:.1f} s{picture}")
+    session.answer(
+        json_,
+        regions_tables.answer(results, summaries, seconds),
+        regions_tables.table(summaries),
+        f"{len(loaded.windows):,} windows in {seconds:.1f} s" + (f", picture in {out}" if out else ""),
+    )

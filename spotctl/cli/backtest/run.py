@@ -1,7 +1,5 @@
 """`spotctl backtest run`: replays strategies over a price history."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated
@@ -27,13 +25,12 @@ def run(
     from bidbrain.backtest.results import notes, summarize
     from bidbrain.backtest.run import portions
     from spotctl.cli.backtest.pool import replay
-    from spotctl.clouds import wiring
     from spotctl.lab.backtest import run_tables as backtest_tables
     from spotctl.lab.backtest.scenario import load
 
     session: Session = context.obj
     started = time.monotonic()
-    loaded = load(scenario, wiring.library(session.settings))
+    loaded = load(scenario, session.library)
     session.remark(*loaded.remarks)
     portion_results = replay(session, portions(loaded.scenario, loaded.schemes), workers)
     results = [result for portion in portion_results for result in portion]
@@ -43,9 +40,11 @@ def run(
         from spotctl.lab.backtest import run_plots as backtest_plots
 
         backtest_plots.write(out, loaded.scenario, results, summaries)
-    if json_:
-        session.answer_json(backtest_tables.answer(summaries, billing, seconds, notes(results)))
-    else:
-        session.out.print(backtest_tables.table(summaries, session.out.width))
-        session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
-        session.remark(*notes(results), *backtest_tables.choice(summaries, billing))
+    session.answer(
+        json_,
+        backtest_tables.answer(summaries, billing, seconds, notes(results)),
+        backtest_tables.table(summaries, session.out.width),
+        f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""),
+        *notes(results),
+        *backtest_tables.choice(summaries, billing),
+    )

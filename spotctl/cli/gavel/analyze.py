@@ -1,7 +1,5 @@
 """`spotctl gavel analyze`: cost of training on markets with changing prices."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated
@@ -47,9 +45,7 @@ def analyze(
 
     Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """
-    from spotctl.clouds import wiring
-    from spotctl.lab.gavel import analyze as gavel_prices
-    from spotctl.lab.gavel import analyze_tables as gavel_prices_tables
+    from spotctl.lab.gavel import analyze as gavel_prices, analyze_tables as gavel_prices_tables
 
     session: Session = context.obj
     started = time.monotonic()
@@ -57,7 +53,7 @@ def analyze(
         tuple(prices or ()), markets, tuple(on_demand or ()), throughputs, jobs, tuple(machine or ())
     )
     terms = gavel_prices.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
-    analysis = gavel_prices.analyze(sources, terms, wiring.library(session.settings))
+    analysis = gavel_prices.analyze(sources, terms, session.library)
     seconds = time.monotonic() - started
     if out is not None:
         from spotctl.lab.gavel import analyze_plots as gavel_prices_plots
@@ -65,9 +61,9 @@ def analyze(
         gavel_prices_tables.write_csv(out, analysis)
         gavel_prices_plots.write(out, analysis)
     session.remark(*analysis.remarks)
-    if json_:
-        session.answer_json(gavel_prices_tables.answer(analysis, seconds))
-    else:
-        session.out.print(gavel_prices_tables.tables(analysis, session.out.width))
-        files = f", all files in {out}" if out else ""
-        session.remark(f"{len(analysis.results):,} results in {seconds:.1f} s{files}")
+    session.answer(
+        json_,
+        gavel_prices_tables.answer(analysis, seconds),
+        gavel_prices_tables.tables(analysis, session.out.width),
+        f"{len(analysis.results):,} results in {seconds:.1f} s" + (f", all files in {out}" if out else ""),
+    )

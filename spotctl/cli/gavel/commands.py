@@ -1,7 +1,5 @@
 """`spotctl gavel`: allocates machine types to jobs."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated
@@ -45,8 +43,7 @@ def solve(
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
-    from spotctl.lab.gavel import problem_file as gavel_problem
-    from spotctl.lab.gavel import solve_tables as gavel_solution_tables
+    from spotctl.lab.gavel import problem_file as gavel_problem, solve_tables as gavel_solution_tables
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
@@ -54,11 +51,12 @@ def solve(
     started = time.perf_counter()
     allocation = chosen.allocate(allocation_problem)
     seconds = time.perf_counter() - started
-    if json_:
-        session.answer_json(gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates))
-    else:
-        session.out.print(gavel_solution_tables.table(allocation_problem, allocation))
-        session.remark(*gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates))
+    session.answer(
+        json_,
+        gavel_solution_tables.answer(allocation_problem, allocation, seconds, estimates),
+        gavel_solution_tables.table(allocation_problem, allocation),
+        *gavel_solution_tables.remarks(allocation_problem, allocation, seconds, estimates),
+    )
 
 
 app.command()(simulate)

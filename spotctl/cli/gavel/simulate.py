@@ -73,8 +73,7 @@ def simulate(
     """
     from bidbrain.gavel.simulator.engine import simulate as play
     from bidbrain.gavel.simulator.results import summarize
-    from spotctl.lab.gavel import simulate as gavel_simulation
-    from spotctl.lab.gavel import simulate_tables as gavel_simulation_tables
+    from spotctl.lab.gavel import simulate as gavel_simulation, simulate_tables as gavel_simulation_tables
 
     session: Session = context.obj
     options = gavel_simulation.Options(
@@ -98,19 +97,17 @@ def simulate(
 
         gavel_simulation_tables.write_csv(out, outcome)
         gavel_plots.write(out, outcome)
-    if json_:
-        session.answer_json(gavel_simulation_tables.answer(summary, seconds))
-    else:
-        session.out.print(gavel_simulation_tables.table(summary))
-        where = f"; jobs.csv and plots in {out}" if out else ""
-        session.remark(
-            f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}"
-        )
+    where = f"; jobs.csv and plots in {out}" if out else ""
+    session.answer(
+        json_,
+        gavel_simulation_tables.answer(summary, seconds),
+        gavel_simulation_tables.table(summary),
+        f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}",
+    )
 
 
 @contextmanager
 def _progress(session: Session, jobs: int) -> Iterator[ReportFinished]:
-    """Progress bar of finished jobs."""
     from spotctl.cli.progress import counting
 
     with counting(session, "simulating", jobs) as step:

@@ -1,7 +1,5 @@
 """`spotctl parallel`: splits a model over devices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Devices, bandwidths and sizes as `spotctl parallel` takes them."""
 
-from __future__ import annotations
-
 import re
 
 from spotctl.home.errors import BadRequest

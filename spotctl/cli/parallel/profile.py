@@ -1,7 +1,5 @@
 """`spotctl parallel profile`: measures the layers of a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +40,4 @@ def profile(
     content = profiles_to_json(model, profiles)
     if out:
         out.write_text(json.dumps(content, indent=1) + "\n")
-    if json_:
-        session.answer_json(content)
-    else:
-        session.out.print(parallel_tables.profile_table(profiles))
+    session.answer(json_, content, parallel_tables.profile_table(profiles))

@@ -1,13 +1,13 @@
 """`spotctl parallel simulate`: plays a plan operation by operation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pricing_data.units import SECOND, parse_duration
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def simulate(
@@ -47,9 +47,7 @@ def simulate(
     from agileml.pipeline.plan.planner import summary
     from agileml.pipeline.plan.simulate_plan import simulate as play
     from agileml.pipeline.schedule.timeline import timeline_page, trace_json
-    from pricing_data.units import SECOND, parse_duration
     from spotctl.files.parallel_files import load_plan
-    from spotctl.home.errors import BadRequest
     from spotctl.lab.parallel import tables as parallel_tables
     from spotctl.lab.parallel.fleet_trace import read_fleet
 
@@ -63,7 +61,6 @@ def simulate(
     if timeline:
         page = timeline_page(played.run, f"{given.model}: {summary(given)}")
         timeline.write_text(page if timeline.suffix == ".html" else trace_json(played.run))
-    if json_:
-        session.answer_json(parallel_tables.played_answer(given, played, fleet))
-    else:
-        session.out.print(parallel_tables.played_table(given, played, fleet))
+    session.answer(
+        json_, parallel_tables.played_answer(given, played, fleet), parallel_tables.played_table(given, played, fleet)
+    )

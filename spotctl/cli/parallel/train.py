@@ -1,7 +1,5 @@
 """`spotctl parallel train`: trains a model in pipeline stages on processes of this computer."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping
@@ -11,6 +9,7 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 
 def train(
@@ -64,7 +63,6 @@ def train(
     from agileml.pipeline.run.fault_script import parse_faults
     from agileml.pipeline.run.training import PipelinePlan, planned_training, save_weights, train_local, train_simulated
     from spotctl.files.parallel_files import check_folder, load_plan
-    from spotctl.home.errors import BadRequest
     from spotctl.lab.parallel import tables as parallel_tables
 
     session: Session = context.obj
@@ -96,10 +94,7 @@ def train(
         )
     if out:
         save_weights(out, trained.weights)
-    if json_:
-        session.answer_json(parallel_tables.trained_answer(trained, steps))
-    else:
-        session.out.print(parallel_tables.trained_table(trained, steps))
+    session.answer(json_, parallel_tables.trained_answer(trained, steps), parallel_tables.trained_table(trained, steps))
 
 
 def _use_one_thread() -> None:
@@ -112,8 +107,6 @@ def _use_one_thread() -> None:
 
 def _check_one_machine(variables: Mapping[str, str]) -> None:
     """Refuses a job on several nodes: each of them gets the plan, and would train the whole model."""
-    from spotctl.home.errors import BadRequest
-
     if (nodes := variables.get("SPOTCTL_NODES", "1")) != "1":
         raise BadRequest(
             f"the job has {nodes} nodes, and spotctl parallel train uses one machine: write nodes: 1, or run your own"

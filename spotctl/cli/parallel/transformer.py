@@ -1,7 +1,5 @@
 """`spotctl parallel transformer`: size, training time and layout of a transformer from its shape alone."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -68,7 +66,4 @@ def transformer(
         "replicas": layout.pipelines,
         "elements": traffic(shape, layout, microbatch, chunks, scatter=scatter).to_json(),
     }
-    if json_:
-        session.answer_json(answer)
-    else:
-        session.out.print(parallel_tables.transformer_table(answer))
+    session.answer(json_, answer, parallel_tables.transformer_table(answer))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.units import SECOND, age, counted, parse_duration
 from spotctl.cli.options import (
     CloudOption,
     GlobArgument,
@@ -67,10 +69,7 @@ def best(
         offers: offers in the order of --by, the best first
         offers[] -> spotctl.lab.best.offers:to_json
     """
-    from pricing_data.units import SECOND, age, counted, parse_duration
-    from spotctl.clouds import wiring
-    from spotctl.lab.best import offers as analysis
-    from spotctl.lab.best import tables as best_tables
+    from spotctl.lab.best import offers as analysis, tables as best_tables
 
     session: Session = context.obj
     wish = wish_of(glob, gpu, memory, os_, (cloud, region, type_, vcpus))
@@ -89,13 +88,12 @@ def best(
         session.out.print(best_tables.offers(shown, now, session.out.width))
         session.remark(*best_tables.shipped_machines(shown))
     else:
-        hint = analysis.other_gpu(wish, wiring.library(session.settings).catalog)
+        hint = analysis.other_gpu(wish, session.library.catalog)
         session.remark(f"no offer fits{hint} (get prices with: spotctl prices fetch)")
 
 
 def offers_that_fit(settings: Settings, wish: MachineWish, lost: str) -> list[RankedOffer]:
     """All offers that fit a wish, old ones too; `lost` is what an eviction costs."""
-    from pricing_data.units import parse_duration
     from spotctl.clouds import wiring
     from spotctl.lab.best.offers import lost_hours_of, offers
 
@@ -110,8 +108,6 @@ def wish_of(
     filters: tuple[list[str] | None, list[str] | None, list[str] | None, str],
 ) -> MachineWish:
     """The machines that the options ask for; `filters` are clouds, regions, types and vCPUs."""
-    from math import inf
-
     from spotctl.lab.best.offers import MachineWish
 
     name, _, count = gpu.partition(":")

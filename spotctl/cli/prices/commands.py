@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.errors import AccessDenied, MissingCredentials
 from spotctl.cli.boundary import CREDENTIALS, DONE, FAILED, USAGE
 from spotctl.cli.options import (
     AcceleratorOption,
@@ -31,12 +32,12 @@ from spotctl.cli.prices.sources import sources as sources_command
 from spotctl.cli.prices.sql import sql
 from spotctl.cli.prices.watch import watch
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from pricing_data.errors import CloudError
     from pricing_data.fetch import TaskReport
-    from pricing_data.library import Library
 
 app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
 app.command()(best)
@@ -72,7 +73,6 @@ def import_(
     from pricing_data.sources.files.layouts import ON_DEMAND
     from spotctl.cli.progress import reading
     from spotctl.clouds import wiring
-    from spotctl.home.errors import BadRequest
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
 
@@ -90,10 +90,7 @@ def import_(
         else:
             store.compact()
             Library(store).keep_statistics()
-    if json_:
-        session.answer_json({"files": [prices_json.imported(report) for report in reports]})
-    else:
-        session.out.print(terminal.imported(reports))
+    session.answer(json_, {"files": [prices_json.imported(report) for report in reports]}, terminal.imported(reports))
     for report in reports:
         session.remark(*terminal.complaints(report))
     if reports[-1].broken:
@@ -138,7 +135,6 @@ def fetch(
     from pricing_data.sources.base import FetchRequest
     from spotctl.cli.progress import fetching
     from spotctl.clouds import wiring
-    from spotctl.home.errors import BadRequest
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
     from spotctl.show.prices.fetch_plan import announced
@@ -164,10 +160,7 @@ def fetch(
     Library(store).keep_statistics()
     if not reports:
         raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
-    if json_:
-        session.answer_json({"tasks": [prices_json.fetched(report) for report in reports]})
-    else:
-        session.out.print(terminal.fetched(reports))
+    session.answer(json_, {"tasks": [prices_json.fetched(report) for report in reports]}, terminal.fetched(reports))
     return _fetch_exit(session, reports, named=bool(cloud))
 
 
@@ -194,7 +187,7 @@ def ls(
     from spotctl.show import terminal
 
     session: Session = context.obj
-    markets = _library(session).select(selection(glob, cloud, region, type_, accelerator, vcpus))
+    markets = session.library.select(selection(glob, cloud, region, type_, accelerator, vcpus))
     if json_:
         session.answer_json({"markets": [str(market) for market in markets]})
     elif markets:
@@ -230,7 +223,7 @@ def show(
     from spotctl.show.prices import as_json as prices_json
 
     session: Session = context.obj
-    library = _library(session)
+    library = session.library
     series = recent(library.series(Market.parse(market)), last)
     market_stats, now = describe(series, library.catalog), wall_us()
     figures = library.interruptions(series.market)
@@ -271,17 +264,18 @@ def stats(
     from spotctl.show.prices import as_json as prices_json
 
     session: Session = context.obj
-    library = _library(session)
+    library = session.library
     markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
     if last:
         all_stats = library.each(markets, lambda series: describe(recent(series, last), library.catalog))
     else:
         all_stats = library.statistics(markets)
     now = wall_us()
-    if json_:
-        session.answer_json({"markets": [prices_json.stats(market_stats, now) for market_stats in all_stats]})
-    else:
-        session.out.print(terminal.stats(all_stats, now, session.out.width))
+    session.answer(
+        json_,
+        {"markets": [prices_json.stats(market_stats, now) for market_stats in all_stats]},
+        terminal.stats(all_stats, now, session.out.width),
+    )
 
 
 @app.command()
@@ -307,15 +301,17 @@ def plot(
     from spotctl.show.prices import plots as price_plots
 
     session: Session = context.obj
-    library = _library(session)
+    library = session.library
     selected = list(dict.fromkeys(market for glob in markets for market in library.require(Selection(glob))))
     histories = [recent(series, last) for series in library.table(selected)]
     histories.sort(key=lambda series: selected.index(series.market))
     price_plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
-    if json_:
-        session.answer_json({"file": str(out), "markets": [str(market) for market in selected]})
-    else:
-        session.remark(f"plotted {len(selected)} markets to {out}")
+    session.answer(
+        json_,
+        {"file": str(out), "markets": [str(market) for market in selected]},
+        None,
+        f"plotted {len(selected)} markets to {out}",
+    )
 
 
 @app.command()
@@ -333,7 +329,7 @@ def gaps(
     from spotctl.show.prices import as_json as prices_json
 
     session: Session = context.obj
-    library = _library(session)
+    library = session.library
     now = wall_us()
     report = find_gaps(library.table(library.require(selection(glob))), now)
     if json_:
@@ -354,12 +350,6 @@ def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, 
     return () if "all" in chosen else tuple(dict.fromkeys(chosen)) or ("linux",)
 
 
-def _library(session: Session) -> Library:
-    from spotctl.clouds import wiring
-
-    return wiring.library(session.settings)
-
-
 def _remark_once(session: Session, text: str) -> Callable[[], None]:
     """Prints a remark once: two long imports wait for each other at every batch."""
     return cache(lambda: session.remark(text))
@@ -367,8 +357,6 @@ def _remark_once(session: Session, text: str) -> Callable[[], None]:
 
 def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> int:
     """Missing credentials fail a fetch only if their cloud was named, or if nothing else was fetched."""
-    from pricing_data.errors import AccessDenied, MissingCredentials
-
     failures = [report.failure for report in reports if report.failure is not None]
     for line in dict.fromkeys(map(str, failures)):
         session.remark(f"spotctl: {line}")

@@ -1,11 +1,10 @@
 """`spotctl prices egress`: what it costs to move data."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
 
+from pricing_data.units import format_time, parse_time
 from spotctl.cli.session import JsonOption, Session
 
 
@@ -40,14 +39,11 @@ def egress(
         source: where the price list is published
         approximate: whether a price of similar regions stands in for an unknown one
     """
-    from pricing_data.egress import Location
-    from pricing_data.egress import egress as price_of
-    from pricing_data.units import format_time, parse_time
-    from spotctl.clouds import wiring
+    from pricing_data.egress import Location, egress as price_of
     from spotctl.show import terminal
 
     session: Session = context.obj
-    lists = wiring.library(session.settings).catalog.lists
+    lists = session.library.catalog.lists
     places = Location.parse(origin), None if target == "internet" else Location.parse(target)
     price = price_of(*places, parse_time(at) if at else None, lists)
     usd = price.usd(gb, after_gb)

@@ -1,7 +1,6 @@
 """`spotctl prices export`: stored prices as CSV or Parquet."""
 
-from __future__ import annotations
-
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,15 +40,10 @@ def export(
         history[].product: operating system, as import reads it
         history[].spot_price: dollars per hour
     """
-    import sys
-
-    from pricing_data.export import export as write
-    from pricing_data.export import objects, write_csv
-    from spotctl.clouds import wiring
+    from pricing_data.export import export as write, objects, write_csv
 
     session: Session = context.obj
-    library = wiring.library(session.settings)
-    table = library.table(library.require(selection(glob, cloud, region, type_)))
+    table = session.library.table(session.library.require(selection(glob, cloud, region, type_)))
     summary = {"file": None if out is None else str(out), "rows": len(table), "markets": len(table.markets)}
     if out is None and json_:
         session.answer_json({**summary, "history": objects(table)})
@@ -58,7 +52,4 @@ def export(
         write_csv(table, sys.stdout.buffer)
         return
     write(table, out)
-    if json_:
-        session.answer_json(summary)
-    else:
-        session.remark(f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
+    session.answer(json_, summary, None, f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.errors import BadInput
+from pricing_data.units import DAY, counted, format_time
 from spotctl.cli.boundary import DONE, USAGE
 from spotctl.cli.options import CloudOption
 from spotctl.cli.session import JsonOption, Session
@@ -41,7 +43,6 @@ def make(
         files[] -> _counts
     """
     from pricing_data import snapshots
-    from pricing_data.units import DAY, counted, format_time
     from spotctl.clouds import wiring
 
     session: Session = context.obj
@@ -92,9 +93,7 @@ def add(
         files[].failure: why the file was refused; null if it was imported
     """
     from pricing_data import snapshots
-    from pricing_data.errors import BadInput
     from pricing_data.library import Library
-    from pricing_data.units import counted
     from spotctl.clouds import wiring
     from spotctl.files.download import local_copy
 

@@ -1,7 +1,5 @@
 """`spotctl prices sources`: where prices come from."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import typer
@@ -27,7 +25,4 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
 
     session: Session = context.obj
     needed = [*(needs for cloud in sorted(rented_clouds()) for needs in prices_of(cloud).NEEDS), FILES]
-    if json_:
-        session.answer_json({"sources": [asdict(source) for source in needed]})
-    else:
-        session.out.print(fetch_plan.needs(needed))
+    session.answer(json_, {"sources": [asdict(source) for source in needed]}, fetch_plan.needs(needed))

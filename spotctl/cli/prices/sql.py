@@ -1,7 +1,5 @@
 """`spotctl prices sql`: any other question about stored prices."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -27,13 +25,9 @@ def sql(
         rows[].*: value of this column
     """
     from pricing_data.query import query as run
-    from spotctl.clouds import wiring
     from spotctl.show import terminal
     from spotctl.show.prices import as_json as prices_json
 
     session: Session = context.obj
-    answer = wiring.library(session.settings).over_segments(lambda segments: run(segments, query))
-    if json_:
-        session.answer_json({"rows": prices_json.rows(answer)})
-    else:
-        session.out.print(terminal.rows(answer, session.out.width))
+    answer = session.library.over_segments(lambda segments: run(segments, query))
+    session.answer(json_, {"rows": prices_json.rows(answer)}, terminal.rows(answer, session.out.width))

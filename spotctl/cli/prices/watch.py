@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.units import parse_duration
 from spotctl.cli.boundary import DONE, FAILED, NOT_IN_TIME
 from spotctl.cli.options import CloudOption, GlobArgument, RegionOption, TypeOption, VcpusOption, check_regions
 from spotctl.cli.prices.best import GpuOption, LostOption, MemoryOption, OsOption, offers_that_fit, wish_of
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -54,7 +57,6 @@ def watch(
 
     Example: spotctl prices watch --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """
-    from pricing_data.units import parse_duration
     from spotctl.lab.best.price_condition import PriceCondition
 
     session: Session = context.obj
@@ -83,10 +85,7 @@ def watch(
 
 def _check_webhook(address: str) -> None:
     """Refuses, before the wait begins, an address to which no message could be posted."""
-    import os
-
     from spotctl.files.job.forms import WEBHOOK
-    from spotctl.home.errors import BadRequest
 
     try:
         if address:
@@ -115,7 +114,6 @@ class _PriceWatcher:
     def fetch(self) -> None:
         """Fetches spot prices of the machines that fit; what fails is named once, because it may work next time."""
         from spotctl.clouds import wiring
-        from spotctl.home.errors import BadRequest
         from spotctl.run.start.fresh_prices import fetch_spot_prices
 
         settings, chosen, types = self.session.settings, self.wish.selection, self.wish.selection.types

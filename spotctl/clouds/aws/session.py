@@ -9,8 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 from boto3.session import Session
-from botocore import exceptions as sdk
-from botocore import xform_name
+from botocore import exceptions as sdk, xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError

@@ -5,8 +5,6 @@ that callers need no import of it. Use `insert_unary` and the `wait` of `ZoneOpe
 that `insert` returns poll the production endpoint even where another endpoint is set.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time
@@ -22,8 +20,7 @@ from google.api_core.retry import Retry
 from google.auth.api_key import Credentials as ApiKey
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
-from google.auth.transport.requests import AuthorizedSession
-from google.auth.transport.requests import Request as AuthRequest
+from google.auth.transport.requests import AuthorizedSession, Request as AuthRequest
 from google.cloud import compute_v1
 from google.protobuf.json_format import ParseError
 from requests import exceptions as http

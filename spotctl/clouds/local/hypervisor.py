@@ -34,8 +34,7 @@ from spotctl.agent.agent_fork import fork_agent
 from spotctl.agent.errors import AgentError
 from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link_client import LinkClient
-from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED
-from spotctl.agent.machine import AgentSettings, MachineAgent
+from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED, AgentSettings, MachineAgent
 from spotctl.agent.processes import kill, kill_marked
 from spotctl.agent.waking import WakeUps
 from spotctl.clouds.local.clock import MarketClock

@@ -1,18 +1,15 @@
 """Paired differences between strategies as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
 from spotctl.show.layout import RankedColumn, ranked_table
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.robustness import ConfidenceInterval, PairedDifference
+from spotctl.show.outputs import finite
 
 
 def table(differences: Sequence[PairedDifference], width: int) -> Table:
@@ -58,10 +55,10 @@ def answer(differences: Sequence[PairedDifference], wall_seconds: float) -> dict
     rows = [
         {
             **{name: value for name, value in asdict(difference).items() if name not in ("cost", "runtime")},
-            "cost_points": _number(difference.cost.mean),
+            "cost_points": finite(difference.cost.mean),
             "cost_low": difference.cost.low,
             "cost_high": difference.cost.high,
-            "runtime_ratio": _number(difference.runtime.mean),
+            "runtime_ratio": finite(difference.runtime.mean),
             "runtime_low": difference.runtime.low,
             "runtime_high": difference.runtime.high,
         }
@@ -75,7 +72,3 @@ def _cells(interval: ConfidenceInterval, spec: str) -> tuple[str, str]:
         return "-", "-"
     ends = "-" if interval.low is None else f"[{interval.low:+{spec}}, {interval.high:+{spec}}]"
     return f"{interval.mean:+{spec}}", ends
-
-
-def _number(value: float) -> float | None:
-    return value if isfinite(value) else None

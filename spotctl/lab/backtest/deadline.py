@@ -1,7 +1,5 @@
 """The deadline replay of `spotctl backtest deadline`: from traces and options to the outcome of every job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from glob import glob
@@ -88,5 +86,4 @@ def left_out(request: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
 
 
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
-    """The summaries of all strategies by slack."""
     return [summary for scheme, outcome in outcomes.items() for summary in summarize(jobs, scheme, outcome)]

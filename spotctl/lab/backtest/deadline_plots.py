@@ -1,10 +1,7 @@
 """Plots of the deadline replay: cost by slack and strategy, and the machines of one job over time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,14 +10,11 @@ from matplotlib.patches import Patch
 from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome, DeadlineSummary, cost_ratios, replay
 from bidbrain.backtest.deadline_decided import decided
 from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import ReplayRequest
 from spotctl.show.outputs import output_folder
-from spotctl.show.plot_style import BLUE, GREEN, INK, ORANGE, PALE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from spotctl.show.plot_style import BLUE, GREEN, INK, ORANGE, PALE, RED, draw_stretches, save_plot
 
 _SPOT, _ON_DEMAND, _UP = BLUE, ORANGE, GREEN
 _COLORS = {"greedy": PALE, "uniform-progress": INK, "deadline": _SPOT, "optimal": _UP}
@@ -69,7 +63,7 @@ def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()
     hours = float(shown.tick[0]) / HOUR
-    _band(axes, 0, shown.window(0), hours, _UP)
+    draw_stretches(axes, 0, shown.window(0), hours, 0.7, _UP)
     names = ["spot available"]
     outcomes = {
         **{scheme.name: replay(shown, scheme, keep_course=True) for scheme in (Greedy(), UniformProgress())},
@@ -77,8 +71,8 @@ def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
     }
     for row, (name, outcome) in enumerate(outcomes.items(), start=1):
         assert outcome.course is not None
-        _band(axes, row, outcome.course[0] == SPOT, hours, _SPOT)
-        _band(axes, row, outcome.course[0] == ON_DEMAND, hours, _ON_DEMAND)
+        draw_stretches(axes, row, outcome.course[0] == SPOT, hours, 0.7, _SPOT)
+        draw_stretches(axes, row, outcome.course[0] == ON_DEMAND, hours, 0.7, _ON_DEMAND)
         names.append(name)
     axes.axvline(float(shown.ticks[0]) * hours, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
@@ -90,10 +84,3 @@ def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
     patches = [Patch(color=_SPOT, label="spot"), Patch(color=_ON_DEMAND, label="on-demand")]
     axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2, fontsize=8)
     return figure
-
-
-def _band(axes: Axes, row: int, on: Bools, hours: float, color: str) -> None:
-    """A bar for each run of consecutive ticks that are on."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
-    stretches = [(begin * hours, (end - begin) * hours) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
-    axes.broken_barh(stretches, (row - 0.35, 0.7), facecolors=color)

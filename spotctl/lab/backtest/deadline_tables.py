@@ -1,17 +1,13 @@
 """Costs of jobs with a deadline, by strategy and slack, as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.deadline import DeadlineSummary
 from spotctl.show.layout import plain_table
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.deadline import DeadlineSummary
 
 
 def table(summaries: Sequence[DeadlineSummary]) -> Table:

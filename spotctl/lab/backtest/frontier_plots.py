@@ -1,18 +1,13 @@
 """Pictures of the frontier: cost against run time, one per job length."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, GREEN, PALE, save_plot
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
 
 _HIGHEST = 80.0
 """Points above this cost are left out: on demand by itself would press all others together."""

@@ -1,20 +1,16 @@
 """The frontier of cost and run time as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
 from bidbrain.strategies.default import default_for
 from spotctl.show.layout import RankedColumn, ranked_table
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
+from spotctl.show.outputs import finite
 
 NO_WINDOWS: Mapping[str, Sequence[FrontierPoint]] = MappingProxyType({})
 
@@ -123,16 +119,12 @@ def _row(point: FrontierPoint) -> dict[str, Any]:
         "hours": point.hours,
         "jobs": point.jobs,
         "unfinished": point.unfinished,
-        "cost_pct": _number(point.cost_pct.mean),
+        "cost_pct": finite(point.cost_pct.mean),
         "cost_low": point.cost_pct.low,
         "cost_high": point.cost_pct.high,
-        "gross_pct": _number(point.gross_pct),
-        "runtime_ratio": _number(point.runtime_ratio),
-        "bound_pct": _number(point.bound_pct),
+        "gross_pct": finite(point.gross_pct),
+        "runtime_ratio": finite(point.runtime_ratio),
+        "bound_pct": finite(point.bound_pct),
         "on_frontier": point.beaten_by is None and not point.unfinished,
         "beaten_by": point.beaten_by,
     }
-
-
-def _number(value: float) -> float | None:
-    return value if isfinite(value) else None

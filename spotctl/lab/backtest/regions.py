@@ -1,7 +1,5 @@
 """The replay of `backtest regions`: every window under every policy, and sums by policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +44,6 @@ def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[P
 
 
 def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
-    """One summary for each policy."""
     policies = list(dict.fromkeys(result.policy for result in results))
     best = sum(result.outcome.bill.total for result in results if result.policy == "optimal")
     return [_summary(name, [result for result in results if result.policy == name], best) for name in policies]

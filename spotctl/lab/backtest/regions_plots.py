@@ -1,23 +1,17 @@
 """The picture of one window: zones as rows, time across, where spot was up, and where the job ran."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from bidbrain.backtest.regions.policies import ONE_ZONE, PlayedWindow
-from bidbrain.backtest.regions.record import Bools
 from pricing_data.units import HOUR
 from spotctl.show.outputs import output_folder
-from spotctl.show.plot_style import BLUE, ORANGE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from spotctl.show.plot_style import BLUE, ORANGE, RED, draw_stretches, save_plot
 
 _UP, _SPOT, _ON_DEMAND = "#c6e6cd", BLUE, ORANGE
 
@@ -61,17 +55,11 @@ def _panel(axes: Axes, played: PlayedWindow) -> None:
     record, outcome = played.window.record, played.outcome
     hours = record.gap / HOUR
     for row in range(len(record.zones)):
-        _bars(axes, row, record.granted[row] >= played.window.job.at_least, hours, 0.8, _UP)
+        draw_stretches(axes, row, record.granted[row] >= played.window.job.at_least, hours, 0.8, _UP)
         for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
             held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
-            _bars(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
+            draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
     axes.axvline(played.window.job.deadline / HOUR, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(record.zones)), record.zones, fontsize=7)
     axes.invert_yaxis()
     axes.set_title(f"{played.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)
-
-
-def _bars(axes: Axes, row: int, on: Bools, hours: float, height: float, color: str) -> None:
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
-    spans = [(begin * hours, (end - begin) * hours) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
-    axes.broken_barh(spans, (row - height / 2, height), facecolors=color)

@@ -1,7 +1,5 @@
 """The scenario file of `backtest regions`: its schema, and the records and prices that it names, read into windows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from glob import glob

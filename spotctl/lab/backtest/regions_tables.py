@@ -1,19 +1,15 @@
 """Results of the replay of many zones, as a table and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.regions.policies import PlayedWindow
 from pricing_data.units import HOUR
+from spotctl.lab.backtest.regions import PolicySummary
 from spotctl.show.layout import plain_table
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.regions.policies import PlayedWindow
-    from spotctl.lab.backtest.regions import PolicySummary
 
 
 def table(summaries: Sequence[PolicySummary]) -> Table:

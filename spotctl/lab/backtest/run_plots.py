@@ -1,13 +1,11 @@
 """Plots of a backtest: cost and run time by strategy, where machine-hours went, and one job over time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,9 +20,6 @@ from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.lab.backtest import run_tables as backtest_tables
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, GREEN, INK, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _SPOT, _ON_DEMAND, _FREE, _EVICTED = BLUE, INK, GREEN, RED
 

@@ -1,11 +1,7 @@
 """Results of a backtest as a table, JSON and CSV."""
 
-from __future__ import annotations
-
-import csv
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from math import isfinite
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
 from bidbrain.strategies.default import default_for
 from pricing_data.units import format_time
 from spotctl.show.layout import RankedColumn, ranked_table
+from spotctl.show.outputs import finite, save_rows
 
 
 def table(summaries: Sequence[BacktestSummary], width: int) -> Table:
@@ -56,10 +53,7 @@ def answer(
         wall_seconds: time that the command took
     """
     rows = [
-        {
-            name: None if isinstance(value, float) and not isfinite(value) else value
-            for name, value in asdict(summary).items()
-        }
+        {name: finite(value) if isinstance(value, float) else value for name, value in asdict(summary).items()}
         for summary in summaries
     ]
     chosen = default_for(billing)
@@ -75,11 +69,8 @@ def answer(
 
 def write_jobs(path: Path, results: Sequence[JobResult]) -> None:
     """A CSV with a row per job."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([field.name for field in fields(JobResult)])
-        for result in results:
-            row = asdict(result)
-            row["start"] = format_time(result.start)
-            row["end"] = "" if result.end is None else format_time(result.end)
-            writer.writerow(row.values())
+    rows = []
+    for result in results:
+        end = "" if result.end is None else format_time(result.end)
+        rows.append(asdict(result) | {"start": format_time(result.start), "end": end})
+    save_rows(path, rows)

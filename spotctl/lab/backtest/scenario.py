@@ -1,7 +1,5 @@
 """`SCENARIO.yaml`: its schema, its errors, and the prices that it names, read into a `Scenario`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase

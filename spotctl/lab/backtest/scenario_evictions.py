@@ -1,7 +1,5 @@
 """The `evictions` of a scenario file: its schema, and the eviction model for the scenario's markets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """`spotctl prices best`: the cheapest machines that fit a wish, over all clouds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf
@@ -172,7 +170,9 @@ def _spot(library: Library, wish: MachineWish) -> Iterator[tuple[Market, int, in
         yield series.market, int(series.prices[-1]), series.last
 
 
-def _estimates(catalog: Catalog, figures: _InterruptionFigures, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
+def _estimates(
+    catalog: Catalog, figures: "_InterruptionFigures", wish: MachineWish
+) -> Iterator[tuple[Market, int, int]]:
     """On-demand price x (1 - saving), where the provider publishes the saving."""
     for saving in figures.savings():
         market = saving.market
@@ -205,7 +205,7 @@ def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:
 
 
 def _offer(
-    catalog: Catalog, figures: _InterruptionFigures, spot: tuple[Market, int, int, bool], lost_hours: float
+    catalog: Catalog, figures: "_InterruptionFigures", spot: tuple[Market, int, int, bool], lost_hours: float
 ) -> RankedOffer:
     market, price, seen, estimated = spot
     try:

@@ -1,7 +1,5 @@
 """`PriceCondition`: what `spotctl prices watch` waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

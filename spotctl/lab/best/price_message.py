@@ -1,7 +1,5 @@
 """The message about a price that was waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pricing_data.units import age, counted

@@ -1,19 +1,14 @@
 """The ranked offers of `spotctl prices best`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import age, format_time
+from spotctl.lab.best.offers import RankedOffer
 from spotctl.show.layout import plain_table
 from spotctl.show.terminal import market_name, percent
-
-if TYPE_CHECKING:
-    from spotctl.lab.best.offers import RankedOffer
 
 _UNKNOWN = "-"
 

@@ -1,7 +1,5 @@
 """Eviction estimates of `spotctl beta`: the market, its sibling markets, bids, and evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,7 +50,6 @@ class BetaQuery:
 
     @property
     def market(self) -> Market:
-        """The market whose evictions are estimated."""
         return self.series.market
 
     def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:

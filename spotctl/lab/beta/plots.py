@@ -1,11 +1,9 @@
 """Plots of eviction estimates: probability by bid, and predicted against observed frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bidbrain.eviction.bids import BidAbove
@@ -15,17 +13,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.beta.estimates import BidEstimate
 from spotctl.show.plot_style import BLUE, INK, save_plot
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-SUFFIXES = (".png", ".svg")
 _ESTIMATE, _HISTORY, _GRID = BLUE, INK, 0.25
-
-
-def check(path: Path) -> None:
-    """Rejects a file name with an unknown suffix before any work is done."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the name must end with {' or '.join(SUFFIXES)}")
 
 
 def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:

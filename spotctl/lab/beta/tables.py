@@ -1,21 +1,16 @@
 """Eviction estimates on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.text import Text
 
+from bidbrain.eviction.calibration import Calibration, Skill
 from pricing_data.units import age, format_time
+from spotctl.lab.beta.estimates import BidEstimate
 from spotctl.show.layout import RankedColumn, pairs_table, ranked_table
 from spotctl.show.phrases import EVIDENCE, chance
 from spotctl.show.terminal import market_name
-
-if TYPE_CHECKING:
-    from bidbrain.eviction.calibration import Calibration, Skill
-    from spotctl.lab.beta.estimates import BidEstimate
 
 
 def estimate(at_bid: BidEstimate) -> Group:

@@ -1,7 +1,5 @@
 """The price analysis of `spotctl gavel analyze`: from files and options to the figures of chapter 6."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

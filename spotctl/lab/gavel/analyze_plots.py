@@ -1,7 +1,5 @@
 """Plots of the price analysis: saving by strategy (Figure 6.5), by length (6.6), and prices (6.3, 6.4)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

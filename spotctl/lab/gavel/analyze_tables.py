@@ -1,8 +1,5 @@
 """The price analysis as tables, JSON and CSV."""
 
-from __future__ import annotations
-
-import csv
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
@@ -21,7 +18,7 @@ from bidbrain.gavel.pricing.tables import Effective, Figure, effective_prices
 from pricing_data.units import format_time
 from spotctl.lab.gavel.analyze import Analysis
 from spotctl.show.layout import RankedColumn, plain_table, ranked_table
-from spotctl.show.outputs import output_folder
+from spotctl.show.outputs import output_folder, save_rows
 
 
 def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
@@ -77,15 +74,8 @@ def write_csv(folder: Path, analysis: Analysis) -> None:
     """Writes `costs.csv` (a row per job type, length and strategy) and `figures.csv`; creates the folder if needed."""
     costs = [asdict(result) | {"offers": _kinds(result)} for result in analysis.results]
     with output_folder(folder):
-        _write(folder / "costs.csv", costs)
-        _write(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
-
-
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys() if rows else ())
-        writer.writeheader()
-        writer.writerows(rows)
+        save_rows(folder / "costs.csv", costs)
+        save_rows(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
 
 
 def _kinds(result: PricedJob) -> str:

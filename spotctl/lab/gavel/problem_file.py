@@ -1,7 +1,5 @@
 """`PROBLEM.json`: its schema, its errors, and the `AllocationProblem` it describes."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,8 @@
 """The cluster simulation of `spotctl gavel simulate`: from options to a simulation and its dispatcher."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 
@@ -106,17 +105,9 @@ def _conserving(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     return ByShares(simulation, policy_named(options.policy, agnostic=options.agnostic))
 
 
-def _thrifty(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+def _prompt(options: Options, simulation: ClusterSimulation, *, periodic: bool = False) -> Dispatcher:
     """The dispatcher of policies that leave workers idle on purpose."""
-    return _prompt(options, simulation, DispatchRules(beyond_shares=False))
-
-
-def _planning(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    """The dispatcher of policies that also plan for deadlines: these policies plan again every round."""
-    return _prompt(options, simulation, DispatchRules(beyond_shares=False, periodic=True))
-
-
-def _prompt(options: Options, simulation: ClusterSimulation, rules: DispatchRules) -> Dispatcher:
+    rules = DispatchRules(beyond_shares=False, periodic=periodic)
     return ByShares(_at_once(simulation), policy_named(options.policy, agnostic=options.agnostic), rules)
 
 
@@ -158,8 +149,9 @@ _WAYS: Mapping[str, Callable[[Options, ClusterSimulation], Dispatcher]] = {
     "fifo": _queue,
     "fifo-perf": _queue_that_moves,
     "fifo-preemptive": _fifo_preemptive,
-    "min-cost": _thrifty,
-    "min-cost-slo": _planning,
+    "min-cost": _prompt,
+    # It also plans for deadlines, and therefore plans again every round.
+    "min-cost-slo": partial(_prompt, periodic=True),
     _ON_BUDGET: _budgeted,
 }
 

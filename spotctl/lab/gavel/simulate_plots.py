@@ -1,10 +1,7 @@
 """Plots of a simulation: completion times, their dependence on load, and cluster use over time."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,9 +10,6 @@ from bidbrain.gavel.problem import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
 from spotctl.show.outputs import output_folder
 from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _HOUR = 3600.0
 _COLORS = (BLUE, GREEN, ORANGE, PURPLE, INK, GOLD)
@@ -34,7 +28,6 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
 
 
 def save(folder: Path, name: str, figure: Figure) -> None:
-    """Saves a figure; creates the folder if needed."""
     with output_folder(folder):
         save_plot(figure, folder / name)
 
@@ -49,20 +42,8 @@ def cdf(hours: Mapping[str, FloatArray]) -> Figure:
     axes.set_xlabel("completion time, hours")
     axes.set_ylabel("share of jobs")
     axes.set_ylim(0, 1.02)
-    _legend(axes, hours)
-    return figure
-
-
-def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]) -> Figure:
-    """Average completion time by jobs arriving per hour; a line per policy."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
-        axes.plot(jobs_per_hour, values, marker="o", label=label, color=color)
-    axes.set_xlabel("jobs per hour")
-    axes.set_ylabel("average completion time, hours")
-    axes.set_ylim(bottom=0)
-    _legend(axes, hours)
+    if any(hours):
+        axes.legend(frameon=False)
     return figure
 
 
@@ -107,8 +88,3 @@ def _allocation(outcome: SimulationOutcome) -> Figure:
     jobs.set_ylabel("jobs in the cluster")
     jobs.set_xlabel("hours")
     return figure
-
-
-def _legend(axes: Axes, lines: Mapping[str, object]) -> None:
-    if any(lines):
-        axes.legend(frameon=False)

@@ -1,20 +1,15 @@
 """Results of a simulation as a table, JSON and CSV."""
 
-from __future__ import annotations
-
-import csv
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from bidbrain.gavel.simulator.engine import SimulationOutcome
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results
 from pricing_data.units import usd_text
-from spotctl.show.outputs import output_folder
-
-if TYPE_CHECKING:
-    from bidbrain.gavel.simulator.engine import SimulationOutcome
+from spotctl.show.outputs import output_folder, save_rows
 
 _UNKNOWN = "-"
 
@@ -69,11 +64,8 @@ def table(summary: SimulationSummary) -> Table:
 
 def write_csv(folder: Path, outcome: SimulationOutcome) -> None:
     """Writes `jobs.csv` with a row per measured job; cells without a value are empty."""
-    with output_folder(folder), (folder / "jobs.csv").open("w", newline="") as file:
-        rows = [_row(asdict(result)) for result in job_results(outcome)]
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    with output_folder(folder):
+        save_rows(folder / "jobs.csv", [_row(asdict(result)) for result in job_results(outcome)])
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:

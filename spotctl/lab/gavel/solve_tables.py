@@ -1,20 +1,16 @@
 """A Gavel allocation as JSON and as a table."""
 
-from __future__ import annotations
-
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import best_throughput
+from spotctl.lab.gavel.problem_file import Estimates
 from spotctl.show.layout import plain_table
-
-if TYPE_CHECKING:
-    from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
-    from spotctl.lab.gavel.problem_file import Estimates
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
 _LEAST_SHARE = 1e-12
@@ -132,7 +128,6 @@ def _progress(throughput: float, best: float) -> list[str]:
 def remarks(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> list[str]:
-    """The lines below the table."""
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:

@@ -1,7 +1,5 @@
 """Files of the cluster simulator: measured throughputs (JSON) and job traces (CSV), plain or gzipped."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import gzip
@@ -87,7 +85,7 @@ class _TraceRow:
     entity: str
 
     @classmethod
-    def of(cls, where: str, row: Mapping[str, str | None]) -> _TraceRow:
+    def of(cls, where: str, row: Mapping[str, str | None]) -> "_TraceRow":
         scale = _number(where, row, "scale_factor", least=1)
         if scale % 1:
             raise BadRequest(f"{where}: scale_factor {scale:g} is not a number of workers")

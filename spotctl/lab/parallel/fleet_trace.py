@@ -1,7 +1,5 @@
 """Recorded fleets: which machines were there when."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from math import isfinite

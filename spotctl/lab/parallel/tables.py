@@ -78,7 +78,6 @@ def _rejected(plan: ParallelPlan) -> Table:
 
 
 def remarks(plan: ParallelPlan, kind: str) -> list[str]:
-    """The line below the tables."""
     return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl parallel simulate"]
 
 

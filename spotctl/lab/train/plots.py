@@ -1,20 +1,15 @@
 """Plot of a training run: time per clock with events marked, loss, and the number of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from agileml.core.events import Iteration
 from pricing_data.atomic_write import atomic_write
 from spotctl.show.plot_style import BLUE, GOLD, GREEN, INK, PURPLE, RED, save_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _TIME, _LOSS, _RELIABLE, _TRANSIENT = BLUE, GREEN, INK, GOLD
 _DECADE = 10.0

@@ -1,7 +1,5 @@
 """`spotctl train`: from command-line options to a training run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout

@@ -17,8 +17,7 @@ from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.errors import PricingDataError
 from pricing_data.units import counted, usd_text
 from spotctl.home.errors import SpotctlError
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET
 from spotctl.log.state import Held

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spotctl.clouds.errors import ProviderError
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.ledger.project import priced
 from spotctl.log.ledger.same_work import same_work

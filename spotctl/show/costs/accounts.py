@@ -5,8 +5,6 @@ unchanged to the byte. So a correction, a repaired log or another version replac
 deleted at any time.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -15,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,13 +22,11 @@ import pricing_data
 from pricing_data.atomic_write import WriteFailed, atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
+from spotctl.home.config import Settings
 from spotctl.home.paths import PACKAGE, Paths
 from spotctl.log import store
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.run_timeline import RunTimeline
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 MIN_FREE_BYTES = 256 << 20
 """Disk space that stays free for what runs must write."""

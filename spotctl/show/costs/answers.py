@@ -1,7 +1,5 @@
 """A cost report as JSON, CSV and Markdown."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import asdict

@@ -4,8 +4,6 @@ The terminal table, CSV, Markdown, JSON and HTML follow from `COLUMNS`; each for
 its order. A new column is declared here and named in the formats that show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -64,133 +62,76 @@ _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """A column; `name` is its key in JSON and CSV, and `meaning` what their documentation says about it."""
+    """A column; `name` is its key in JSON and CSV, `figure` its attribute of `Figures`, and `meaning` what the
+    documentation says about the column."""
 
     name: str
     heading: str
     unit: Unit
-    figure: Callable[[Figures], FigureValue]
+    figure: str
     meaning: str
 
     def json(self, figures: Figures) -> FigureValue:
-        return self.unit.json(self.figure(figures))
+        return self.unit.json(getattr(figures, self.figure))
 
     def csv(self, figures: Figures) -> str:
-        return self.unit.csv(self.figure(figures))
+        return self.unit.csv(getattr(figures, self.figure))
 
     def text(self, figures: Figures, digits: int) -> str:
-        return self.unit.text(self.figure(figures), digits)
+        return self.unit.text(getattr(figures, self.figure), digits)
 
+
+DOLLARS, PERCENT, HOURS, COUNT, DOLLARS_PER_WORK, BYTES = Unit
 
 COLUMNS = {
     column.name: column
     for column in (
-        FigureColumn("total_usd", "paid", Unit.DOLLARS, lambda figures: figures.total, "amount paid"),
+        FigureColumn("total_usd", "paid", DOLLARS, "total", "amount paid"),
+        FigureColumn("on_demand_usd", "on demand", DOLLARS, "on_demand", "cost of the same work on on-demand machines"),
+        FigureColumn("saved_pct", "saved", PERCENT, "saved_pct", "saved, in percent of the on-demand cost"),
+        FigureColumn("free_usd", "refunded", DOLLARS, "free", "amount refunded or not billed"),
         FigureColumn(
-            "on_demand_usd",
-            "on demand",
-            Unit.DOLLARS,
-            lambda figures: figures.on_demand,
-            "cost of the same work on on-demand machines",
+            "lost_work_usd", "lost work", DOLLARS, "lost_work", "paid for work that evictions lost and that was redone"
         ),
-        FigureColumn(
-            "saved_pct",
-            "saved",
-            Unit.PERCENT,
-            lambda figures: figures.saved_pct,
-            "saved, in percent of the on-demand cost",
-        ),
-        FigureColumn(
-            "free_usd", "refunded", Unit.DOLLARS, lambda figures: figures.free, "amount refunded or not billed"
-        ),
-        FigureColumn(
-            "lost_work_usd",
-            "lost work",
-            Unit.DOLLARS,
-            lambda figures: figures.lost_work,
-            "paid for work that evictions lost and that was redone",
-        ),
-        FigureColumn(
-            "waiting_usd",
-            "waiting",
-            Unit.DOLLARS,
-            lambda figures: figures.waiting,
-            "paid for time in which machines were not working",
-        ),
-        FigureColumn("evictions", "evictions", Unit.COUNT, lambda figures: figures.evictions, "number of evictions"),
-        FigureColumn("work", "clocks", Unit.COUNT, lambda figures: figures.work, "clocks done; null if unknown"),
-        FigureColumn(
-            "usd_per_work", "per clock", Unit.DOLLARS_PER_WORK, lambda figures: figures.usd_per_work, "cost of a clock"
-        ),
-        FigureColumn(
-            "samples", "samples", Unit.COUNT, lambda figures: figures.samples, "items that trainings processed"
-        ),
+        FigureColumn("waiting_usd", "waiting", DOLLARS, "waiting", "paid for time in which machines were not working"),
+        FigureColumn("evictions", "evictions", COUNT, "evictions", "number of evictions"),
+        FigureColumn("work", "clocks", COUNT, "work", "clocks done; null if unknown"),
+        FigureColumn("usd_per_work", "per clock", DOLLARS_PER_WORK, "usd_per_work", "cost of a clock"),
+        FigureColumn("samples", "samples", COUNT, "samples", "items that trainings processed"),
         FigureColumn(
             "usd_per_million_samples",
             "per million samples",
-            Unit.DOLLARS_PER_WORK,
-            lambda figures: figures.usd_per_million_samples,
+            DOLLARS_PER_WORK,
+            "usd_per_million_samples",
             "cost of a million samples",
         ),
-        FigureColumn(
-            "successes", "successful", Unit.COUNT, lambda figures: figures.successes, "number of successful runs"
-        ),
+        FigureColumn("successes", "successful", COUNT, "successes", "number of successful runs"),
         FigureColumn(
             "usd_per_success",
             "per success",
-            Unit.DOLLARS_PER_WORK,
-            lambda figures: figures.usd_per_success,
+            DOLLARS_PER_WORK,
+            "usd_per_success",
             "cost of all runs, per successful run",
         ),
-        FigureColumn(
-            "budget_usd",
-            "budget",
-            Unit.DOLLARS,
-            lambda figures: figures.budget,
-            "budget of the runs; null unless all have one",
-        ),
-        FigureColumn("runs", "runs", Unit.COUNT, lambda figures: figures.runs, "number of runs"),
-        FigureColumn(
-            "running", "running", Unit.COUNT, lambda figures: figures.running, "number of runs that have not ended"
-        ),
+        FigureColumn("budget_usd", "budget", DOLLARS, "budget", "budget of the runs; null unless all have one"),
+        FigureColumn("runs", "runs", COUNT, "runs", "number of runs"),
+        FigureColumn("running", "running", COUNT, "running", "number of runs that have not ended"),
         FigureColumn(
             "unsettled_usd",
             "unsettled",
-            Unit.DOLLARS,
-            lambda figures: figures.unsettled,
+            DOLLARS,
+            "unsettled",
             "part of the amount paid that may change, because machines are still running",
         ),
+        FigureColumn("loss_usd", "lost in failed runs", DOLLARS, "loss", "paid for failed runs"),
+        FigureColumn("sent_bytes", "sent", BYTES, "sent", "bytes sent by machines; null if no machine counted"),
         FigureColumn(
-            "loss_usd", "lost in failed runs", Unit.DOLLARS, lambda figures: figures.loss, "paid for failed runs"
+            "received_bytes", "received", BYTES, "received", "bytes received by machines; null if no machine counted"
         ),
         FigureColumn(
-            "sent_bytes",
-            "sent",
-            Unit.BYTES,
-            lambda figures: figures.sent,
-            "bytes sent by machines; null if no machine counted",
+            "traffic_runs", "runs that counted traffic", COUNT, "traffic_runs", "number of runs that counted traffic"
         ),
-        FigureColumn(
-            "received_bytes",
-            "received",
-            Unit.BYTES,
-            lambda figures: figures.received,
-            "bytes received by machines; null if no machine counted",
-        ),
-        FigureColumn(
-            "traffic_runs",
-            "runs that counted traffic",
-            Unit.COUNT,
-            lambda figures: figures.traffic_runs,
-            "number of runs that counted traffic",
-        ),
-        FigureColumn(
-            "machine_hours",
-            "machine-hours",
-            Unit.HOURS,
-            lambda figures: figures.machine_micros,
-            "hours of all machines",
-        ),
+        FigureColumn("machine_hours", "machine-hours", HOURS, "machine_micros", "hours of all machines"),
     )
 }
 

@@ -1,7 +1,5 @@
 """The costs of runs, in total and by any grouping."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,7 +61,7 @@ class RunPart:
     sums: Sums
 
     @classmethod
-    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> RunPart:
+    def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
         return cls(run, rows, sums_of(run, rows))
 
 
@@ -95,7 +93,6 @@ def report(
 
 
 def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
-    """Each run with its rows."""
     rows_of: dict[str, list[LedgerRow]] = {timeline.run: [] for timeline in timelines}
     for row in rows:
         rows_of[row.run].append(row)

@@ -1,7 +1,5 @@
 """A cost report in a few lines, for the message after a night."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sums over ledger rows, and what follows from them. Amounts are rounded only when shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -156,7 +154,6 @@ def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:
-    """The total of several sums."""
     addends = (_NONE, *sums)
     return Sums(
         on_demand=sum(addend.on_demand for addend in addends),

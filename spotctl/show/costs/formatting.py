@@ -1,7 +1,5 @@
 """Figures, times and runs of a report as text, the same in every format."""
 
-from __future__ import annotations
-
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
 from spotctl.show.costs.cost import Report

@@ -1,11 +1,10 @@
 """Reads the event log and the ledger, and makes the report on the selected runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pricing_data.atomic_write import WriteFailed, atomic_write
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.garbage import without_garbage_collection
 from spotctl.show.costs.accounts import accounts
@@ -13,11 +12,6 @@ from spotctl.show.costs.cost import Report, report
 from spotctl.show.costs.grouping import By
 from spotctl.show.costs.period import Period
 from spotctl.show.costs.run_timeline import in_order
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from spotctl.home.config import Settings
 
 
 def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int) -> Report:

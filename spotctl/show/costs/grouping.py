@@ -1,7 +1,5 @@
 """The properties by which costs are grouped, and their values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Elements of HTML and SVG. Any text that is not `Html` is escaped, so that no caller can forget to escape."""
 
-from __future__ import annotations
-
 from html import escape
 
 

@@ -1,7 +1,5 @@
 """Where the money of a report went, as values for charts and tables: over time, by market, by use."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -168,7 +166,6 @@ def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, 
 
 
 def parts_of(figures: Figures) -> list[BarPart]:
-    """The total by what machines did."""
     parts = [BarPart(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
     return [*parts, BarPart("other", "disks, addresses and traffic", usd(figures.other_charges))]
 

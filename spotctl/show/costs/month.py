@@ -1,7 +1,5 @@
 """The cost of the present month, its forecast and its budget. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

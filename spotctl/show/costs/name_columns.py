@@ -1,7 +1,5 @@
 """How a cost table names its groups: in columns side by side, or nested where the terminal is narrow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +32,7 @@ class NameColumns:
         """The width of all columns side by side, with the gaps between them."""
         return sum(_widest(column) + _GAP for column in self._columns) - _GAP
 
-    def within(self, width: int) -> NameColumns:
+    def within(self, width: int) -> "NameColumns":
         """The columns in this width: names that are too long are broken where a person would break them."""
         first, *others = (_widest(column) for column in self._columns)
         room = max(width - sum(others) - _GAP * len(others), _LEAST_NAME)

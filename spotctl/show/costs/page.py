@@ -1,7 +1,5 @@
 """A cost report as a self-contained HTML page: no scripts, fonts or pictures from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Parts of the HTML page: sections, tables and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The sections of the page about single runs: machines, prices, plan, trend, and the list of all runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The part of a run's cost that was spent within a period of this computer's clock. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

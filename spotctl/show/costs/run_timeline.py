@@ -1,7 +1,5 @@
 """The timeline of a run for reports: its times, outcome, machines, stages, evictions and plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

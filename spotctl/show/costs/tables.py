@@ -1,12 +1,9 @@
 """A cost report on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from io import StringIO
 
-from rich.console import Console, RenderableType
-from rich.console import Group as Lines
+from rich.console import Console, Group as Lines, RenderableType
 from rich.table import Table
 from rich.text import Text
 

@@ -1,7 +1,5 @@
 """The timeline of a run, from its events. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

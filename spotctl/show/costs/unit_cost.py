@@ -1,7 +1,5 @@
 """Whether a unit of work becomes cheaper: the latest successful runs of a job against those before them. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

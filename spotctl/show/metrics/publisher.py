@@ -40,7 +40,6 @@ class Publisher:
         self._lock = Lock()
 
     def __call__(self, state: RunState) -> None:
-        """Publishes the state of a run."""
         if self._put is None:
             return
         with self._lock:

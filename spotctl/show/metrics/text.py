@@ -1,18 +1,12 @@
 """Runs as metrics in Prometheus' text format. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
-from spotctl.show.runs.figures import cards_by_market
-
-if TYPE_CHECKING:
-    from spotctl.show.runs.figures import RunFigures
+from spotctl.show.runs.figures import RunFigures, cards_by_market
 
 Labels = tuple[tuple[str, str], ...]
 

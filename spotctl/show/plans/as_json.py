@@ -1,18 +1,14 @@
 """A plan as JSON for `--json`. Keys may be added but never change."""
 
-from __future__ import annotations
-
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pricing_data.units import HOUR, SECOND, format_time, to_usd
+from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 from spotctl.show.plans.tables import moment
 from spotctl.show.plans.zones import zones_json
-
-if TYPE_CHECKING:
-    from spotctl.planning.checkpoint_interval import CheckpointInterval
-    from spotctl.planning.values import Choice, JobPlan, PlannedMixture
 
 
 def answer(plan: JobPlan) -> dict[str, Any]:

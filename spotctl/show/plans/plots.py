@@ -1,31 +1,24 @@
 """A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and deadline as lines."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
-from spotctl.home.errors import BadRequest
 from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.values import JobPlan
+from spotctl.show.outputs import check_picture
 from spotctl.show.phrases import hours_text
 from spotctl.show.plot_style import BLUE, ORANGE, PALE, RED, save_plot
 
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from spotctl.planning.values import JobPlan
-
-SUFFIXES = (".png", ".svg")
 _PLAN, _ON_DEMAND, _LIKELY, _LIMIT = BLUE, PALE, ORANGE, RED
 _THICK = 0.34
 _LABEL = 0.2
@@ -46,15 +39,9 @@ class _Bars:
         return max(self.likely[1], self.on_demand, self.limit or 0.0)
 
 
-def check_name(path: Path) -> None:
-    """Refuses a file name without the suffix of a known format."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the name must end with .png or .svg")
-
-
 def draw(plans: Sequence[JobPlan], path: Path) -> None:
     """Writes the picture; its format follows from the file's suffix."""
-    check_name(path)
+    check_picture(path)
     with atomic_write(path) as out:
         save_plot(_figure(plans), out, path.suffix.lower()[1:])
 

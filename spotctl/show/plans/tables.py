@@ -1,33 +1,28 @@
 """A plan on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.eviction.estimate import Estimate
+from bidbrain.strategies.base import Rent
 from pricing_data.known_clouds import markets_of
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, to_datetime, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
+from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.forecasting import finish_by, forecast_of
+from spotctl.planning.values import Choice, JobPlan
 from spotctl.planning.work import SPECIFIED
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
 from spotctl.show.phrases import EVIDENCE, bids_text, chance, hours_text
 from spotctl.show.plans.zones import zones_view
 from spotctl.show.terminal import dollars, market_name
-
-if TYPE_CHECKING:
-    from bidbrain.eviction.estimate import Estimate
-    from bidbrain.strategies.base import Rent
-    from pricing_data.market import Market
-    from spotctl.planning.checkpoint_interval import CheckpointInterval
-    from spotctl.planning.values import Choice, JobPlan
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""

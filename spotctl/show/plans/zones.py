@@ -1,21 +1,17 @@
 """The markets between which a job may move: what each costs to the end of the job, and why the others lost."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from bidbrain.strategies.base import Offer
+from bidbrain.strategies.regions import ZoneOutlook
 from pricing_data.units import counted, format_usd, to_usd, usd_text
 from spotctl.planning.roaming import declared_gb
+from spotctl.planning.values import JobPlan
 from spotctl.show.terminal import market_name
-
-if TYPE_CHECKING:
-    from bidbrain.strategies.base import Offer
-    from bidbrain.strategies.regions import ZoneOutlook
-    from spotctl.planning.values import JobPlan
 
 _MOST_ZONES = 20
 

@@ -1,15 +1,13 @@
 """Price histories as pictures: PNG, SVG, or a self-contained HTML page."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -21,11 +19,9 @@ from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.home.errors import BadRequest
 from spotctl.show.bars import needs_log_scale
+from spotctl.show.outputs import check_picture
 from spotctl.show.plot_style import BLUE, INK, RED, save_plot
 from spotctl.show.terminal import against_on_demand, dollars, percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg", ".html")
 MOST_MARKETS = 12
@@ -55,8 +51,7 @@ th:first-child, td:first-child {{ text-align: left; }}
 def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> None:
     """Draws each market in its own panel over a common time axis; the format follows from the file's suffix."""
     kind = path.suffix.lower()
-    if kind not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the name must end with .png, .svg or .html")
+    check_picture(path, SUFFIXES)
     if len(histories) > MOST_MARKETS:
         raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MOST_MARKETS}")
     figure = _figure(histories)

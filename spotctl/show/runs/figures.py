@@ -1,29 +1,23 @@
 """Cost and progress of a run: for the live view of a launch, its metrics and `spotctl top`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
+from pricing_data.market import Market
 from pricing_data.units import HOUR
-from spotctl.clouds.base import now_of
+from spotctl.clouds.base import CloudProvider, now_of
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.config import Settings
 from spotctl.log import budget
+from spotctl.log.budget import Tariff
 from spotctl.log.ledger.same_work import same_work
+from spotctl.log.state import RunState
 from spotctl.run.lease_times import LeaseTimes
-
-if TYPE_CHECKING:
-    from pricing_data.market import Market
-    from spotctl.clouds.base import CloudProvider
-    from spotctl.home.config import Settings
-    from spotctl.log.budget import Tariff
-    from spotctl.log.state import RunState
 
 
 @dataclass(frozen=True, slots=True)

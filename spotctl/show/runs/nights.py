@@ -1,7 +1,5 @@
 """Nightly jobs on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

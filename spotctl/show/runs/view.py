@@ -1,21 +1,15 @@
 """Runs on the terminal while they go on: a line for each event, and below these the current state of each run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from spotctl.show.printable import wrapped
 from spotctl.show.runs import tables as run_tables
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-
-    from spotctl.show.runs.figures import RunFigures
+from spotctl.show.runs.figures import RunFigures
 
 _INDENT = 10
 """Columns in front of an event: those of its time."""

@@ -1,7 +1,5 @@
 """The live view of `spotctl top`: panels and keys. It only reads; quitting does not touch the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -96,7 +94,6 @@ class Top(App[None]):
         self.call_after_refresh(self._show)
 
     def action_next_job(self) -> None:
-        """Switches to the next job, and continues refreshing."""
         self._current = (self._current + 1) % len(self._sources)
         self._paused = False
         self.take_snapshot()
@@ -108,7 +105,6 @@ class Top(App[None]):
         self._show()
 
     def action_scroll_events(self, lines: int) -> None:
-        """Scrolls the event list by this number of lines."""
         self.query_one("#events", VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's signature

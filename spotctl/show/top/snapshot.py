@@ -1,22 +1,17 @@
 """`RunSnapshot`: what `spotctl top` shows, made from a run's timeline, its cost and market prices. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bidbrain.billing import usd
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
-from spotctl.show.runs.figures import cards_by_market
+from spotctl.log.state import Allocation, RunState
+from spotctl.show.runs.figures import Money, cards_by_market
 from spotctl.show.runs.tables import command_progress
-
-if TYPE_CHECKING:
-    from spotctl.log.state import Allocation, RunState
-    from spotctl.show.runs.figures import Money
-    from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
+from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 FindPrices = Callable[[Market], PriceSeries | None]
 """The price history of a market during the run; None where it is unknown."""

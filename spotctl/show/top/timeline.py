@@ -1,19 +1,13 @@
 """The history of a run as `spotctl top` shows it: a fold over its events, next to the fold into its state. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from spotctl.log import events as ev
-from spotctl.log import folding
+from spotctl.log import events as ev, folding
+from spotctl.log.log_row import LogRow
 from spotctl.log.state import EVICTED, RunState
 from spotctl.show.phrases import bid_text, machines_text
-
-if TYPE_CHECKING:
-    from spotctl.log.log_row import LogRow
 
 MOST_EVENTS = 500
 """Only the latest events are kept."""

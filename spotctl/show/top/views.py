@@ -1,10 +1,7 @@
 """A snapshot of a run as text of a given width and height, for the live view and for `--once`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Group
@@ -16,12 +13,10 @@ from bidbrain.billing import usd
 from pricing_data.known_clouds import markets_of
 from pricing_data.units import MINUTE, SECOND, age, to_datetime, usd_text
 from spotctl.show.bars import columns, sparkline
+from spotctl.show.runs.figures import Money
 from spotctl.show.terminal import dollars, market_name, percent
-
-if TYPE_CHECKING:
-    from spotctl.show.runs.figures import Money
-    from spotctl.show.top.snapshot import MarketLine, RunSnapshot
-    from spotctl.show.top.timeline import MachineCount, TimelineEvent
+from spotctl.show.top.snapshot import MarketLine, RunSnapshot
+from spotctl.show.top.timeline import MachineCount, TimelineEvent
 
 _UNKNOWN = "-"
 _WIDE, _WIDE_WITH_GPUS = 110, 130
@@ -136,7 +131,6 @@ def events(shown: Sequence[TimelineEvent], width: int) -> Text:
 
 
 def once(snapshot: RunSnapshot, width: int) -> Group:
-    """All parts, one below the other."""
     return Group(
         head(snapshot),
         footprint(snapshot, width, _ONCE_CHART),

@@ -1,14 +1,12 @@
 """Follows a job's latest run without changing anything."""
 
-from __future__ import annotations
-
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.clouds.errors import NotFound
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.statuses import RunStatus, latest_run
@@ -16,9 +14,6 @@ from spotctl.log.store import EventLog, is_running
 from spotctl.show.runs.figures import RunMarkets
 from spotctl.show.top.snapshot import RunSnapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 
 class Watcher:
@@ -33,7 +28,7 @@ class Watcher:
         self._timeline = Timeline()
         self._markets = RunMarkets(settings)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> "Watcher":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

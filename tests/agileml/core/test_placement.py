@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agileml.core.placement import Footprint, active_servers, balance, level, target_table
 from agileml.policies.stage import Thresholds, stage_of

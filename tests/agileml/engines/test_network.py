@@ -6,8 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agileml.engines.sim.network import Network, Wire
 

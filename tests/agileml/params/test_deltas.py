@@ -7,8 +7,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agileml.params.deltas import (
     ADD,

@@ -6,8 +6,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agileml.errors import BadArgument, BadTrainer
 from agileml.params.layout import ArraySpec, Layout, Params, Segment

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, TrainingPolicy, TrainingReport, UseStage
 from agileml.policies.stage import FixedStage, LearnedStage, StageByRatio, Thresholds

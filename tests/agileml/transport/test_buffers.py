@@ -7,8 +7,7 @@ import threading
 from typing import Any
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agileml.transport.buffers import ALIGNMENT, BufferPool, aligned, capacity_for
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 

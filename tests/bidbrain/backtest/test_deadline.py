@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from bidbrain.backtest.deadline import (
     NOT_RUNNING,
@@ -17,7 +16,7 @@ from bidbrain.backtest.deadline import (
     replay,
     summarize,
 )
-from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
+from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import (
     ON_DEMAND,
     SPOT,
@@ -32,6 +31,7 @@ from bidbrain.strategies.deadline_job import (
 from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
+from tests.bidbrain.backtest.batch_deadline import Deadline
 from tests.bidbrain.backtest.deadlines import TICK, bill, history, one_job, patterns, ratios
 
 _SIGNS = {WAIT: ".", SPOT: "s", ON_DEMAND: "D", NOT_RUNNING: " "}

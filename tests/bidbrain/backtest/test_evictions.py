@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.backtest.evictions import BadEvictions, ByAvailability, ByHazard, ScenarioSpans, deal
 from bidbrain.errors import BidBrainError

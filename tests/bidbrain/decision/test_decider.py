@@ -7,8 +7,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.decision.limits import CommonQuota, MachineLimits
 from bidbrain.decision.roaming import Roaming

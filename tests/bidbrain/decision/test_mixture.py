@@ -7,8 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.optimize import OptimizeResult, linprog
 
 from bidbrain.decision.mixture_solver import (

@@ -4,8 +4,7 @@ from math import exp
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.bids import Bid, BidAbove, FixedBid

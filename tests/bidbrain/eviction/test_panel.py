@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.eviction.bids import BadBid, Bid, BidAbove, FixedBid
 from bidbrain.eviction.crossing import CrossingHistory

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Movement
 from bidbrain.gavel.pricing.board import PriceBoard, board_of

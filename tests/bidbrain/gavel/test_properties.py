@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
 from bidbrain.gavel.policies.baselines import Isolated

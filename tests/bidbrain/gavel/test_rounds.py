@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.gavel.arrays import FloatArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities

@@ -6,10 +6,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
+from bench.deadline_prior import fit_prior
+from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms
 from bidbrain.strategies.deadline_plan import NET_DELAYS, PlanGrid, SpellChain, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import (
@@ -19,10 +19,10 @@ from bidbrain.strategies.deadline_spells import (
     PUBLIC_PRIOR,
     Prior,
     SpellOutlook,
-    fit_prior,
     outlook,
 )
 from pricing_data.units import DAY, HOUR, MINUTE
+from tests.bidbrain.backtest.batch_deadline import BatchDeadline
 
 availability = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1, max_size=12).map(
     lambda spells: np.repeat([up for up, _ in spells], [length for _, length in spells])
@@ -187,29 +187,29 @@ TERMS = DeadlineTerms(48 * HOUR, 12 * MINUTE, 3.0)
 
 
 @pytest.fixture(scope="module")
-def strategy() -> DeadlineStrategy:
-    return DeadlineStrategy(TERMS)
+def strategy() -> BatchDeadline:
+    return BatchDeadline(TERMS)
 
 
-def choice(strategy: DeadlineStrategy, job: DeadlineState, seen: SpellOutlook) -> int:
+def choice(strategy: BatchDeadline, job: DeadlineState, seen: SpellOutlook) -> int:
     """The choice for one job at the last tick of an outlook."""
     now = SpellOutlook(seen.state[-1:], seen.steps[-1:])
     return int(strategy.choose(job, now.state, strategy.plans_for(now))[0])
 
 
-def test_a_job_waits_while_its_slack_is_above_the_least(strategy: DeadlineStrategy) -> None:
+def test_a_job_waits_while_its_slack_is_above_the_least(strategy: BatchDeadline) -> None:
     just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
     assert choice(strategy, standing(TERMS, 20 * HOUR, WAIT, up=False), just_lost) == WAIT
     assert choice(strategy, standing(TERMS, HOUR, WAIT, up=False), just_lost) == ON_DEMAND
     assert HOUR < strategy.least_slack(TERMS.work, just_lost.spell(), on_demand=False) <= 20 * HOUR
 
 
-def test_a_running_spot_machine_stays_whatever_the_slack(strategy: DeadlineStrategy) -> None:
+def test_a_running_spot_machine_stays_whatever_the_slack(strategy: BatchDeadline) -> None:
     up = outlook(np.array([True] * 31), 10 * MINUTE, PUBLIC_PRIOR)
     assert choice(strategy, standing(TERMS, 24 * MINUTE, SPOT, up=True), up) == SPOT
 
 
-def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: DeadlineStrategy) -> None:
+def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: BatchDeadline) -> None:
     """Endings become rare with age, so the same six hours of slack are worth a wait at first, but not later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
@@ -220,7 +220,7 @@ def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages
     assert choices[int(np.searchsorted(AGES, HOUR)) :] == [ON_DEMAND] * (CLASSES - int(np.searchsorted(AGES, HOUR)))
 
 
-def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) -> None:
+def test_spot_is_entered_again_when_it_has_lasted(strategy: BatchDeadline) -> None:
     """From an on-demand machine: a young up spell may end before the delays are paid back."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
@@ -237,7 +237,7 @@ def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) ->
 def test_spot_at_the_on_demand_price_is_not_worth_waiting_for() -> None:
     terms = DeadlineTerms(48 * HOUR, 12 * MINUTE, 1.0)
     lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
-    assert choice(DeadlineStrategy(terms), standing(terms, 20 * HOUR, WAIT, up=False), lost) == ON_DEMAND
+    assert choice(BatchDeadline(terms), standing(terms, 20 * HOUR, WAIT, up=False), lost) == ON_DEMAND
 
 
 def test_a_margin_asks_for_more_slack_everywhere() -> None:
@@ -247,11 +247,11 @@ def test_a_margin_asks_for_more_slack_everywhere() -> None:
     assert (wary > eager).any()
 
 
-def test_the_margin_moves_the_price_of_a_wait(strategy: DeadlineStrategy) -> None:
+def test_the_margin_moves_the_price_of_a_wait(strategy: BatchDeadline) -> None:
     just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
     eager, wary = (
         made.least_slack(24 * HOUR, just_lost.spell(), on_demand=False)
-        for made in (DeadlineStrategy(TERMS, margin=0.0), strategy)
+        for made in (BatchDeadline(TERMS, margin=0.0), strategy)
     )
     assert eager < wary
 
@@ -259,12 +259,12 @@ def test_the_margin_moves_the_price_of_a_wait(strategy: DeadlineStrategy) -> Non
 @pytest.mark.parametrize("hours", [0.1, 0.5, 480])
 def test_jobs_of_any_length_are_planned(hours: float) -> None:
     terms = DeadlineTerms(round(hours * HOUR), round(hours * HOUR / 100), 3.0)
-    strategy = DeadlineStrategy(terms)
+    strategy = BatchDeadline(terms)
     up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR)
     assert choice(strategy, standing(terms, terms.work, WAIT, up=True), up) == SPOT
 
 
-def test_a_batch_decides_as_each_would_alone(strategy: DeadlineStrategy) -> None:
+def test_a_batch_decides_as_each_would_alone(strategy: BatchDeadline) -> None:
     rng = np.random.default_rng(3)
     up = rng.random(40) < 0.6
     seen = outlook(up, 10 * MINUTE, PUBLIC_PRIOR)

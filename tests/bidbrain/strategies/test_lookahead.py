@@ -7,8 +7,7 @@ from math import floor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.billing import billing_rule
 from bidbrain.replay.job import run_job

@@ -6,8 +6,7 @@ from dataclasses import replace
 from math import exp
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.billing import billing_rule, billing_rules
 from bidbrain.eviction.hazard import Hazard

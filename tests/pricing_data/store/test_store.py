@@ -7,16 +7,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.query import QueryResult, query
-from pricing_data.store import Committed, PriceStore
-from pricing_data.store import segments as segments_module
+from pricing_data.store import Committed, PriceStore, segments as segments_module
 from pricing_data.store.segments import _ROW_GROUP
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, Span

@@ -12,8 +12,7 @@ from pricing_data.units import MINUTE, SECOND
 from spotctl.agent import card_use
 from spotctl.agent.card_use import CardUse, CardWatch, parsed
 from spotctl.clouds.base import Machine, MachineState
-from spotctl.log import event_json
-from spotctl.log import events as ev
+from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
 from spotctl.run.turn.observe import news
 from tests.spotctl.agent.agents import Agent

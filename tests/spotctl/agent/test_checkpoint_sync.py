@@ -6,8 +6,7 @@ from math import inf, sqrt
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.data_transfer import deliver, local_copy

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.lease import JobPace, JobProgress, Lease, LeaseAct, LeaseGrantor, LeaseHolder, LeaseNotice, decide

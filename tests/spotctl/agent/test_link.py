@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, RequestRefused, WrongSecret
 from spotctl.agent.link_client import LinkClient

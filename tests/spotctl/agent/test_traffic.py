@@ -11,8 +11,7 @@ import pytest
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.traffic import COUNTERS, Traffic, traffic
 from spotctl.clouds.base import Machine, MachineState
-from spotctl.log import event_json
-from spotctl.log import events as ev
+from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
 from spotctl.run.turn.observe import news
 from spotctl.show.costs.answers import as_csv, as_json

@@ -6,8 +6,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pricing_data.units import DAY, NANOS_PER_DOLLAR, SECOND, to_micros
 from spotctl.files.job import spec

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event
 from spotctl.log.folding import ABANDONED, fold

@@ -12,8 +12,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spotctl.log import events as ev
 from spotctl.log.errors import AlreadyRunning, BrokenLog

@@ -20,8 +20,7 @@ from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.files.job.reader import load as load_job
-from spotctl.files.job.reader import written
+from spotctl.files.job.reader import load as load_job, written
 from spotctl.home.config import load
 from spotctl.log.errors import AlreadyRunning
 from spotctl.log.events import RunBegan, RunEnded

@@ -7,8 +7,7 @@ from datetime import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spotctl.home.errors import BadRequest
 from spotctl.nightly.crontab import Crontab, block, has_block, with_block, without_block

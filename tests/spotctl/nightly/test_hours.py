@@ -4,8 +4,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, to_datetime, to_micros
 from spotctl.home.errors import BadRequest

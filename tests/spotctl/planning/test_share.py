@@ -7,8 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.decision.mixture_solver import Schedule
 from bidbrain.gavel.lp import FloatArray

@@ -33,8 +33,7 @@ from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
 from spotctl.run.turn.patience import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
 from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
-from tests.spotctl.run.worlds import START, Death, Killed, MemoryLog, Toil, World
-from tests.spotctl.run.worlds import Life as RunnersLife
+from tests.spotctl.run.worlds import START, Death, Killed, Life as RunnersLife, MemoryLog, Toil, World
 
 ON_DEMAND = 200_000_000
 ROUND_SECONDS = 120

@@ -18,8 +18,7 @@ from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
 from spotctl.clouds.replayed import Replayed
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, DONE
 from spotctl.run.turn.budget_check import BudgetCheck, exhausted

@@ -9,14 +9,12 @@ import pytest
 
 from bidbrain.billing import rule_of_cloud
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
-from bidbrain.strategies.base import Decision, Offer, Rent, Situation
-from bidbrain.strategies.base import described as strategy_described
+from bidbrain.strategies.base import Decision, Offer, Rent, Situation, described as strategy_described
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.capabilities import Holdings
 from spotctl.clouds.replayed import Replayed
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import BUDGET, DONE
 from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.execute import Journal

@@ -13,8 +13,7 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
 from spotctl.home.errors import BadRequest
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import NOT_PERMITTED
 from spotctl.run.turn.execute import RetryPolicy
 from spotctl.run.turn.patience import RunLimits

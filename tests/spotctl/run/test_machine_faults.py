@@ -14,8 +14,7 @@ from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, Throttled, Unanswered
 from spotctl.clouds.replayed import Replayed
 from spotctl.clouds.tags import INSTALLATION_TAG, RUN_TAG
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.run.turn.execute import Executor, Journal
 from spotctl.run.turn.reconcile import Renew
 from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, Refusal, SlowDescribe

@@ -13,8 +13,7 @@ from pricing_data.units import HOUR
 from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import NotPermitted, Throttled, Unanswered
 from spotctl.clouds.replayed import Replayed
-from spotctl.log import budget
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev
 from spotctl.log.errors import LogFailed
 from spotctl.log.log_row import LogRow
 from spotctl.log.store import EventLog

@@ -1,7 +1,5 @@
 """AWS's public price list of a region: one CSV of several hundred megabytes, read line by line, without an account."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from functools import partial

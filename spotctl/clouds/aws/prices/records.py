@@ -3,8 +3,6 @@
 A parser takes one record as the API gives it and raises `BadInput` if it cannot read it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

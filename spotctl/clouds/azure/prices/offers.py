@@ -1,7 +1,5 @@
 """Retail prices: finds the hourly prices of machines in the price list, and parses them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation

@@ -1,7 +1,5 @@
 """Reading fields of single records in JSON answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

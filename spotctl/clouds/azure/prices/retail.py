@@ -1,7 +1,5 @@
 """The public price list over HTTP, which needs no account. Imported on first use: it loads httpx."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Azure's machine sizes: the spelling of their names, and their hardware."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation

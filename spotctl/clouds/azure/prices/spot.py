@@ -1,7 +1,5 @@
 """Resource Graph's `SpotResources` table: the queries, and the parsers of its rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Parsers of Compute Engine's capacity history. Pure: reads the SDK's messages and imports no SDK."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import zip_longest

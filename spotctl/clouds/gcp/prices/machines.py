@@ -1,7 +1,5 @@
 """`GcpMachine`: a machine type with the components of its price. Pure."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Amounts of money in Google's APIs. Pure."""
 
-from __future__ import annotations
-
 from pricing_data.errors import BadInput
 from pricing_data.units import MOST_USD_PER_HOUR, NANOS_PER_DOLLAR
 

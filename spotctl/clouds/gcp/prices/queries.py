@@ -1,7 +1,5 @@
 """The four queries of a fetch from Google Cloud."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

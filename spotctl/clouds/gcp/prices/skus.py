@@ -5,8 +5,6 @@ The price list has no field for a machine series: only a SKU's description says 
 machines, sole tenancy, commitments, reservations, Dynamic Workload Scheduler) have other prices.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Stacked bars of dollars side by side, and one horizontal bar that shows the shares of a sum."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Runs as dots: the cost of each, with its planned range and the median."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Charts over time: machines with stages and evictions, prices relative to on-demand, and cumulative cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

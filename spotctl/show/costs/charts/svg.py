@@ -1,7 +1,5 @@
 """Scales, axes and labels of charts. Colors are classes: the style sheet defines them for light, dark and print."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -71,7 +69,6 @@ class Canvas:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the chart is for a phone."""
         return self.width < NARROW
 
     def x(self, low: float, high: float) -> Scale:

@@ -6,8 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pricing_data.market import Market
 from spotctl.clouds.gcp.bodies import split_type

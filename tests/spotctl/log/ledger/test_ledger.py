@@ -20,8 +20,7 @@ from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.home.config import Settings
-from spotctl.log import budget, store
-from spotctl.log import events as ev
+from spotctl.log import budget, events as ev, store
 from spotctl.log.event_json import to_json
 from spotctl.log.events import Event
 from spotctl.log.folding import fold

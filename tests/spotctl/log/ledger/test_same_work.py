@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.log import event_json
-from spotctl.log import events as ev
+from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.same_work import same_work
 from spotctl.show.costs.answers import as_json

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from spotctl.agent.blobs.bucket import ObjectChanged, StoreRefused
 from spotctl.agent.blobs.conditional import Content

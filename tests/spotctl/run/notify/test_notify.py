@@ -5,8 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spotctl.log import events as ev
-from spotctl.log import ledger_reader as read
+from spotctl.log import events as ev, ledger_reader as read
 from spotctl.log.store import EventLog, RawRow, raw_rows, write_rows
 from spotctl.show.costs import accounts
 from tests.spotctl.command_line import spotctl

@@ -6,8 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE

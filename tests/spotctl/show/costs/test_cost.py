@@ -8,8 +8,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market

@@ -9,11 +9,9 @@ from itertools import pairwise
 from math import inf
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from spotctl.log import events as ev
-from spotctl.log import folding
+from spotctl.log import events as ev, folding
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_figures import busy, final_figures
 from spotctl.log.log_row import LogRow

@@ -6,8 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput

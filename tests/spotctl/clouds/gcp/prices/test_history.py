@@ -7,8 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from google.cloud import compute_v1
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import pytest
 from google.cloud import billing_v1
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pricing_data.errors import UnknownPrice
 from pricing_data.sources.rejects import Rejects

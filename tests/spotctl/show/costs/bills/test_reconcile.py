@@ -7,8 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.bill_lines import BillLine, ProviderBill

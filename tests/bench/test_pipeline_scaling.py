@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.pipeline.profile.scaling import gradient_seconds, step_seconds_on
 from bench.pipeline import scaling_errors
+from bench.pipeline_scaling import gradient_seconds, step_seconds_on
 
 
 def test_a_family_shares_the_time_of_its_gradients() -> None:

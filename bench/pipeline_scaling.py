@@ -3,8 +3,6 @@
 x is the time to move a model's gradients once; models of one family share it, so one measured size gives the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from statistics import median
 
