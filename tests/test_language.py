@@ -156,20 +156,27 @@ def stem(name: str) -> str:
     return short if len(short) > 2 else name
 
 
+def folder_of(path: Path) -> str:
+    return path.parent.relative_to(ROOT).as_posix()
+
+
 def confusable_files(package: str) -> list[str]:
     """Modules that only an ending tells apart in one folder, and names that more than three folders have."""
-    by_folder, by_name = defaultdict[Path, list[str]](list), defaultdict[str, list[str]](list)
+    by_folder, by_name = defaultdict[Path, list[str]](list), defaultdict[str, set[str]](set)
     for path in modules(package):
         if path.stem not in SHARED_FILE_NAMES:
             by_folder[path.parent].append(path.stem)
-            by_name[path.stem].append(path.parent.relative_to(ROOT).as_posix())
+            # The parts of a cloud have the same names in the folder of every cloud.
+            by_name[path.stem].add(re.sub(r"(spotctl/clouds)/(aws|azure|gcp|local)\b", r"\1/NAME", folder_of(path)))
     alike = [
         f"{folder.relative_to(ROOT)}: {first} and {second}"
         for folder, stems in by_folder.items()
         for first, second in combinations(stems, 2)
         if stem(first) == stem(second)
     ]
-    return alike + [f"{name}.py in {', '.join(folders)}" for name, folders in by_name.items() if len(folders) > 3]
+    return alike + [
+        f"{name}.py in {', '.join(sorted(folders))}" for name, folders in by_name.items() if len(folders) > 3
+    ]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,4 +1,4 @@
-"""What a machine needs of its cloud: the modules `machine` and `storage` of the cloud's package.
+"""Loads the parts of a cloud that its machines need: the modules `machine` and `storage` of the cloud's package.
 
 They import this package, agileml and the standard library only, and are copied to machines with it. The descriptor of a
 cloud, which its entry point names, is never loaded here.

@@ -54,7 +54,7 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """What a job file says about a cloud's machines: the key of their image, and the word for their identity."""
+    """Words of a job file about a cloud's machines: the key of their image, and the kind of their identity."""
 
     image: str
     image_help: str
@@ -116,6 +116,6 @@ def rented_clouds() -> tuple[str, ...]:
 
 
 def identities() -> list[str]:
-    """What each cloud calls the identity of its machines, such as `instance profile (aws)`."""
+    """The identity of machines as each cloud calls it, such as `instance profile (aws)`."""
     jobs = ((name, cloud_of(name).job) for name in rented_clouds())
     return [f"{job.identity} ({name})" for name, job in jobs if job is not None and job.identity]

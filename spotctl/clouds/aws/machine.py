@@ -1,4 +1,4 @@
-"""What an agent on EC2 asks the metadata service: whether the machine will be taken."""
+"""Notices of EC2, from the metadata service of a machine."""
 
 from __future__ import annotations
 

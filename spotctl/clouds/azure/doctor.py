@@ -102,4 +102,4 @@ def _of_subscription(role: Callable[[str], dict[str, Any]]) -> Callable[[Setting
 
 
 POLICIES = {"azure": _of_subscription(launcher_role), "azure-machines": _of_subscription(machine_role)}
-"""Of the launcher, and of the managed identity of the machines."""
+"""The roles of the launcher, and of the managed identity of the machines."""

@@ -1,4 +1,4 @@
-"""What an agent on Compute Engine asks the metadata service: whether the machine will be taken."""
+"""Notices of Compute Engine, from the metadata service of a machine."""
 
 from __future__ import annotations
 

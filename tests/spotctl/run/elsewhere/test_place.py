@@ -131,7 +131,7 @@ def test_a_machine_reads_the_settings_that_hold_there(tmp_path: Path, settings: 
     folder.mkdir()
     (folder / "config.toml").write_text(config_text(full))
     there = config.load({}, folder)
-    assert there.tables["aws"] == AwsMachineSettings(private_ssh=True)
+    assert there.tables["aws"] == replace(settings.table("aws", AwsMachineSettings), private_ssh=True)
     assert there.tables["gcp"] == GcpMachineSettings(private_ssh=True)
     assert there.tables["azure"] == AzureMachineSettings(private_ssh=True)
     assert there.keys == {"gcp_project": "p", "azure_subscription": "sub", "azure_managed_identity": True}
