@@ -196,10 +196,10 @@ def family_of(instance_type: str) -> str:
     head, dash, last = instance_type.rpartition("-")
     if dash:
         return head
-    azure, _, rest = instance_type.partition("_")
+    tier, _, rest = instance_type.partition("_")
     if rest:
         letters = next((i for i, letter in enumerate(rest) if letter.isdigit()), len(rest))
-        return f"{azure}_{rest[:letters]}"
+        return f"{tier}_{rest[:letters]}"
     return last.rpartition("x")[0] or last
 
 

@@ -7,7 +7,6 @@ and a dataset is moved to each cloud once (section 6.3.2 of the dissertation).
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import exp, expm1, isfinite
-from types import MappingProxyType
 
 from bidbrain.errors import BidBrainError
 from pricing_data.market import NO_ZONE, Market
@@ -81,22 +80,6 @@ class EgressTariff:
             total += max(0.0, within) * usd_per_gb
             below = up_to
         return total
-
-
-_UNBOUNDED = float("inf")
-LIST_TARIFFS_2020: Mapping[str, EgressTariff] = MappingProxyType(
-    {
-        "aws": EgressTariff(
-            ((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.01
-        ),
-        "azure": EgressTariff(
-            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.0
-        ),
-        "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_UNBOUNDED, 0.08)), 0.01, 0.01),
-    }
-)
-"""List prices of early 2020 for egress from a North American region. With Amazon's free first GB and $0.918 for a
-V100-hour they give Table 6.2 of the dissertation to the last digit. Ingress is free on every cloud."""
 
 
 @dataclass(frozen=True)

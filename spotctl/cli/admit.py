@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pricing_data.spelling import either
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -54,8 +56,7 @@ def admit(
     if not rules:
         raise BadRequest(
             f"job {job}: spotctl made no ssh rule for its machines; change the rules of the network that the"
-            " settings name (security_groups in [aws], network_tags or network in [gcp], subnet or security_group in"
-            " [azure])"
+            f" settings name ({', '.join(map(_networks, rented_clouds()))})"
         )
     session.answer(
         json_,
@@ -63,6 +64,11 @@ def admit(
         None,
         *(f"{rule} admits ssh from {', '.join(ranges)} only" for rule in rules),
     )
+
+
+def _networks(cloud: str) -> str:
+    """The settings that name networks, such as `subnet or security_group in [azure]`."""
+    return f"{either(cloud_of(cloud).settings_of_machines.networks)} in [{cloud}]"
 
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:

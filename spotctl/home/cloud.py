@@ -42,7 +42,8 @@ class CloudSettings:
 
     `keys` are single settings with their parsers. `variables` are the SDK's own variables for some of them: a machine
     lacks these, so a runner on a machine gets the settings, and `on_machines` in addition if it gets any.
-    `identity` names the setting in the table that is the machines' identity.
+    `identity` names the setting in the table that is the machines' identity, and `networks` those that name networks
+    or rules of the company's own.
     """
 
     table: type
@@ -50,6 +51,7 @@ class CloudSettings:
     variables: Mapping[str, str] = field(default_factory=dict)
     on_machines: Mapping[str, bool] = field(default_factory=dict)
     identity: str = ""
+    networks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings
             shown = name.upper() if where.endswith(_PREFIX) else name
             raise BadSettings(f"{where}{shown} is {value!r}, but must be {error}") from None
         except KeyError:
-            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(_names())}") from None
+            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}") from None
     return settings
 
 
@@ -151,5 +151,6 @@ def _settings_of(cloud: str) -> CloudSettings:
     return cloud_of(cloud).settings_of_machines
 
 
-def _names() -> list[str]:
+def setting_names() -> list[str]:
+    """The names of all settings."""
     return sorted({*_PARSERS, *_keys(), *_tables()})

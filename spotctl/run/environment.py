@@ -127,7 +127,7 @@ def environment_of(
         installation_id(paths.home),
         provider,
         provider.now,
-        LeaseTimes.local(provider.speed) if local else LeaseTimes(),
+        LeaseTimes.of(is_local=local, speed=provider.speed),
         rendezvous,
         Path(location) if location and not published else paths.results(run),
         spec.workdir,

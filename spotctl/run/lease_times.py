@@ -23,6 +23,11 @@ class LeaseTimes:
     notice: int = 30 * SECOND
 
     @classmethod
+    def of(cls, *, is_local: bool, speed: float) -> LeaseTimes:
+        """For a run on the local market, at the speed of its clock, or on a cloud."""
+        return cls.local(speed) if is_local else cls()
+
+    @classmethod
     def local(cls, speed: float) -> LeaseTimes:
         """For a market whose clock runs `speed` times as fast as the processes of this computer."""
         second = round(speed * SECOND)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bidbrain.gavel.effective_price import EgressTariff
+
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
@@ -62,3 +64,18 @@ BEST_REDUCTION = 3.5
 BEST_DYNAMIC_REDUCTION = 1.4
 MOST_SWITCHES = 3
 """Figure 6.5 (jobs of 4 V100-days: cheapest 1xV100 over dynamic) and Figure 6.6 (multi-cloud over dynamic)."""
+
+_UNBOUNDED = float("inf")
+LIST_TARIFFS_2020: Mapping[str, EgressTariff] = MappingProxyType(
+    {
+        "aws": EgressTariff(
+            ((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.01
+        ),
+        "azure": EgressTariff(
+            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.0
+        ),
+        "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_UNBOUNDED, 0.08)), 0.01, 0.01),
+    }
+)
+"""List prices of early 2020 for egress from a North American region. With Amazon's free first GB and $0.918 for a
+V100-hour they give Table 6.2 of the dissertation to the last digit. Ingress is free on every cloud."""

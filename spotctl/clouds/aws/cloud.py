@@ -25,7 +25,11 @@ CLOUD = Cloud(
         rank=1,
         repeats_prices=True,
     ),
-    settings=CloudSettings(AwsMachineSettings, {"aws_price_list_url": text, "aws_spot_advisor_url": text}),
+    settings=CloudSettings(
+        AwsMachineSettings,
+        {"aws_price_list_url": text, "aws_spot_advisor_url": text},
+        networks=("security_groups",),
+    ),
     job=JobKeys("ami", "On AWS: an image id, or auto.", "ami-0123456789abcdef0", "instance profile"),
     packages=CloudPackages("boto3"),
     policies=("aws",),

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, EvictionLoss, Movement
+from bidbrain.gavel.effective_price import EvictionLoss, Movement
 from bidbrain.gavel.pricing.analysis import JobType, PriceComparison, PricedJob, priced
 from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard, board_of, left_out
+from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
 from bidbrain.gavel.pricing.strategies import ladder
 from bidbrain.gavel.pricing.tables import Figure, claims, speedups, spot_discounts, transfers
 from pricing_data.catalog import Catalog, InstanceType

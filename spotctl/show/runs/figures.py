@@ -105,7 +105,7 @@ def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff, provider: C
         spent = state.ended.facts.get("spent")
         return Money(spent, state.ended.facts.get("on_demand"), limit, spent)
     try:
-        teardown = (LeaseTimes.local(provider.speed) if spec.is_local else LeaseTimes()).teardown
+        teardown = LeaseTimes.of(is_local=spec.is_local, speed=provider.speed).teardown
         return Money(
             budget.spent(state, now, tariff),
             same_work(state, now).amount,

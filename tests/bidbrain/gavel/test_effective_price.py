@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.gavel.effective_price import (
-    LIST_TARIFFS_2020,
     BadEffectivePrice,
     EgressTariff,
     EvictionLoss,
     Movement,
     effective_usd_per_hour,
 )
+from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
 from pricing_data.market import Market
 
 HOURS = st.floats(0.0, 2.0)

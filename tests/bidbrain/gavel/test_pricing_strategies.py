@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Movement
+from bidbrain.gavel.effective_price import Movement
 from bidbrain.gavel.pricing.board import PriceBoard, board_of
+from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
 from bidbrain.gavel.pricing.strategies import PlacementRule, TrainingJobs, follow, ladder, stay
 from tests.bidbrain.gavel.markets import board, machine
 from tests.bidbrain.gavel.test_pricing_board import series

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Movement
+from bidbrain.gavel.effective_price import Movement
 from bidbrain.gavel.pricing.analysis import JobType, PricedJob
 from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard, board_of
+from bidbrain.gavel.pricing.published import LIST_TARIFFS_2020
 from bidbrain.gavel.pricing.tables import claims, effective_prices, mean_usd, speedups, spot_discounts, transfers
 from pricing_data.market import Market
 from tests.bidbrain.gavel.markets import machine
