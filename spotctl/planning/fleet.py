@@ -13,14 +13,15 @@ from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
+from spotctl.planning.allocation import AllocatedJob, KindColumns
 from spotctl.planning.errors import NotInTime
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.machine_options import MachineOption, outside_mixture
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot, in_zones
 from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas
 from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import Demand, companions
-from spotctl.planning.values import AllocatedJob, KindColumns, PlanningInputs
 from spotctl.planning.work import TypeSpeed
 
 _ROUNDING = 1e-9
@@ -45,12 +46,15 @@ class FleetPlan:
     prices: dict[Market, int]
     passed_over: dict[int, str]
 
+    @property
+    def fallback(self) -> Rent:
+        """The on-demand machines to which the job may turn, as far as quotas allow; maybe none."""
+        return self.limits.rentable(self.fleet.baseline)
 
-def plan_fleet(
-    allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: KindColumns
-) -> FleetPlan:
+
+def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> FleetPlan:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
-    demand, share, snapshot, home = allocated.demand, allocated.share, inputs.snapshot, option.home
+    demand, share, snapshot, home = allocated.demand, allocated.share, facts.snapshot, option.home
     if option.schedule is None:
         passed_over = companions(demand, share, home, columns.kinds)
         if demand.roams:
@@ -84,9 +88,9 @@ def plan_fleet(
         reliable,
         most_nu,
         _request_nu(baseline.offer, most_nu, snapshot.catalog),
-        moving_overheads(inputs.overheads, offers, allocated.job.spec) if demand.roams else inputs.overheads,
+        moving_overheads(facts.overheads, offers, allocated.job.spec) if demand.roams else facts.overheads,
     )
-    market_history = MarketHistory.of(map(snapshot.history, rows), inputs.hazard_of, snapshot.at)
+    market_history = MarketHistory.of(map(snapshot.history, rows), facts.hazard_of, snapshot.at)
     prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
     return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over)
 
