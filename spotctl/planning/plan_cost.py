@@ -1,4 +1,4 @@
-"""Step 6 of a plan: the expected cost of the first decision, beside that of other machines. Pure.
+"""Step 6 of a plan: the expected cost of the first decision, and of other machines. Pure.
 
 The forecast, which plays the whole job, follows from the plan when somebody asks for it (`forecasting`).
 """

@@ -64,7 +64,7 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
     known = library(settings)
     data = market_data(known, specs)
     if isinstance(terms, LoggedTerms):
-        now, account, remarks = terms.launched, AccountQuotas(), ()
+        now, account, remarks = terms.launched, AccountQuotas(), tuple[str, ...]()
         request = _request_of_run(specs, terms)
     else:
         now = wall_us()
