@@ -43,10 +43,12 @@ from pricing_data.units import HOUR
 from spotctl.home.errors import SpotctlError
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecasting import forecast_job, recorded_forecast
+from spotctl.planning.job import Job
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.values import JobPlan
 
 QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 
@@ -87,9 +89,9 @@ def _check_forecast(
     world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]
 ) -> CheckedForecast | None:
     """A forecast and what followed; None where no plan can be made."""
-    known = PlanningInputs(MarketSnapshot.of(world.table, world.catalog, at), world.hazard)
+    snapshot = MarketSnapshot.of(world.table, world.catalog, at)
     try:
-        planned = plan([Job(world.spec, hours=hours)], known)[0]
+        planned = plan_jobs(PlanningFacts((Job(world.spec, hours=hours),), snapshot, world.hazard))[0]
     except SpotctlError:
         return None
     before = time.process_time()

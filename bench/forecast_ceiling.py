@@ -22,10 +22,11 @@ from bidbrain.replay.market import MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecasting import forecast_job
+from spotctl.planning.job import Job
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, PlanningInputs
+from spotctl.planning.plan_jobs import plan_jobs
 
 PLAYS = 1200
 _LEVELS = np.array([LOW, 0.5, HIGH])
@@ -79,8 +80,8 @@ METHODS: dict[str, Predict] = {
 def play_at_random(world: World, count: int) -> tuple[Ints, Floats, Floats]:
     """Starts, the state of the markets at each, and what the job then cost."""
     at = world.begin
-    known = PlanningInputs(MarketSnapshot.of(world.table, world.catalog, at), world.hazard)
-    job = forecast_job(plan([Job(world.spec, hours=4.0)], known)[0])
+    snapshot = MarketSnapshot.of(world.table, world.catalog, at)
+    job = forecast_job(plan_jobs(PlanningFacts((Job(world.spec, hours=4.0),), snapshot, world.hazard))[0])
     future = dict(zip(world.table.markets, world.table, strict=True))
     histories = {offer.market: future[offer.market] for offer in job.offers}
     market = MarketReplay(histories.values())

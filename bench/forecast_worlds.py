@@ -26,7 +26,7 @@ from pricing_data.units import DAY, SECOND, parse_time
 from spotctl.files.job.programs import Stop, Training
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
-from spotctl.planning.request import LEARNING_PERIOD
+from spotctl.planning.facts import LEARNING_PERIOD
 
 NO_RELIABLE = Reliable(0)
 _SEED = 31

@@ -17,10 +17,12 @@ from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Objective, Range, Within
 from spotctl.planning.errors import OverBudget
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.job import Job
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.values import JobPlan
 
 OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
 MOST_SECONDS, MOST_FORECAST_SECONDS, MOST_REFUSAL_SECONDS = 0.3, 2.0, 4.0
@@ -80,17 +82,19 @@ def run() -> str:
     snapshot = MarketSnapshot.of(prices, known, at)
 
     def planned(strategy: str = "auto", objective: Objective = Objective.MIN_COST) -> list[JobPlan]:
-        return plan([Job(job(strategy, objective))], PlanningInputs(MarketSnapshot.of(prices, known, at)))
+        return plan_jobs(PlanningFacts((Job(job(strategy, objective)),), MarketSnapshot.of(prices, known, at)))
 
     rows = [
         Row("offers arranged as columns", shown(seconds(partial(MarketSnapshot.of, prices, known, at))), "-"),
         Row(
-            "plan on them, arranged before", shown(seconds(partial(plan, [Job(job())], PlanningInputs(snapshot)))), "-"
+            "plan on them, arranged before",
+            shown(seconds(partial(plan_jobs, PlanningFacts((Job(job()),), snapshot)))),
+            "-",
         ),
         *(_limited(f"whole plan, strategy {name}", seconds(partial(planned, name))) for name in _STRATEGIES),
         _limited("whole plan, objective max-throughput", seconds(partial(planned, objective=Objective.MAX_THROUGHPUT))),
         *(
-            _forecast_row(what, planned_job, PlanningInputs(snapshot))
+            _forecast_row(what, PlanningFacts((planned_job,), snapshot))
             for what, planned_job in (
                 *((f"10 hours, strategy {name}", Job(job(name))) for name in _STRATEGIES),
                 ("a mixture", mixed()),
@@ -101,7 +105,7 @@ def run() -> str:
         ),
         _limited(
             "whole plan of 100,000 clocks for $5, refused",
-            seconds(partial(refuse, long(5 * NANOS_PER_DOLLAR), PlanningInputs(snapshot)), runs=3),
+            seconds(partial(refuse, PlanningFacts((long(5 * NANOS_PER_DOLLAR),), snapshot)), runs=3),
             MOST_REFUSAL_SECONDS,
         ),
     ]
@@ -132,10 +136,10 @@ def _training(clocks: int) -> JobSpec:
     return JobSpec("bench", Training("mf", Stop(clocks=clocks)), resources, Path(), throughputs=speeds)
 
 
-def refuse(unaffordable: Job, inputs: PlanningInputs) -> None:
+def refuse(unaffordable: PlanningFacts) -> None:
     """Plans a job that no machines do within its budget."""
     try:
-        plan([unaffordable], inputs)
+        plan_jobs(unaffordable)
     except OverBudget:
         return
     raise AssertionError("the job was to be refused")
@@ -150,8 +154,8 @@ def roaming() -> Job:
     return Job(spec, at + 60 * HOUR, hours=40.0)
 
 
-def _forecast_row(what: str, planned_job: Job, inputs: PlanningInputs) -> Row:
-    job_plan = plan([planned_job], inputs)[0]
+def _forecast_row(what: str, facts: PlanningFacts) -> Row:
+    job_plan = plan_jobs(facts)[0]
     return _limited(f"forecast of {what}", seconds(partial(forecast_of, job_plan), runs=3), MOST_FORECAST_SECONDS)
 
 

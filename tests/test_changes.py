@@ -99,7 +99,7 @@ def called(node: ast.AST) -> Iterator[str]:
 def mentioned_in(sample: Sample) -> set[str]:
     read = called if sample.calls else names
     return {
-        file for file, tree in trees().items() if any(word in sample.words for n in ast.walk(tree) for word in of(n))
+        file for file, tree in trees().items() if any(word in sample.words for n in ast.walk(tree) for word in read(n))
     }
 
 

@@ -40,8 +40,8 @@ def plan(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
+    from spotctl.run.start.launch_plans import stored_plans
     from spotctl.run.start.local_market import on_one_market
-    from spotctl.run.start.planned_jobs import planned_jobs
     from spotctl.show.plans import as_json as plan_json, on_cluster as cluster_tables, tables as plan_tables
 
     if len(specs) == 1 and specs[0].on_ray:
@@ -53,7 +53,7 @@ def plan(
 
         check_picture(plot)
     specs, shared = on_one_market(specs)
-    planned = planned_jobs(specs, session.settings, at, hours)
+    planned = stored_plans(specs, session.settings, at, hours)
     if plot is not None:
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")

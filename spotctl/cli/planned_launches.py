@@ -30,8 +30,8 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     """Checks and plans jobs; nothing is rented yet."""
     from spotctl.cli import elsewhere
     from spotctl.run.start import concurrent_runs, runs
+    from spotctl.run.start.launch_plans import plans_to_launch
     from spotctl.run.start.local_market import on_one_market
-    from spotctl.run.start.planned_jobs import plans_to_launch
 
     for spec in specs:
         runs.check_launchable(spec)

@@ -7,7 +7,6 @@ import typer
 from spotctl.cli.options import RegionOption
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
-from spotctl.home.wall_clock import wall_us
 
 
 def try_(
@@ -37,7 +36,7 @@ def try_(
     from spotctl.home.cloud import rented_clouds
     from spotctl.log.ledger.final_figures import final_figures
     from spotctl.run.start import runs, trial
-    from spotctl.run.start.planner import PlanMoment, plan_jobs
+    from spotctl.run.start.launch_plans import plans_to_launch
     from spotctl.run.turn.live_strategy import expectation
     from spotctl.show.plans import tables as plan_tables
     from spotctl.show.runs import tables as run_tables
@@ -48,7 +47,7 @@ def try_(
     known = session.library
     spec = trial.trial_job(cloud, region or (), known, session.settings.home)
     runs.check_launchable(spec)
-    (plan,) = plan_jobs((spec,), session.settings, known, PlanMoment(wall_us())).plans
+    (plan,) = plans_to_launch((spec,), session.settings).plans
     if not json_:
         session.out.print(plan_tables.plan_view(plan, session.out.width, explain=False))
     if not (yes or confirm(session)):

@@ -16,22 +16,23 @@ from bidbrain.strategies.recovery import mean_time_to_failure
 from bidbrain.values import Overheads
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from spotctl.planning.allocation import AllocatedJob, KindColumns
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.fleet import reliable_machines
 from spotctl.planning.market_history import remembered_of
 from spotctl.planning.offers import Bools, MarketSnapshot
 from spotctl.planning.quota_groups import quota_groups
-from spotctl.planning.values import AllocatedJob, KindColumns, PlanningInputs
 
 _MARKETS_OF_KIND = 4
 
 
-def columns_of(wanted: Sequence[int], inputs: PlanningInputs, usable: Bools) -> KindColumns:
+def columns_of(wanted: Sequence[int], facts: PlanningFacts, usable: Bools) -> KindColumns:
     """The columns of some kinds of the snapshot."""
-    snapshot = inputs.snapshot
-    rows = _cheapest_markets(inputs, wanted, usable)
-    price, useful = np.array([_effective_price(inputs, kind, rows[kind]) for kind in wanted]).T
+    snapshot = facts.snapshot
+    rows = _cheapest_markets(facts, wanted, usable)
+    price, useful = np.array([_effective_price(facts, kind, rows[kind]) for kind in wanted]).T
     kinds = tuple(snapshot.kinds[kind] for kind in wanted)
-    groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], inputs.quotas))
+    groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], facts.quotas))
     return KindColumns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups)
 
 
@@ -50,9 +51,9 @@ def lowest_prices(snapshot: MarketSnapshot, usable: Bools) -> Ints:
     return lowest
 
 
-def _cheapest_markets(inputs: PlanningInputs, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
+def _cheapest_markets(facts: PlanningFacts, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
     """The rows of each kind's cheapest markets."""
-    snapshot = inputs.snapshot
+    snapshot = facts.snapshot
     rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
     cheapest: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
     for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
@@ -61,30 +62,30 @@ def _cheapest_markets(inputs: PlanningInputs, kinds: Sequence[int], usable: Bool
     return cheapest
 
 
-def _effective_price(inputs: PlanningInputs, kind: int, rows: Sequence[int]) -> tuple[float, float]:
+def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tuple[float, float]:
     """Dollars per hour of lasting work in the best market or on demand, and the share of the paid time that lasts."""
-    listed = inputs.snapshot.list_price(kind)
-    spot = (_effective_spot(inputs, row, listed) for row in rows)
+    listed = facts.snapshot.list_price(kind)
+    spot = (_effective_spot(facts, row, listed) for row in rows)
     return min((listed / NANOS_PER_DOLLAR, 1.0), *spot)
 
 
-def _effective_spot(inputs: PlanningInputs, row: int, listed: int) -> tuple[float, float]:
-    market = inputs.snapshot.history(row)
-    history = remembered_of(market, inputs.snapshot.at)
-    hazard = in_force(market.market, inputs.hazard_of(market.market), inputs.snapshot.at)
-    share = useful_share(history, hazard, listed, inputs.overheads)
-    usd = int(inputs.snapshot.price[row]) / NANOS_PER_DOLLAR
+def _effective_spot(facts: PlanningFacts, row: int, listed: int) -> tuple[float, float]:
+    market = facts.snapshot.history(row)
+    history = remembered_of(market, facts.snapshot.at)
+    hazard = in_force(market.market, facts.hazard_of(market.market), facts.snapshot.at)
+    share = useful_share(history, hazard, listed, facts.overheads)
+    usd = int(facts.snapshot.price[row]) / NANOS_PER_DOLLAR
     return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
 
 
-def reliable_usd(allocated: AllocatedJob, inputs: PlanningInputs, columns: KindColumns) -> FloatArray:
+def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> FloatArray:
     """The cost of the reliable machines per hour in the region of each kind."""
     prices = {}
     for j, kind in enumerate(columns.kinds):
         place = (kind.cloud, kind.region)
         if allocated.demand.nu[j] > 0 and place not in prices:
             prices[place] = usd_per_hour(
-                reliable_machines(allocated.job.spec, allocated.rates, j, inputs.snapshot, columns)
+                reliable_machines(allocated.job.spec, allocated.rates, j, facts.snapshot, columns)
             )
     return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
 

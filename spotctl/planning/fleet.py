@@ -13,14 +13,15 @@ from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import JobSpec
+from spotctl.planning.allocation import AllocatedJob, KindColumns
 from spotctl.planning.errors import NotInTime
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.machine_options import MachineOption, outside_mixture
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot, in_zones
 from spotctl.planning.on_demand_limits import on_demand_limits, shared_quotas
 from spotctl.planning.roaming import moving_overheads, unpriced
 from spotctl.planning.share import Demand, companions
-from spotctl.planning.values import AllocatedJob, KindColumns, PlanningInputs
 from spotctl.planning.work import TypeSpeed
 
 _ROUNDING = 1e-9
@@ -45,23 +46,17 @@ class FleetPlan:
     prices: dict[Market, int]
     passed_over: dict[int, str]
 
+    @property
+    def fallback(self) -> Rent:
+        """The on-demand machines to which the job may turn, as far as quotas allow; maybe none."""
+        return self.limits.rentable(self.fleet.baseline)
 
-def plan_fleet(
-    allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: KindColumns
-) -> FleetPlan:
+
+def plan_fleet(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> FleetPlan:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
-    demand, share, snapshot, home = allocated.demand, allocated.share, inputs.snapshot, option.home
-    if option.schedule is None:
-        passed_over = companions(demand, share, home, columns.kinds)
-        if demand.roams:
-            passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
-        kinds = [home, *(j for j in _usable(demand) if j != home and j not in passed_over)]
-        # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
-        most_nu = (demand.most if demand.gang else share.caps[home]) * float(demand.nu[home])
-    else:
-        kinds = list(option.columns)
-        passed_over = outside_mixture(demand, share, option, columns.kinds)
-        most_nu = max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
+    demand, snapshot, home = allocated.demand, facts.snapshot, option.home
+    kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
+    most_nu = _most_nu(allocated, option)
     rows = _rows(demand, kinds[: option.used], kinds[option.used :], snapshot, columns)
     zones = in_zones(snapshot, allocated.job.spec.resources)
     rows = [row for row in rows if zones[row]]
@@ -71,7 +66,7 @@ def plan_fleet(
     limits = MachineLimits(
         allocated.job.spec.resources.machines.least,
         demand.most,
-        {columns.kinds[j].type: share.caps[j] for j in kinds},
+        {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
         together=demand.gang,
     )
     reliable = reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns)
@@ -84,11 +79,34 @@ def plan_fleet(
         reliable,
         most_nu,
         _request_nu(baseline.offer, most_nu, snapshot.catalog),
-        moving_overheads(inputs.overheads, offers, allocated.job.spec) if demand.roams else inputs.overheads,
+        moving_overheads(facts.overheads, offers, allocated.job.spec) if demand.roams else facts.overheads,
     )
-    market_history = MarketHistory.of(map(snapshot.history, rows), inputs.hazard_of, snapshot.at)
+    market_history = MarketHistory.of(map(snapshot.history, rows), facts.hazard_of, snapshot.at)
     prices = {offer.market: int(snapshot.price[row]) for offer, row in zip(offers, rows, strict=True)}
     return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over)
+
+
+def _considered_kinds(
+    allocated: AllocatedJob, option: MachineOption, snapshot: MarketSnapshot, columns: KindColumns
+) -> tuple[list[int], dict[int, str]]:
+    """The kinds of the fleet, the best first, and the reason why each of the others is passed over."""
+    demand, share, home = allocated.demand, allocated.share, option.home
+    if option.schedule is not None:
+        return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
+    passed_over = companions(demand, share, home, columns.kinds)
+    if demand.roams:
+        passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
+    return [home, *(j for j in _usable(demand) if j != home and j not in passed_over)], passed_over
+
+
+def _most_nu(allocated: AllocatedJob, option: MachineOption) -> float:
+    """The work per hour of all machines that the job holds at a time."""
+    demand = allocated.demand
+    if option.schedule is not None:
+        return max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
+    # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
+    machines = demand.most if demand.gang else allocated.share.caps[option.home]
+    return machines * float(demand.nu[option.home])
 
 
 def _usable(demand: Demand) -> list[int]:

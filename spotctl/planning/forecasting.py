@@ -66,7 +66,7 @@ def clearly_over_budget(plan: JobPlan) -> bool:
 
 
 def _known_past(plan: JobPlan, capacities: Mapping[Market, Capacity]) -> KnownPast:
-    history = plan.market_history
+    history = plan.built.market_history
     return KnownPast(plan.at, history.histories, history.hazards, capacities)
 
 
@@ -78,7 +78,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
-        work=plan.work_left,
+        work=plan.built.work_left,
         longest=_longest(plan),
         billing=decider.billing,
         overheads=_overheads(plan),
@@ -104,7 +104,7 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     A gang that roams looks seldom by itself. Near its deadline, a gang counts its slack in steps of one look: with
     longer looks, the gang would turn to on-demand machines sooner than a run does.
     """
-    decider, pause = plan.decider, round(plan.estimate.hours * HOUR) // _LOOKS
+    decider, pause = plan.decider, round(plan.cost.estimate.hours * HOUR) // _LOOKS
     if pause <= _LEAST_PAUSE or decider.roaming is not None:
         return lambda start: decider.later(start - at)
     # The longer a job with a deadline looks away, the more slack the job keeps.
@@ -127,12 +127,12 @@ def _moving(plan: JobPlan) -> Callable[[Market, Market], float]:
 def _most_decisions(plan: JobPlan) -> int:
     if plan.decider.roaming is not None:
         return _ROAMING
-    return _DECISIONS if plan.mixture is None else _MIXED
+    return _DECISIONS if plan.first.mixture is None else _MIXED
 
 
 def _speed_by_budget(plan: JobPlan) -> bool:
     """Whether the budget decides how fast the job's machines are; for other jobs, the budget only ends the run."""
-    return plan.mixture is not None and plan.mixture.aim is not Aim.LEAST_COST
+    return plan.first.mixture is not None and plan.first.mixture.aim is not Aim.LEAST_COST
 
 
 def launch_times(spec: JobSpec) -> LaunchTimes:
@@ -157,16 +157,16 @@ def _longest(plan: JobPlan) -> int:
     startup = _overheads(plan).startup
     if plan.work.longest < inf:
         return startup + round(plan.work.longest * HOUR)
-    return round(_UNFINISHED_AFTER * plan.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
+    return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 
 def _recovery(plan: JobPlan) -> Recovery:
     """A trainer loses nothing; a command repeats the work since its last checkpoint, or all of it without any."""
-    if plan.interval is None:
+    if plan.first.interval is None:
         return AGILE
-    every = plan.interval.every if plan.checkpoints is not None else inf
+    every = plan.first.interval.every if plan.first.checkpoints is not None else inf
 
     def interval(_: Offer) -> float:
         return every
 
-    return Recovery(plan.decider.speed, interval, resumes=plan.checkpoints is not None)
+    return Recovery(plan.decider.speed, interval, resumes=plan.first.checkpoints is not None)

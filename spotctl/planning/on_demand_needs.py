@@ -73,8 +73,9 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     wanted, most = plan.decider.baseline, plan.decider.fallback.machines
     if not _may_turn(plan) or most >= wanted.machines:
         return
-    _, quota = tightest(plan.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
-    late = plan.decider.deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) > plan.decider.deadline
+    _, quota = tightest(plan.allocated.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
+    end = plan.at + round(plan.cost.on_demand.hours * HOUR)
+    late = plan.decider.deadline is not None and end > plan.decider.deadline
     if not most:
         means = "so the job can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")
     elif late:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from bidbrain.eviction.hazard import family_of
 from pricing_data.catalog import Catalog, InstanceType
@@ -15,6 +15,33 @@ from spotctl.planning.quota_groups import use_of
 
 MachineCounts = Mapping[Market, int]
 """Spot or on-demand machines by market."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountQuotas:
+    """The known quotas of an account for spot and for on-demand machines, and what running jobs of the home hold of
+    each, by job."""
+
+    spot: tuple[Quota, ...] = ()
+    on_demand: tuple[Quota, ...] = ()
+    spot_held: Mapping[str, MachineCounts] = field(default_factory=dict)
+    on_demand_held: Mapping[str, MachineCounts] = field(default_factory=dict)
+
+    def left(self, catalog: Catalog) -> tuple[Quota, ...]:
+        """The quotas without what running jobs hold."""
+        spot = left_of(self.spot, list(self.spot_held.values()), catalog)
+        return spot + left_of(self.on_demand, list(self.on_demand_held.values()), catalog)
+
+    def remarks(self, catalog: Catalog) -> tuple[str, ...]:
+        """Remarks on the spot machines that running jobs hold."""
+        left = left_of(self.spot, list(self.spot_held.values()), catalog)
+        return tuple(remark for quota in left if (remark := self._remark(quota, catalog)))
+
+    def _remark(self, left: Quota, catalog: Catalog) -> str:
+        by_job = {job: used(left, machines, catalog) for job, machines in self.spot_held.items()}
+        names = ", ".join(job for job, amount in by_job.items() if amount)
+        held = f"quota {left.name}: {sum(by_job.values())} {left.unit} are held by running jobs ({names})"
+        return f"{held}, {left.amount} are left" if names else ""
 
 
 def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Catalog) -> tuple[Quota, ...]:

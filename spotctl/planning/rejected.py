@@ -8,10 +8,11 @@ from math import floor, isfinite
 
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import format_usd
+from spotctl.planning.allocation import AllocatedJob, KindColumns
 from spotctl.planning.expected import Conditions, PricedRent, beta_of, first_hour, usd_per_work
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.offers import MarketSnapshot, why_unusable
-from spotctl.planning.values import AllocatedJob, Choice, KindColumns, RejectedMarket
+from spotctl.planning.values import Choice, RejectedMarket
 
 _MOST_LISTED = 100
 """Maximum number of unusable markets, and of unused ones, that a plan lists."""

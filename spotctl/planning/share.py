@@ -75,7 +75,7 @@ class JobShare:
     usd_per_work: FloatArray
 
 
-def divide(
+def shares_of(
     demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, groups: Sequence[QuotaGroup]
 ) -> list[JobShare]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""

@@ -19,7 +19,7 @@ from spotctl.home.config import load
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from spotctl.planning.forecasting import forecast_job, forecast_of
-from spotctl.run.start.planner import PlanMoment, plan_jobs
+from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
@@ -37,7 +37,7 @@ def test_the_interval_holds_for_most_speeds_of_this_computer(tmp_path: Path) -> 
     """The quick start in what really follows its start, launched faster and slower."""
     settings = load({}, tmp_path)
     known = library(settings)
-    plan = plan_jobs([read_job(EXAMPLE)], settings, known, PlanMoment(0)).plans[0]
+    plan = stored_plans([read_job(EXAMPLE)], settings).plans[0]
     job, (low, high) = forecast_job(plan), forecast_of(plan).usd.likely
     histories = {offer.market: known.series(offer.market) for offer in job.offers}
     market = MarketReplay(histories.values())

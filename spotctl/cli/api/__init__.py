@@ -13,7 +13,7 @@ from spotctl.cli.report import gather_report
 from spotctl.cli.session import Session
 from spotctl.files.job import reader
 from spotctl.home.errors import BadRequest, Interrupted
-from spotctl.run.start.planned_jobs import planned_jobs
+from spotctl.run.start.launch_plans import stored_plans
 
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
@@ -31,7 +31,7 @@ def plan(job: JobFile, *, at: str = "", hours: str | float = "", home: str | Pat
     does not say: `8h`, or a number. `home` is the folder of prices, logs and settings, as `--home`.
     """
     session, spec = _session(home), _spec(job)
-    planned = planned_jobs([spec], session.settings, at, hours if isinstance(hours, str) else f"{hours}h")
+    planned = stored_plans([spec], session.settings, at, hours if isinstance(hours, str) else f"{hours}h")
     return PlannedJob.of(planned)
 
 

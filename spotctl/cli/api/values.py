@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-    from spotctl.run.start.planner import JobPlans
+    from spotctl.run.start.launch_plans import JobPlans
     from spotctl.show.costs.cost import Report
 
 _WIDTH = 120

@@ -1,4 +1,4 @@
-"""Planning inputs in which measured values replace assumptions. Pure."""
+"""Measured values that replace assumptions of a plan. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bidbrain.values import Overheads
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.values import Learned
-from spotctl.planning.values import PlanningInputs
 from spotctl.planning.work import Measured
 
 NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
@@ -23,17 +22,10 @@ def evidence_of(learned: Mapping[str, Learned]) -> tuple[Evidence, ...]:
     return tuple(chain.from_iterable(estimates.evidence for estimates in learned.values()))
 
 
-def with_estimates(
-    known: PlanningInputs, specs: Mapping[str, JobSpec], learned: Mapping[str, Learned]
-) -> PlanningInputs:
-    """The inputs with each job's measured throughputs, and with the overheads of the job that has the most runs."""
-    earlier = {name: _measured(specs[name], estimates) for name, estimates in learned.items()}
+def measured_overheads(assumed: Overheads, learned: Mapping[str, Learned]) -> Overheads:
+    """The overheads of the job that has the most runs; the assumed ones without any."""
     best = max(learned.values(), key=lambda estimates: estimates.runs, default=None)
-    return replace(
-        known,
-        earlier={**known.earlier, **earlier},
-        overheads=known.overheads if best is None else _overheads(known.overheads, best),
-    )
+    return assumed if best is None else replace(assumed, startup=best.startup.span, eviction=best.eviction.span)
 
 
 def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
@@ -50,7 +42,8 @@ def most_machines(spec: JobSpec) -> int | None:
     return spec.program.nodes.most if isinstance(spec.program, Command) else spec.resources.machines.most
 
 
-def _measured(spec: JobSpec, learned: Learned) -> dict[str, Measured]:
+def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, Measured]:
+    """The throughputs of a job that its earlier runs measured, by type."""
     most = most_machines(spec)
     return {
         name: Measured(
@@ -61,7 +54,3 @@ def _measured(spec: JobSpec, learned: Learned) -> dict[str, Measured]:
         )
         for name, throughput in learned.throughputs.items()
     }
-
-
-def _overheads(assumed: Overheads, learned: Learned) -> Overheads:
-    return replace(assumed, startup=learned.startup.span, eviction=learned.eviction.span)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pricing_data.library import Selection
 from pricing_data.units import HOUR, format_time
 from spotctl.clouds.wiring import library, local_provider
 from spotctl.files.job.spec import JobSpec
@@ -17,6 +18,7 @@ from spotctl.log.statuses import not_ended
 from spotctl.log.store import EventLog, is_running
 
 if TYPE_CHECKING:
+    from pricing_data.library import Library
     from spotctl.clouds.local import LocalProvider
     from spotctl.home.config import Settings
     from spotctl.log.state import RunState
@@ -42,15 +44,20 @@ def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, .
 
 def begin_market(spec: JobSpec, settings: Settings) -> None:
     """Sets the market's clock, unless other jobs run on it."""
-    from spotctl.run.start.planner import local_market_start
-
     provider, start = local_provider(settings, spec), spec.local.start
-    moment = local_market_start(library(settings)) if start is None else start
+    moment = market_start(library(settings)) if start is None else start
     if not _start_market(provider, moment, spec, settings) and provider.speed != spec.local.speed:
         raise BadRequest(
             f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at {provider.speed:g}"
             f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
         )
+
+
+def market_start(known: Library) -> int:
+    """The moment at which the local market begins unless a job sets `local.start`."""
+    from spotctl.planning.facts import replay_start
+
+    return replay_start(known.table(known.require(Selection(clouds=("local",)))))
 
 
 def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,12 +118,14 @@ def begin_run(
     expected: Planned | None = None,
 ) -> tuple[Journal, RunEnvironment]:
     """Writes a new run to the log; nothing is rented yet."""
+    from spotctl.run.start.stored_facts import deadline_of, quotas_left
+
     paths, provider = Paths(settings.home), provider_of(settings, spec)
     run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
     environment = environment_of(spec, run, folder, provider, paths)
     journal = Journal(log, run, environment.clock)
-    deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
-    quotas = _quotas_left(settings) if plan is None else _parts(plan)
+    deadline = deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
+    quotas = quotas_left(settings) if plan is None else _parts(plan)
     quota_text = ", ".join(map(str, quotas))
     rented_from = RAY if spec.on_ray else provider.name
     journal.write(RunBegan(spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text))
@@ -208,29 +209,6 @@ def parse_max_cost(text: str) -> int | None:
     return parse_amount(text, "--max-cost") if text else None
 
 
-def plan_of_run(
-    began: RunBegan, settings: Settings, started: int, quotas: str | None = None, place: tuple[str, str] | None = None
-) -> JobPlan:
-    """The plan of a run: every process that works on the run makes the same plan.
-
-    `quotas` are the parts that the run may use, if they differ from its first ones; machines then stay in `place`.
-    """
-    from spotctl.files.parallel_files import profiles_of
-    from spotctl.home.quotas import quotas_from
-    from spotctl.planning.request import PlanRequest, plans_of
-    from spotctl.run.start.earlier_runs import learn_from_runs
-    from spotctl.run.start.planner import market_data
-
-    spec, known = restored(began.spec, settings.home), library(settings)
-    deadlines = {} if began.deadline is None else {spec.name: began.deadline}
-    parts = quotas_from(began.quotas if quotas is None else quotas)
-    profiles = profiles_of((spec,))
-    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=parts, place=place, profiles=profiles)
-    learned = learn_from_runs(settings, known, (spec,), began.wall_us)
-    (plan,) = plans_of(request, market_data(known, (spec,)), learned)
-    return plan
-
-
 def _conduct(
     journal: Journal,
     environment: RunEnvironment,
@@ -311,6 +289,8 @@ def _fresh_prices(
 
 def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Callable[[], JobPlan]:
     """The plan within the present parts of the quotas; lazy, since a run that only returns machines needs no plan."""
+    from spotctl.run.start.launch_plans import plan_of_run
+
     began = journal.state.began
     assert began is not None
 
@@ -329,15 +309,8 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
     return lambda: within(journal.state.quotas)
 
 
-def _quotas_left(settings: Settings) -> tuple[Quota, ...]:
-    from spotctl.run.start.planner import on_demand_left, quotas_left
-
-    catalog, now = library(settings).catalog, wall_us()
-    return quotas_left(settings, catalog, now)[0] + on_demand_left(settings, catalog, now)
-
-
 def _parts(plan: JobPlan) -> tuple[Quota, ...]:
-    return (*(share.part for share in plan.quotas), *plan.on_demand_quotas)
+    return (*(share.part for share in plan.allocated.quotas), *plan.allocated.on_demand_quotas)
 
 
 def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:
@@ -347,9 +320,3 @@ def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: P
     else:
         clock = 0 if state.progress is None else state.progress.clock
         resume_state.keep(spec, state.machines, clock, folder, kept)
-
-
-def _deadline_of(spec: JobSpec, moment: int) -> int | None:
-    from spotctl.run.start.planner import computer_zone
-
-    return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())

@@ -40,7 +40,7 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
         from bidbrain.strategies.base import Rent
         from spotctl.planning import checkpoint_interval
 
-        history = plan().market_history
+        history = plan().built.market_history
         offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
         if bid is None or offer is None:
             return inf
@@ -56,7 +56,7 @@ def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Mark
     def split_text(market: Market) -> str:
         if command.parallel is None:
             return ""
-        split = plan().rates[market.instance_type].split
+        split = plan().built.rates[market.instance_type].split
         return "" if split is None else json.dumps({**split.to_json(), "rejected": []})
 
     return split_text

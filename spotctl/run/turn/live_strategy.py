@@ -77,7 +77,7 @@ class LiveStrategy:
         return self._trains or state.work.checkpoint is not None or not state.work.done(now)
 
     def _unsaved(self, state: RunState, now: int) -> float:
-        if self._trains or not isfinite(self._plan.work_left):
+        if self._trains or not isfinite(self._plan.built.work_left):
             return 0.0
         decider = self._plan.decider
         return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
@@ -92,7 +92,7 @@ class LiveStrategy:
 
 def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
     """A market's prices as the plan knew them, and those since then."""
-    before, since = plan.market_history.histories[market], tariff.prices(market, now)
+    before, since = plan.built.market_history.histories[market], tariff.prices(market, now)
     new = since.times > before.last
     return PriceSeries(market, np.append(before.times, since.times[new]), np.append(before.prices, since.prices[new]))
 
@@ -117,12 +117,13 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
             journal.write(expectation(planned))
         # A machine is paid for at least one lease.
         decider = replace(planned.decider, lease=times.lease + times.teardown, held_price=environment.held_price)
-        live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left, tariff)
+        live_plan = replace(planned, first=replace(planned.first, decider=decider))
+        live = LiveStrategy(live_plan, lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())
 
     def share_left() -> float | None:
         planned = plan()
-        left, total = work_left(planned, journal.state, journal.now()), planned.work_left
+        left, total = work_left(planned, journal.state, journal.now()), planned.built.work_left
         return left / total if isfinite(total) and total else None
 
     def rest(share_done: float) -> PlayedRest | None:
@@ -147,7 +148,7 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The terms of a plan's strategy: the work, and the planned offers that the provider has."""
     decider = plan.decider
     offers = tuple(offer for offer in decider.offers if offer.market in offered)
-    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.work_left, decider.reliable)
+    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.built.work_left, decider.reliable)
 
 
 def expectation(plan: JobPlan) -> Planned:
@@ -156,12 +157,12 @@ def expectation(plan: JobPlan) -> Planned:
     forecast, assumed = forecast_of(plan), plan.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
-    return Planned(cost.median, *cost.likely, hours, plan.on_demand.usd, assumed, _instead(plan))
+    return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, _instead(plan))
 
 
 def _instead(plan: JobPlan) -> OnDemandOffer:
     rent = plan.decider.baseline
-    rate = plan.rates.get(rent.offer.market.instance_type)
+    rate = plan.built.rates.get(rent.offer.market.instance_type)
     measured = rate is not None and rate.in_units
     return OnDemandOffer(
         rent.offer.market,
@@ -178,7 +179,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
 
     A training has done its clocks. A command has done the work in its checkpoints, and the work since the last one.
     """
-    total, program = plan.work_left, plan.job.spec.program
+    total, program = plan.built.work_left, plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
@@ -194,7 +195,7 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
     A machine works after its start-up. The work of a command is time itself, which passes as planned.
     """
     left = work_left(plan, state, now)
-    done, program = plan.work_left - left, plan.job.spec.program
+    done, program = plan.built.work_left - left, plan.job.spec.program
     if not isfinite(left) or not isinstance(program, Training) or done <= 0:
         return left
     startup = plan.decider.overheads.startup

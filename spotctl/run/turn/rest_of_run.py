@@ -46,7 +46,7 @@ class PlayedRest:
         so far: a play from here on does not know which hours the machines have begun.
         """
         job = self._job()
-        played = forecast(job, KnownPast(self.now, self.histories, self.plan.market_history.hazards))
+        played = forecast(job, KnownPast(self.now, self.histories, self.plan.built.market_history.hazards))
         return max(played.usd.median - job.overheads.startup / HOUR * played.usd_per_hour.median, 0.0)
 
     def _job(self) -> ForecastJob:

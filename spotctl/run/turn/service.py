@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +104,7 @@ class Runner:
         self._ending = EndOfRun(journal, environment, self._executor, rules.tariff, self._budget)
         # Machines that an earlier process ordered may not have been looked at in time.
         self._intents_before = journal.state.intents
+        self._made: tuple[Strategy, StrategyTerms] | None = None
         self._next = _NextDecision()
         self._left = 1.0
         self._listed_while_stopping = False
@@ -112,9 +112,12 @@ class Runner:
         self._stalled_since: int | None = None
         self._rest_seconds = environment.list_every
 
-    @cached_property
+    @property
     def _strategy(self) -> tuple[Strategy, StrategyTerms]:
-        return self._rules.strategy()
+        """The strategy with its terms: made for the first decision, and again when the quotas have changed."""
+        if self._made is None:
+            self._made = self._rules.strategy()
+        return self._made
 
     @property
     def state(self) -> RunState:
@@ -211,10 +214,14 @@ class Runner:
 
     def _share_done(self, report: WorkReport) -> float | None:
         """The finished share of the work: as the work itself reports it, otherwise as the plan considers it."""
-        if report.share_done is not None or "_strategy" not in self.__dict__:
+        if report.share_done is not None:
             return report.share_done
-        left = self._rules.share_left()
+        left = self._planned_share_left()
         return None if left is None else 1.0 - left
+
+    def _planned_share_left(self) -> float | None:
+        """The share of the work that the plan considers left; None if unknown, or before the plan is made."""
+        return None if self._made is None else self._rules.share_left()
 
     def _stop(self, outcome: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
         if self.state.stopping is None:
@@ -297,7 +304,7 @@ class Runner:
         parts = self._rules.quotas(self.state)
         if parts is not None:
             self._journal.write(ev.QuotasShared(parts))
-            self.__dict__.pop("_strategy", None)
+            self._made = None
 
     def _facts(self, now: int) -> object:
         """The facts that a decision depends on, besides the prices."""
@@ -338,8 +345,7 @@ class Runner:
 
     def _work_left(self) -> float | None:
         """The share of the work that is left; None if unknown."""
-        known = self._left if self._left < 1.0 else None
-        return self._rules.share_left() if known is None and "_strategy" in self.__dict__ else known
+        return self._left if self._left < 1.0 else self._planned_share_left()
 
     def _stop_unpermitted(self, error: NotPermitted) -> None:
         """Ends a run that may change nothing any more; machines that cannot be returned end with their leases."""

@@ -60,16 +60,16 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         "job": plan.job.spec.name,
         "choice": [_choice_json(choice) for choice in plan.choice],
         "expected": _expected_json(plan),
-        "on_demand_usd": plan.on_demand.usd,
+        "on_demand_usd": plan.cost.on_demand.usd,
         "rejected": [
-            {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.rejected
+            {"market": str(rejection.market), "why": plan.worded(rejection.why)} for rejection in plan.cost.rejected
         ],
-        "rejected_unnamed": plan.unnamed,
+        "rejected_unnamed": plan.cost.unnamed,
         "zones": zones_json(plan),
         "at": format_time(plan.at),
-        "policy": plan.policy,
-        "strategy": plan.strategy.name,
-        "reason": plan.worded(plan.decision.reason),
+        "policy": plan.allocated.share.policy,
+        "strategy": plan.built.strategy.name,
+        "reason": plan.worded(plan.first.decision.reason),
         "reliable": None
         if reliable is None
         else {
@@ -77,7 +77,7 @@ def answer(plan: JobPlan) -> dict[str, Any]:
             "machines": reliable.machines,
             "usd_per_hour": to_usd(reliable.offer.on_demand),
         },
-        "mixture": None if plan.mixture is None else _mixture_json(plan.mixture),
+        "mixture": None if plan.first.mixture is None else _mixture_json(plan.first.mixture),
         "quotas": [
             {
                 "quota": share.quota.name,
@@ -85,11 +85,11 @@ def answer(plan: JobPlan) -> dict[str, Any]:
                 "amount": share.quota.amount,
                 "part": share.part.amount,
             }
-            for share in plan.quotas
+            for share in plan.allocated.quotas
         ],
-        "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
+        "checkpoints": None if plan.first.checkpoints is None else _checkpoints_json(plan.first.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
-        "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.rates.items()},
+        "throughputs": {name: {"per_hour": rate.nu, "source": rate.source} for name, rate in plan.built.rates.items()},
     }
 
 

@@ -73,7 +73,7 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
 
 
 def _dollars(plan: JobPlan, *, per_hour: bool) -> _Bars:
-    other, forecast = plan.on_demand, forecast_of(plan)
+    other, forecast = plan.cost.on_demand, forecast_of(plan)
     if per_hour:
         return _Bars(forecast.usd_per_hour.median, forecast.usd_per_hour.likely, other.usd / other.hours, None)
     return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.job.budget_usd)
@@ -82,7 +82,7 @@ def _dollars(plan: JobPlan, *, per_hour: bool) -> _Bars:
 def _hours(plan: JobPlan) -> _Bars:
     deadline = plan.job.deadline
     limit = None if deadline is None else (deadline - plan.at) / HOUR
-    return _Bars(forecast_of(plan).hours.median, forecast_of(plan).hours.likely, plan.on_demand.hours, limit)
+    return _Bars(forecast_of(plan).hours.median, forecast_of(plan).hours.likely, plan.cost.on_demand.hours, limit)
 
 
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:

@@ -35,9 +35,9 @@ def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
     if explain:
         parts += [Text(), _betas(plan), Text(), _terms(plan), *_one_type(plan), *_shares(plan)]
-        if plan.outlooks:
+        if plan.first.outlooks:
             parts += [Text(), zones_view(plan)]
-    if plan.rejected:
+    if plan.cost.rejected:
         parts += [Text(), _rejected(plan, _MOST_REJECTED_EXPLAINED if explain else _MOST_REJECTED, width)]
     return Group(*parts, Text())
 
@@ -98,7 +98,7 @@ def _figures(plan: JobPlan) -> Table:
 
 
 def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
-    other = plan.on_demand
+    other = plan.cost.on_demand
     yield "expected", _expected(plan)
     yield "basis", forecast_of(plan).basis
     if any(choice.evidence == "prior" for choice in plan.choice):
@@ -118,14 +118,14 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "budget", _budget(plan, plan.job.budget_usd)
     if plan.job.deadline is not None:
         yield "deadline", _deadline(plan, plan.job.deadline)
-    if plan.checkpoints is not None:
-        yield "checkpoints", _checkpoints(plan.checkpoints)
-    yield "policy", f"{plan.policy} (Gavel)"
-    if plan.mixture is not None:
-        yield "machines", plan.mixture.words()
+    if plan.first.checkpoints is not None:
+        yield "checkpoints", _checkpoints(plan.first.checkpoints)
+    yield "policy", f"{plan.allocated.share.policy} (Gavel)"
+    if plan.first.mixture is not None:
+        yield "machines", plan.first.mixture.words()
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
-    yield "strategy", f"{plan.strategy.name}{automatic}: {plan.strategy.reason}"
-    yield "decision", plan.worded(plan.decision.reason)
+    yield "strategy", f"{plan.built.strategy.name}{automatic}: {plan.built.strategy.reason}"
+    yield "decision", plan.worded(plan.first.decision.reason)
 
 
 def _work(plan: JobPlan) -> str:
@@ -139,9 +139,9 @@ def _work(plan: JobPlan) -> str:
 
 
 def _sources(plan: JobPlan) -> str:
-    if not all(rate.in_units for rate in plan.rates.values()):
+    if not all(rate.in_units for rate in plan.built.rates.values()):
         return "estimated from vCPUs (no measured throughput yet)"
-    return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
+    return ", ".join(dict.fromkeys(rate.source for rate in plan.built.rates.values()))
 
 
 def _checkpoints(interval: CheckpointInterval) -> str:
@@ -223,18 +223,19 @@ def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
 
 def _shares(plan: JobPlan) -> Iterator[RenderableType]:
     """The quotas that limit the job, and why it gets its part of each."""
-    if not plan.quotas:
+    if not plan.allocated.quotas:
         return
     yield Text()
     yield Text("quotas", style="bold")
-    for share in plan.quotas:
+    policy = plan.allocated.share.policy
+    for share in plan.allocated.quotas:
         whole = f"{share.quota.name}: {share.part.amount} of {share.quota.amount} {share.quota.unit}"
         if share.jobs == 1:
             yield Text(f"{whole}; no other job is planned")
         elif share.part.amount == share.quota.amount:
             yield Text(f"{whole}; enough for all {share.jobs} jobs")
         else:
-            yield Text(f"{whole}; shared by {share.jobs} jobs: each gets its minimum, {plan.policy} divides the rest")
+            yield Text(f"{whole}; shared by {share.jobs} jobs: each gets its minimum, {policy} divides the rest")
 
 
 def _terms(plan: JobPlan) -> Group:
@@ -243,18 +244,18 @@ def _terms(plan: JobPlan) -> Group:
     for term in forecast_of(plan).terms:
         table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
     table.add_row("total", "", f"{forecast_of(plan).usd.median:.4f}", style="bold")
-    later = plan.estimate.later.usd_per_work
+    later = plan.cost.estimate.later.usd_per_work
     return Group(
         Text("first hour", style="bold"),
-        Text(plan.worded(plan.estimate.first.explain())),
+        Text(plan.worded(plan.cost.estimate.first.explain())),
         Text(f"each later hour: {f'${later:.4g} per {plan.unit}' if isfinite(later) else 'no work is expected'}"),
         *(() if plan.work.assumed else (Text(), table)),
     )
 
 
 def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
-    named = plan.rejected[:most]
-    more = len(plan.rejected) - len(named) + plan.unnamed
+    named = plan.cost.rejected[:most]
+    more = len(plan.cost.rejected) - len(named) + plan.cost.unnamed
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
         for rejection in named:

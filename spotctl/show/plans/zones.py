@@ -41,7 +41,7 @@ def zones_json(plan: JobPlan) -> list[dict[str, Any]]:
             "on_demand_to_end_usd": outlook.on_demand_usd,
             "why_not": _why_not(plan, outlook),
         }
-        for outlook in plan.outlooks
+        for outlook in plan.first.outlooks
     ]
 
 
@@ -50,7 +50,7 @@ def zones_view(plan: JobPlan) -> Group:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("market considered", "price", "spot up", "lasts", "move there", "to the end", "why not"):
         table.add_column(name, justify="left" if name in ("market considered", "why not") else "right", overflow="fold")
-    for outlook in plan.outlooks[:_MOST_ZONES]:
+    for outlook in plan.first.outlooks[:_MOST_ZONES]:
         move = _move_usd(plan, outlook)
         table.add_row(
             market_name(_offer(plan, outlook).market),
@@ -61,8 +61,8 @@ def zones_view(plan: JobPlan) -> Group:
             usd_text(outlook.spot_usd),
             _why_not(plan, outlook) or "chosen",
         )
-    more = len(plan.outlooks) - _MOST_ZONES
-    cheapest = min(outlook.on_demand_usd for outlook in plan.outlooks)
+    more = len(plan.first.outlooks) - _MOST_ZONES
+    cheapest = min(outlook.on_demand_usd for outlook in plan.first.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
     remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
@@ -74,7 +74,7 @@ def _offer(plan: JobPlan, outlook: ZoneOutlook) -> Offer:
 
 
 def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
-    return int(plan.market_history.histories[_offer(plan, outlook).market].prices[-1])
+    return int(plan.built.market_history.histories[_offer(plan, outlook).market].prices[-1])
 
 
 def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
@@ -94,5 +94,5 @@ def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
         return "costs more than on demand"
     if rent.bid is None:
         return "the decision costs less"
-    more = outlook.spot_usd - next(other.spot_usd for other in plan.outlooks if _offer(plan, other) == rent.offer)
+    more = outlook.spot_usd - next(other.spot_usd for other in plan.first.outlooks if _offer(plan, other) == rent.offer)
     return f"{usd_text(more)} more to the end" if more >= 0.005 else "the same to the end"

@@ -16,7 +16,8 @@ from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.values import JobPlan
-from spotctl.run.start.planner import PlanMoment, plan_jobs, quotas_left
+from spotctl.run.start.launch_plans import stored_plans
+from spotctl.run.start.stored_facts import read_account
 
 JOB = """\
 name: mine
@@ -42,7 +43,7 @@ def test_what_a_cloud_stated_holds_for_a_day(settings: Settings) -> None:
     assert set(known) == {*settings.quotas, STATED[1], *quotas_from("aws/us-east-1/g+vt=32")}
     assert len(account_quotas.known(settings, NOW + DAY)) == 2
     assert account_quotas.known(settings, NOW + DAY + HOUR) == settings.quotas
-    assert set(quotas_left(settings, library(settings).catalog, NOW + HOUR)[0]) == set(known)
+    assert set(read_account(settings, NOW + HOUR).left(library(settings).catalog)) == set(known)
 
 
 def test_the_settings_state_a_quota_in_place_of_the_cloud(settings: Settings) -> None:
@@ -79,7 +80,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
     def planned(quota: str, more: str = "") -> tuple[JobPlan, list[str]]:
         job.write_text(JOB.replace("100", "4000") + more)
         settings = Settings(home=tmp_path / "home", quotas=quotas_from(quota))
-        found = plan_jobs([load(job)], settings, library(settings), PlanMoment(0))
+        found = stored_plans([load(job)], settings)
         return found.plans[0], [one for one in found.remarks if "quota" in one]
 
     with pytest.raises(NotInTime, match=r"^mine: the on-demand machines need 1 machines of quota local/sim-east/c4 on"):
@@ -102,7 +103,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         assert remark.startswith(may_turn.format(most or "too few", means))
         assert [one.rent for one in plan.choice] == [one.rent for one in full.choice]
     half, _ = planned("local on demand=9 machines", "deadline: 500h\n")
-    assert half.on_demand.hours > full.on_demand.hours
+    assert half.cost.on_demand.hours > full.cost.on_demand.hours
 
 
 def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:

@@ -19,7 +19,7 @@ from pricing_data.units import DAY, HOUR, Span
 from spotctl.files.job.resources import Needs, Resources
 from spotctl.files.job.spec import Accelerators, Range
 from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unusable
-from spotctl.run.start.planner import market_data
+from spotctl.run.start.stored_facts import market_data
 from tests.pricing_data.histories import START, random_batch
 from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, catalog, flat, offer, snapshot, spec, table_of
 

@@ -13,8 +13,10 @@ from spotctl.files.job.spec import Range, Within
 from spotctl.files.job.values import Nodes
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.job import Job
+from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.values import JobPlan
 from spotctl.show.plans.zones import zones_json
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
@@ -28,7 +30,7 @@ def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lo
         spec(), program=program, resources=resources, strategy="regions", deadline=Within(30 * HOUR), throughputs={}
     )
     histories = (flat(near, 4 * CENT), flat(far, 6 * CENT), flat(expensive, 25 * CENT))
-    (found,) = plan([Job(wanted, NOW + 30 * HOUR, hours=10.0)], PlanningInputs(snapshot(*histories)))
+    (found,) = plan_jobs(PlanningFacts((Job(wanted, NOW + 30 * HOUR, hours=10.0),), snapshot(*histories)))
     zones = {one["market"]: one for one in zones_json(found)}
     assert {name: one["usd_per_hour"] for name, one in zones.items()} == pytest.approx(
         {str(near): 0.04, str(far): 0.06, str(expensive): 0.25}
@@ -55,15 +57,15 @@ def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
             deadline=Within(30 * HOUR),
             throughputs={},
         )
-        data = PlanningInputs(snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT)), on_demand_quotas=quotas)
-        (found,) = plan([Job(wanted, NOW + 30 * HOUR, hours=10.0)], data)
+        job, market = Job(wanted, NOW + 30 * HOUR, hours=10.0), snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT))
+        (found,) = plan_jobs(PlanningFacts((job,), market, on_demand_quotas=quotas))
         return found
 
     some, all_of_them = planned(Nodes(2, 4)), planned(Nodes(4, 4))
     assert some.decider.roaming is not None
-    assert some.strategy == all_of_them.strategy
+    assert some.built.strategy == all_of_them.built.strategy
     assert [one.rent for one in some.choice] == [one.rent for one in all_of_them.choice]
-    assert some.outlooks == all_of_them.outlooks
+    assert some.first.outlooks == all_of_them.first.outlooks
     # Two of its nodes on demand keep the deadline more slowly than a gang that moves counts on.
     few = Quota("aws", "*", None, 3, QuotaUnit.MACHINES)
     staying = planned(Nodes(2, 4), few)

@@ -22,9 +22,11 @@ from spotctl.files.job.values import Nodes, Within
 from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecasting import finish_by, forecast_of
-from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.planning.job import Job
+from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.values import JobPlan
 from spotctl.planning.work import Measured
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
@@ -46,12 +48,11 @@ def planned(
     at: int = NOW,
     hazard: Hazard | None = None,
 ) -> JobPlan:
-    known = PlanningInputs(snapshot(*(histories or WORLD), at=at), lambda _: hazard)
-    return plan([Job(of, deadline)], known)[0]
+    return plan_jobs(PlanningFacts((Job(of, deadline),), snapshot(*(histories or WORLD), at=at), lambda _: hazard))[0]
 
 
 def why(found: JobPlan, of: PriceSeries) -> str:
-    return next(one.why for one in found.rejected if one.market == of.market)
+    return next(one.why for one in found.cost.rejected if one.market == of.market)
 
 
 def test_a_small_plan_by_hand() -> None:
@@ -63,17 +64,17 @@ def test_a_small_plan_by_hand() -> None:
     assert choice.evidence == "observed"
     assert choice.usd_per_work == pytest.approx(0.32 / (32 * 54.5 / 60))
     hours = 10 + 5.5 / 60
-    assert found.estimate.hours == pytest.approx(hours)
-    assert found.estimate.usd == pytest.approx(0.32 * hours)
+    assert found.cost.estimate.hours == pytest.approx(hours)
+    assert found.cost.estimate.usd == pytest.approx(0.32 * hours)
     # A launch also takes half a minute until its order, and two minutes until its machines are returned.
     launched = hours + 2.5 / 60
     low, high = forecast_of(found).usd.likely
     assert 0.31 * hours < low <= forecast_of(found).usd.median <= high < 1.05 * 0.32 * hours
     assert forecast_of(found).hours.median == pytest.approx(launched, rel=0.02)
-    assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
+    assert found.cost.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
     assert finish_by(found) == NOW + round(forecast_of(found).hours.median * HOUR)
-    assert found.work_left == 320 * HOUR
-    assert (found.policy, found.work.source, found.rates["a.large"].source) == (
+    assert found.built.work_left == 320 * HOUR
+    assert (found.allocated.share.policy, found.work.source, found.built.rates["a.large"].source) == (
         "min-cost",
         "320 clocks",
         "the job file",
@@ -86,16 +87,16 @@ def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None
     (choice,) = unknown.choice
     assert choice.beta.low < 0.001 < choice.beta.probability < 0.1 < choice.beta.high
     assert choice.evidence == "prior"
-    assert unknown.estimate.hours > calm.estimate.hours
-    assert unknown.estimate.first.eviction > 0.04
-    assert calm.estimate.first.eviction < 0.001
+    assert unknown.cost.estimate.hours > calm.cost.estimate.hours
+    assert unknown.cost.estimate.first.eviction > 0.04
+    assert calm.cost.estimate.first.eviction < 0.001
     # The prior's evictions are drawn: some plays of the ten hours have some.
     assert forecast_of(unknown).hours.likely[1] > 1.005 * forecast_of(calm).hours.likely[1]
     nodes, safe = planned(gang(4)), planned(gang(4), hazard=CALM)
-    assert nodes.interval is not None
-    assert safe.interval is not None
-    assert nodes.interval.life == pytest.approx(HOUR / (4 * 0.05 + 1 / 240), rel=0.01)
-    assert nodes.interval.every < 0.6 * safe.interval.every
+    assert nodes.first.interval is not None
+    assert safe.first.interval is not None
+    assert nodes.first.interval.life == pytest.approx(HOUR / (4 * 0.05 + 1 / 240), rel=0.01)
+    assert nodes.first.interval.every < 0.6 * safe.first.interval.every
 
 
 def test_each_rejected_market_has_a_reason() -> None:
@@ -106,13 +107,13 @@ def test_each_rejected_market_has_a_reason() -> None:
     assert "50% more expensive" in why(found, BIGGER)
     assert "in another region: $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large" in why(found, FAR)
     assert why(found, stale) == "stale: its last price is 5 days old (update: spotctl prices fetch)"
-    assert found.unnamed == 0
+    assert found.cost.unnamed == 0
 
 
 def test_what_lost_is_judged_at_a_bid_like_the_one_that_won() -> None:
     fixed = planned(replace(spec(), strategy="fixed-bid:0.001"))
     assert fixed.choice[0].rent.bid == 4 * CENT + CENT // 10
-    bids = {one.market: one.instead.rent.bid for one in fixed.rejected if one.instead is not None}
+    bids = {one.market: one.instead.rent.bid for one in fixed.cost.rejected if one.instead is not None}
     assert bids == {DEARER.market: 5 * CENT + CENT // 10, BIGGER.market: 12 * CENT + CENT // 10}
 
 
@@ -121,13 +122,13 @@ def test_a_plan_takes_lookaheads_price_of_time_from_the_past_before_it() -> None
     series = spiky(market, 4 * CENT, 30 * CENT)
     asked = replace(spec(cloud="local"), strategy="lookahead")
     found = planned(asked, series, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
-    assert "the lowest value at which it was as fast as proteus in past prices" in found.strategy.reason
+    assert "the lowest value at which it was as fast as proteus in past prices" in found.built.strategy.reason
     # What comes later is not seen: the same markets, which then become expensive, give the same plan.
     later = PriceSeries(market, np.append(series.times, NOW + HOUR), np.append(series.prices, 90 * CENT))
     again = planned(asked, later, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
-    assert again.strategy == found.strategy
+    assert again.built.strategy == found.built.strategy
     # On a cloud that evicts for capacity, prices do not show the pace.
-    assert "the usual 55%" in planned(replace(spec(), strategy="lookahead")).strategy.reason
+    assert "the usual 55%" in planned(replace(spec(), strategy="lookahead")).built.strategy.reason
 
 
 def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -> None:
@@ -139,7 +140,7 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
     found = planned(named)
     assert found.decider.reliable is not None
     assert found.decider.reliable.offer.on_demand == 40 * CENT
-    assert found.estimate.terms[-1].usd == pytest.approx(0.8 * found.estimate.hours)
+    assert found.cost.estimate.terms[-1].usd == pytest.approx(0.8 * found.cost.estimate.hours)
     unknown = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q")))
     with pytest.raises(NotInTime, match=r"job: resources\.reliable: instance type aws/q"):
         planned(unknown)
@@ -148,27 +149,25 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
 def test_throughputs_come_from_earlier_runs_then_the_file_then_siblings_then_vcpus() -> None:
     job = replace(spec(), throughputs={})
     run = {"job": {"a.large": Measured(2.0, "run job-3"), "b.large": Measured(9.0, "run job-3")}}
-    known = PlanningInputs(snapshot(*WORLD), earlier=run)
-    (earlier,) = plan([Job(job)], known)
+    known = PlanningFacts((), snapshot(*WORLD), earlier=run)
+    (earlier,) = plan_jobs(replace(known, jobs=(Job(job),)))
     assert earlier.choice[0].rent.offer.market == DEARER.market
-    assert earlier.rates["b.large"].source == "run job-3"
-    (both,) = plan([Job(replace(job, throughputs={"b.large": 4.0}))], known)
-    assert (both.rates["b.large"].nu, both.rates["b.large"].source) == (9.0, "run job-3, instead of 4 in the job file")
-    (sibling,) = plan([Job(replace(job, throughputs={"a.large": 6.0}))], PlanningInputs(snapshot(*WORLD)))
-    assert (sibling.rates["a.xlarge"].nu, sibling.rates["a.xlarge"].source) == (
-        12.0,
-        "scaled by vCPUs from a.large",
-    )
-    (family,) = plan(
-        [Job(replace(job, throughputs={"a.large": 6.0, "b.large": 9.0}))], PlanningInputs(snapshot(*WORLD))
-    )
-    assert family.rates["a.xlarge"].nu == 12.0
-    (unknown,) = plan([Job(job)], PlanningInputs(snapshot(*WORLD)))
-    assert (unknown.rates["a.xlarge"].nu, unknown.work.assumed) == (8.0, True)
-    assert unknown.work_left == inf
+    assert earlier.built.rates["b.large"].source == "run job-3"
+    (both,) = plan_jobs(replace(known, jobs=(Job(replace(job, throughputs={"b.large": 4.0})),)))
+    rate = both.built.rates["b.large"]
+    assert (rate.nu, rate.source) == (9.0, "run job-3, instead of 4 in the job file")
+    (sibling,) = plan_jobs(PlanningFacts((Job(replace(job, throughputs={"a.large": 6.0})),), snapshot(*WORLD)))
+    rate = sibling.built.rates["a.xlarge"]
+    assert (rate.nu, rate.source) == (12.0, "scaled by vCPUs from a.large")
+    two = replace(job, throughputs={"a.large": 6.0, "b.large": 9.0})
+    (family,) = plan_jobs(PlanningFacts((Job(two),), snapshot(*WORLD)))
+    assert family.built.rates["a.xlarge"].nu == 12.0
+    (unknown,) = plan_jobs(PlanningFacts((Job(job),), snapshot(*WORLD)))
+    assert (unknown.built.rates["a.xlarge"].nu, unknown.work.assumed) == (8.0, True)
+    assert unknown.built.work_left == inf
     assert "Job length unknown" in unknown.work.source
-    (told,) = plan([Job(job, hours=3.0)], PlanningInputs(snapshot(*WORLD), lambda _: CALM))
-    assert told.estimate.hours == pytest.approx(3 + 5.5 / 60)
+    (told,) = plan_jobs(PlanningFacts((Job(job, hours=3.0),), snapshot(*WORLD), lambda _: CALM))
+    assert told.cost.estimate.hours == pytest.approx(3 + 5.5 / 60)
 
 
 def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_long() -> None:
@@ -176,11 +175,10 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
     assert planned(ending).choice[0].rent.machines == 8
     tight = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR))
     assert tight.choice[0].rent.machines == 4
-    assert tight.estimate.usd <= 2.0
-    assert tight.estimate.hours == pytest.approx(10 + 1 / 12)
-    (near,) = plan(
-        [Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)], PlanningInputs(snapshot(*WORLD))
-    )
+    assert tight.cost.estimate.usd <= 2.0
+    assert tight.cost.estimate.hours == pytest.approx(10 + 1 / 12)
+    late = Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)
+    (near,) = plan_jobs(PlanningFacts((late,), snapshot(*WORLD)))
     assert "25% more expensive" in why(near, DEARER)
 
 
@@ -198,9 +196,9 @@ def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]
 def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
     timely = replace(spec(), deadline=Within(30 * HOUR))
     named, auto = (planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR) for name in ("deadline", "auto"))
-    assert (named.choice, named.strategy.name) == (auto.choice, auto.strategy.name)
-    assert named.strategy.reason.startswith("`strategy: deadline` decides")
-    assert named.strategy.reason.endswith(auto.strategy.reason)
+    assert (named.choice, named.built.strategy.name) == (auto.choice, auto.built.strategy.name)
+    assert named.built.strategy.reason.startswith("`strategy: deadline` decides")
+    assert named.built.strategy.reason.endswith(auto.built.strategy.reason)
 
 
 def test_what_cannot_be_done_says_what_it_would_take() -> None:
@@ -248,20 +246,20 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
     def hazard(market: Market) -> Hazard | None:
         return Hazard((), Exposure(1e6, 1e5)) if market == CHEAP.market else None
 
-    known = PlanningInputs(snapshot(*WORLD), hazard_of=hazard)
-    (found,) = plan([Job(replace(spec(), strategy="price-capacity"))], known)
+    known = PlanningFacts((), snapshot(*WORLD), hazard_of=hazard)
+    (found,) = plan_jobs(replace(known, jobs=(Job(replace(spec(), strategy="price-capacity")),)))
     assert found.choice[0].rent.offer.market == DEARER.market
-    (away,) = plan([Job(spec())], replace(known, snapshot=snapshot(CHEAP, FAR)))
+    (away,) = plan_jobs(replace(known, snapshot=snapshot(CHEAP, FAR), jobs=(Job(spec()),)))
     assert away.choice[0].rent.offer.market == FAR.market
     alone = replace(known, snapshot=snapshot(CHEAP))
-    (slow,) = plan([Job(spec())], alone)
-    assert slow.estimate.hours > 20
+    (slow,) = plan_jobs(replace(alone, jobs=(Job(spec()),)))
+    assert slow.cost.estimate.hours > 20
     # A command that keeps nothing for ten hours never gets anywhere there.
     hopeless = replace(gang(2), program=Command("true", Nodes(2, 2), Checkpoint("s3://b/c", every=10 * HOUR)))
     with pytest.raises(
         NotInTime, match=r"job: standard\+checkpoint would rent aws/.*/a.large, where machines are evicted too often"
     ):
-        plan([Job(hopeless, hours=5.0)], alone)
+        plan_jobs(replace(alone, jobs=(Job(hopeless, hours=5.0),)))
 
 
 def test_a_job_of_centuries_is_refused_instead_of_being_forecast() -> None:
@@ -272,13 +270,13 @@ def test_a_job_of_centuries_is_refused_instead_of_being_forecast() -> None:
 def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
     found = planned(replace(gang(3), strategy="price-capacity", throughputs={}))
     assert [one.rent.machines for one in found.choice] == [3]
-    (moved,) = plan([Job(spec(), place=("aws", "us-west-2"))], PlanningInputs(snapshot(*WORLD)))
+    (moved,) = plan_jobs(PlanningFacts((Job(spec(), place=("aws", "us-west-2")),), snapshot(*WORLD)))
     assert moved.choice[0].rent.offer.market == FAR.market
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
     quotas = (Quota("aws", "us-east-1", "a", 32, QuotaUnit.VCPUS),)
-    first, second = plan([Job(spec("a")), Job(spec("b"))], PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
+    first, second = plan_jobs(PlanningFacts((Job(spec("a")), Job(spec("b"))), snapshot(CHEAP, BIGGER), quotas=quotas))
     kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.choice, *second.choice)]
     assert sum(machines for name, machines in kinds if name == "a.large") <= 8
 
@@ -290,7 +288,7 @@ def test_what_comes_later_changes_nothing() -> None:
         np.append(CHEAP.prices, 90 * CENT).astype(np.int64),
     )
     before, after = planned(spec()), planned(spec(), later, *WORLD[1:])
-    assert (after.choice, after.estimate) == (before.choice, before.estimate)
+    assert (after.choice, after.cost.estimate) == (before.choice, before.cost.estimate)
     assert forecast_of(after).usd.likely == forecast_of(before).usd.likely
 
 
@@ -328,8 +326,8 @@ def test_proteus_rents_128_vcpus_at_a_time_or_a_part_of_a_large_job(speed: float
 def test_machines_that_take_hours_to_start_are_rented_all_the_same(strategy: str) -> None:
     """A busy computer learned such start-ups on the local market, and no later launch found a machine worth renting."""
     slow = Overheads(startup=2 * HOUR, eviction=2 * HOUR, resize=MINUTE)
-    known = PlanningInputs(snapshot(*WORLD), lambda _: CALM, overheads=slow)
-    (found,) = plan([Job(replace(spec(), strategy=strategy))], known)
+    known = PlanningFacts((), snapshot(*WORLD), lambda _: CALM, overheads=slow)
+    (found,) = plan_jobs(replace(known, jobs=(Job(replace(spec(), strategy=strategy)),)))
     assert sum(one.rent.machines for one in found.choice) >= 1
 
 
@@ -381,52 +379,52 @@ def test_every_plan_keeps_the_jobs_limits(
         objective=objective,
         budget=budget * NANOS_PER_DOLLAR,
     )
-    known = PlanningInputs(snapshot(*histories))
+    known = PlanningFacts((), snapshot(*histories))
     try:
-        (found,) = plan([Job(asked, NOW + hours * HOUR)], known)
+        (found,) = plan_jobs(replace(known, jobs=(Job(asked, NOW + hours * HOUR),)))
     except (NotInTime, OverBudget):
         return
     usable = {known.snapshot.markets[row] for row in np.flatnonzero(known.snapshot.usable).tolist()}
     chosen = {one.rent.offer.market for one in found.choice}
     assert chosen <= usable
     assert len({market.region for market in chosen}) == 1
-    assert not chosen & {one.market for one in found.rejected}
+    assert not chosen & {one.market for one in found.cost.rejected}
     assert least <= sum(one.rent.machines for one in found.choice) <= least + more
     forecast = forecast_of(found)
     assert forecast.usd.quantile(0.4) <= budget
     assert sum(term.usd for term in forecast.terms) == pytest.approx(forecast.usd.median)
     assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
     assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
-    assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)
+    assert len(found.cost.rejected) + found.cost.unnamed + len(chosen) >= len(world)
 
 
 def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:
     """Seven slow and one fast machine are in time for less than eight fast ones; the slow ones alone are late."""
     hurry = planned(spec(), deadline=NOW + 8 * HOUR)
-    assert hurry.mixture is not None
-    first = hurry.mixture.machines(hurry.mixture.schedule.phases[0])
+    assert hurry.first.mixture is not None
+    first = hurry.first.mixture.machines(hurry.first.mixture.schedule.phases[0])
     assert set(first) == {"a.large", "a.xlarge"}
     assert sum(first.values()) == 8
     only_big = planned(spec(), BIGGER, deadline=NOW + 8 * HOUR)
-    assert hurry.estimate.usd < 0.9 * only_big.estimate.usd
+    assert hurry.cost.estimate.usd < 0.9 * only_big.cost.estimate.usd
     assert finish_by(hurry) <= NOW + 8 * HOUR
-    assert planned(spec()).mixture is None
+    assert planned(spec()).first.mixture is None
 
 
 def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
     hurry = replace(spec(), objective=Objective.MAKESPAN_WITHIN_BUDGET, budget=4 * NANOS_PER_DOLLAR)
     mixed = planned(hurry, hazard=CALM)
-    assert mixed.estimate.usd <= 4.0
-    assert mixed.estimate.hours < 0.82 * planned(spec(), hazard=CALM).estimate.hours
+    assert mixed.cost.estimate.usd <= 4.0
+    assert mixed.cost.estimate.hours < 0.82 * planned(spec(), hazard=CALM).cost.estimate.hours
     assert len({one.rent.offer.market.instance_type for one in mixed.choice}) == 2
 
 
 def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
     quotas = (Quota("aws", "us-east-1", "a", 80, QuotaUnit.VCPUS),)
-    jobs = [Job(spec("a"), NOW + 9 * HOUR), Job(spec("b"), NOW + 9 * HOUR)]
-    plans = plan(jobs, PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
+    jobs = (Job(spec("a"), NOW + 9 * HOUR), Job(spec("b"), NOW + 9 * HOUR))
+    plans = plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=quotas))
     for found in plans:
         assert finish_by(found) <= NOW + 9 * HOUR
-    assert sum(share.part.amount for found in plans for share in found.quotas) <= 80
+    assert sum(share.part.amount for found in plans for share in found.allocated.quotas) <= 80
     with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
-        plan(jobs, PlanningInputs(snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))
+        plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))

@@ -19,7 +19,7 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quota_groups import QuotaGroup
-from spotctl.planning.share import Demand, JobShare, companions, divide
+from spotctl.planning.share import Demand, JobShare, companions, shares_of
 from spotctl.planning.work import JobLength
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
@@ -53,12 +53,12 @@ def limited(quotas: dict[MachineKind, int]) -> list[QuotaGroup]:
 def shares(
     jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, price: FloatArray = PRICE
 ) -> list[JobShare]:
-    return divide(jobs, KINDS, price, limited(quotas or {}))
+    return shares_of(jobs, KINDS, price, limited(quotas or {}))
 
 
 def options(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineOption]:
     groups = limited(quotas or {})
-    (share,) = divide([job], KINDS, PRICE, groups)
+    (share,) = shares_of([job], KINDS, PRICE, groups)
     prices = KindPrices(PRICE, np.ones(len(KINDS)), np.zeros(len(KINDS)), Overheads(0, 0, 0))
     return machine_options(job, share, KINDS, prices, groups)
 

@@ -60,9 +60,8 @@ def test_a_checkpoint_counts_once_it_was_written(
     asked, program = Asked(), Command("true")
     plan = SimpleNamespace(
         decider=asked,
-        work_left=64.0 * 5 * HOUR,
+        built=SimpleNamespace(work_left=64.0 * 5 * HOUR),
         worded=str,
-        checkpoints=object(),
         job=SimpleNamespace(spec=SimpleNamespace(program=program)),
     )
     live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)

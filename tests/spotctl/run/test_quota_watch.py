@@ -18,10 +18,11 @@ from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
-from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.planner import PlanMoment, local_market_start, on_demand_left, plan_jobs, quotas_left
+from spotctl.run.start.launch_plans import plan_of_run, stored_plans
+from spotctl.run.start.local_market import begin_market, market_start
 from spotctl.run.start.quota_watch import QuotaWatch
-from spotctl.run.start.runs import begin_run, plan_of_run
+from spotctl.run.start.runs import begin_run
+from spotctl.run.start.stored_facts import read_account
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
@@ -64,19 +65,19 @@ def end_other_run(settings: Settings) -> None:
 
 def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path) -> None:
     catalog = library(settings).catalog
-    assert quotas_left(settings, catalog, START)[0] == settings.quotas[:1]
-    assert on_demand_left(settings, catalog, START) == settings.quotas[1:]
+    assert read_account(settings, START).left(catalog) == settings.quotas
     other_run(settings, 5)
-    (left,), (remark,) = quotas_left(settings, catalog, START)
-    assert left.amount == 4
-    assert [one.amount for one in on_demand_left(settings, catalog, START)] == [2]
+    held = read_account(settings, START)
+    (remark,) = held.remarks(catalog)
+    assert [quota.amount for quota in held.left(catalog)] == [4, 2]
     assert remark == "quota local: 6 machines are held by running jobs (other), 4 are left"
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     shown = spotctl("plan", file, "--json", SPOTCTL_HOME=str(settings.home), SPOTCTL_QUOTAS="local=10 machines")
     assert sum(one["machines"] for one in shown.json["choice"]) <= 4
     end_other_run(settings)
-    assert quotas_left(settings, catalog, START) == (settings.quotas[:1], ())
+    ended = read_account(settings, START)
+    assert (ended.left(catalog), ended.remarks(catalog)) == (settings.quotas, ())
 
 
 def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Se
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     began = ev.RunBegan("mine", "local", written(load(file)), "", 0, None, "local=4 machines")
-    started = local_market_start(library(settings))
+    started = market_start(library(settings))
     few = plan_of_run(began, settings, started)
     place = few.choice[0].rent.offer.market
     more = plan_of_run(began, settings, started, "local=10 machines", (place.cloud, place.region))
@@ -125,8 +126,8 @@ def test_a_launch_keeps_its_part_of_the_on_demand_quotas_for_every_later_process
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(JOB + "deadline: 500h\n")
-    known, spec = library(settings), load(file)
-    (plan,) = plan_jobs([spec], settings, known, PlanMoment(0)).plans
+    spec = load(file)
+    (plan,) = stored_plans([spec], settings).plans
     begin_market(spec, settings)
     with EventLog(Paths(settings.home).log) as log:
         journal, _ = begin_run(spec, settings, log, plan=plan)

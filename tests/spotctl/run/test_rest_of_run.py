@@ -14,7 +14,7 @@ from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR as DOLLAR
 from bidbrain.errors import BidBrainError
 from spotctl.files.job.reader import from_fields
 from spotctl.home.config import load
-from spotctl.run.start.planned_jobs import planned_jobs
+from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.turn.budget_check import BudgetForecast
 from spotctl.run.turn.rest_of_run import PlayedRest
 
@@ -36,14 +36,14 @@ JOB = {
 
 @pytest.fixture
 def plan(tmp_path: Path) -> JobPlan:
-    return planned_jobs([from_fields(JOB)], load({}, tmp_path)).plans[0]
+    return stored_plans([from_fields(JOB)], load({}, tmp_path)).plans[0]
 
 
 def test_the_rest_of_a_run_is_played_by_its_decision_object(plan: JobPlan) -> None:
     """Without start-up and begun hours, half of the work costs half as much."""
-    whole = PlayedRest(plan, plan.at, plan.work_left, 1.0, inf, plan.market_history.histories)
-    assert whole.usd() == pytest.approx(plan.estimate.usd, rel=0.1)
-    half = replace(whole, work=plan.work_left / 2)
+    whole = PlayedRest(plan, plan.at, plan.built.work_left, 1.0, inf, plan.built.market_history.histories)
+    assert whole.usd() == pytest.approx(plan.cost.estimate.usd, rel=0.1)
+    half = replace(whole, work=plan.built.work_left / 2)
     assert half.usd() == pytest.approx(whole.usd() / 2, rel=0.05)
     # A run that ends at its budget has no money left, and says what the rest would cost with more.
     assert replace(half, usd_left=0.0, share=0.5).with_enough_money().usd_left == 40.0

@@ -43,13 +43,14 @@ from spotctl.log.events import (
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.store import EventLog
+from spotctl.planning.facts import PlanRequest, arranged_facts
 from spotctl.planning.learning.inform import NOTHING_LEARNED
 from spotctl.planning.learning.values import Learned
-from spotctl.planning.request import PlanRequest, plans_of
+from spotctl.planning.plan_jobs import plan_jobs
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.lease_times import LeaseTimes
-from spotctl.run.start.planner import market_data
+from spotctl.run.start.stored_facts import market_data
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.live_strategy import expectation, terms_of
 from spotctl.run.turn.patience import RunLimits
@@ -232,7 +233,8 @@ def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
 
 def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> JobPlan:
     """The plan of a job that begins at a moment of market time."""
-    (found,) = plans_of(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learned)
+    facts = arranged_facts(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learned)
+    (found,) = plan_jobs(facts)
     return found
 
 

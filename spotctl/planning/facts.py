@@ -1,4 +1,4 @@
-"""From jobs and market data to plans: the one path of `plan`, `launch`, `launch --dry-run` and a resumed run. Pure."""
+"""Everything that plans depend on, as one frozen value, and how it is arranged from what is stored. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
 from bidbrain.strategies.names import ON_DEMAND
+from bidbrain.values import Overheads
 from pricing_data.catalog import Catalog
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
@@ -18,18 +19,39 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, format_time
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.quotas import Quota
-from spotctl.planning.learning.inform import NOTHING_LEARNED, evidence_of, hours_of, with_estimates
+from spotctl.planning.job import Job
+from spotctl.planning.learning.inform import NOTHING_LEARNED, evidence_of, hours_of, measured_overheads, measured_speeds
 from spotctl.planning.learning.values import Learned
 from spotctl.planning.market_history import HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
-from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.planning.overheads import OVERHEADS
+from spotctl.planning.quota_use import AccountQuotas
+from spotctl.planning.work import Measured
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
 
 UNRESOLVED: Mapping[str, int] = MappingProxyType({})
 NO_PROFILES: Mapping[str, tuple[ModelProfile, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFacts:
+    """Everything that plans of some jobs depend on: offers, eviction rates, throughputs that earlier runs measured (by
+    job, then type), and the parts of the quotas of spot and of on-demand machines that the jobs may use.
+
+    `account` are the account's quotas before running jobs took their parts; `remarks` tell the user about the data.
+    """
+
+    jobs: tuple[Job, ...]
+    snapshot: MarketSnapshot
+    hazard_of: HazardOf = lambda _: None
+    earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
+    quotas: Sequence[Quota] = ()
+    on_demand_quotas: Sequence[Quota] = ()
+    overheads: Overheads = OVERHEADS
+    account: AccountQuotas = field(default_factory=AccountQuotas)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +92,21 @@ class PlanRequest:
     profiles: Mapping[str, tuple[ModelProfile, ...]] = field(default_factory=lambda: NO_PROFILES)
 
 
-def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> list[JobPlan]:
-    """A plan for each job, from facts that were known before `request.at`; `learned` are estimates from earlier
-    runs."""
+def arranged_facts(
+    request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNED
+) -> PlanningFacts:
+    """The facts that were known before `request.at`; `learned` are estimates from earlier runs."""
+    specs = {spec.name: spec for spec in request.specs}
     spot = tuple(quota for quota in request.quotas if quota.spot)
-    known = PlanningInputs(
+    return PlanningFacts(
+        tuple(_job(spec, request, learned.get(spec.name)) for spec in request.specs),
         MarketSnapshot.of(data.table, data.catalog, request.at),
         hazards(data.interruptions, request.at, evidence_of(learned)),
+        {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
         quotas=spot if any(spec.strategy != ON_DEMAND for spec in request.specs) else (),
         on_demand_quotas=tuple(quota for quota in request.quotas if not quota.spot),
+        overheads=measured_overheads(OVERHEADS, learned),
     )
-    jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
-    return plan(jobs, with_estimates(known, {spec.name: spec for spec in request.specs}, learned))
 
 
 def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:

@@ -1,0 +1,89 @@
+"""Jobs between the facts and their plans, as frozen values: the machines that fit, and the share of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from bidbrain.gavel.lp import FloatArray
+from pricing_data.units import HOUR
+from spotctl.files.job.programs import Command
+from spotctl.home.quotas import Quota
+from spotctl.planning.job import Job
+from spotctl.planning.offers import MachineKind
+from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.share import Demand, JobShare
+from spotctl.planning.work import TypeSpeed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KindColumns:
+    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, effective
+    prices, the share of the paid time that evictions leave, and the quotas that the kinds count against."""
+
+    numbers: tuple[int, ...]
+    kinds: tuple[MachineKind, ...]
+    rows: tuple[tuple[int, ...], ...]
+    usd_per_hour: FloatArray
+    useful: FloatArray
+    quotas: tuple[QuotaGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobCandidates:
+    """A job with its demand for the kinds of machines that fit it, the number of matching markets, and the rows of
+    unusable ones."""
+
+    job: Job
+    demand: Demand
+    rates: Mapping[str, TypeSpeed]
+    fitting: int
+    unusable: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanCandidates:
+    """The machines that fit some jobs: each job's demand, in columns that all jobs share."""
+
+    jobs: tuple[JobCandidates, ...]
+    columns: KindColumns
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShare:
+    """A quota that a job's machines count against, the part that it may use, and how many jobs share it."""
+
+    quota: Quota
+    part: Quota
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocatedJob:
+    """A job with its share of Gavel's allocation, the number of matching markets, the rows of unusable ones, and its
+    part of each quota of spot and of on-demand machines."""
+
+    job: Job
+    demand: Demand
+    share: JobShare
+    rates: Mapping[str, TypeSpeed]
+    fitting: int
+    unusable: tuple[int, ...]
+    quotas: tuple[QuotaShare, ...]
+    on_demand_quotas: tuple[Quota, ...] = ()
+
+    def work_amount(self, most_nu: float) -> float:
+        """The work in microseconds times nu, if all machines together do `most_nu` per hour."""
+        length = self.demand.work
+        return HOUR * (length.amount(most_nu) if length.timed else self.demand.amount)
+
+    def work_left(self, most_nu: float) -> float:
+        """The work as `work_amount` counts it; infinite if the job's length is unknown."""
+        return inf if self.demand.work.assumed else self.work_amount(most_nu)
+
+    @property
+    def saves(self) -> bool:
+        """Whether the program has a checkpoint path, without which spotctl cannot sync its checkpoints."""
+        program = self.job.spec.program
+        return isinstance(program, Command) and program.checkpoint is not None

@@ -1,0 +1,143 @@
+"""Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from bidbrain.gavel.lp import FloatArray
+from pricing_data.series import Ints
+from pricing_data.units import HOUR
+from spotctl.files.job.programs import Command
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.planning.allocation import JobCandidates, KindColumns, PlanCandidates
+from spotctl.planning.columns import columns_of, lowest_prices
+from spotctl.planning.errors import NotInTime
+from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.job import Job
+from spotctl.planning.misspelled import misspelled
+from spotctl.planning.offers import Bools, Eligible, eligible, in_zones, why_unusable
+from spotctl.planning.roaming import may_roam
+from spotctl.planning.share import Demand
+from spotctl.planning.work import Measured, TypeSpeed, length_of, measured_for, speeds_of
+
+# Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
+_CHEAPEST, _FASTEST = 24, 8
+_CHEAPEST_ROAMING = 128
+"""More kinds for a job that may move between regions, because it can use the same type in many of them."""
+_MOST_MACHINES = 64
+"""Default limit for a job without one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FittingKinds:
+    """A job with the kinds it may use: nu by kind, and the kinds worth examining."""
+
+    job: Job
+    eligible: Eligible
+    rates: Mapping[str, TypeSpeed]
+    nu: FloatArray
+    kinds: list[int]
+
+
+def candidates(facts: PlanningFacts) -> PlanCandidates:
+    """The machines that fit the jobs; raises NotInTime or BadRequest if there are none for a job."""
+    snapshot = facts.snapshot
+    usable = snapshot.usable & np.logical_or.reduce([in_zones(snapshot, job.spec.resources) for job in facts.jobs])
+    lowest = lowest_prices(snapshot, usable)
+    fitting = [_fitting_kinds(job, facts, usable, lowest) for job in facts.jobs]
+    wanted = sorted({kind for kinds in fitting for kind in kinds.kinds})
+    columns = columns_of(wanted, facts, usable)
+    return PlanCandidates(tuple(_job_candidates(kinds, facts, columns) for kinds in fitting), columns)
+
+
+def _fitting_kinds(job: Job, facts: PlanningFacts, usable: Bools, lowest: Ints) -> _FittingKinds:
+    snapshot, spec = facts.snapshot, job.spec
+    matches = eligible(snapshot, usable, spec.resources)
+    kinds = matches.kinds.tolist()
+    if job.place is not None:
+        kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
+    if not kinds:
+        raise _nothing_usable(job, facts, matches)
+    measured = measured_for(spec, facts.earlier.get(spec.name, {}))
+    if (split := _split(job, facts, kinds)) is not None:
+        measured = {name: replace(measured.get(name, speed), split=speed.split) for name, speed in split.items()}
+        kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
+    names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
+    speeds = speeds_of((machine for machine in snapshot.catalog.types if machine.name in names), measured)
+    nu = np.zeros(len(snapshot.kinds))
+    nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
+    most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
+    return _FittingKinds(job, matches, speeds, nu, _worth_examining(np.array(kinds), nu, lowest, most))
+
+
+def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Measured] | None:
+    """Speeds of the job's model on kinds of machines; None for a job that does not split it."""
+    program = job.spec.program
+    if not isinstance(program, Command) or program.parallel is None:
+        return None
+    from spotctl.planning.parallel import split_speeds
+
+    machines = [machine for kind in kinds if (machine := facts.snapshot.machine[kind]) is not None]
+    try:
+        return split_speeds(program.parallel, job.profiles, program.nodes.most, machines)
+    except BadRequest as error:
+        raise BadRequest(f"{job.spec.name}: {error}") from None
+
+
+def _nothing_usable(job: Job, facts: PlanningFacts, matches: Eligible) -> SpotctlError:
+    name, snapshot = job.spec.name, facts.snapshot
+    if matches.unusable.size:
+        market, why = why_unusable(snapshot, int(matches.unusable[0]))
+        return NotInTime(f"{name}: none of the {matches.unusable.size} matching markets can be used; {market}: {why}")
+    hint = next(misspelled(job.spec.resources, snapshot), "")
+    clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
+    if not clouds:
+        wanted = ", ".join(job.spec.resources.clouds)
+        nothing = f"no price history of {wanted} is stored (run spotctl prices fetch or import)"
+        return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
+    return NotInTime(
+        f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
+        f"{f': {hint}' if hint else ''}; widen types or regions (spotctl prices ls lists what is stored)"
+    )
+
+
+def _worth_examining(kinds: Ints, nu: FloatArray, lowest: Ints, most: int) -> list[int]:
+    per_work = lowest[kinds] / nu[kinds]
+    cheapest = kinds[np.argsort(per_work, kind="stable")[:most]]
+    fastest = kinds[np.lexsort((per_work, -nu[kinds]))[:_FASTEST]]
+    numbers: list[int] = np.union1d(cheapest, fastest).tolist()
+    return numbers
+
+
+def _job_candidates(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) -> JobCandidates:
+    demand, matches = _demand(fitting, facts, columns), fitting.eligible
+    return JobCandidates(fitting.job, demand, fitting.rates, matches.fitting, tuple(matches.unusable.tolist()))
+
+
+def _demand(fitting: _FittingKinds, facts: PlanningFacts, columns: KindColumns) -> Demand:
+    job, spec = fitting.job, fitting.job.spec
+    limits = spec.resources.machines
+    most = max(limits.least, _MOST_MACHINES) if limits.most is None else limits.most
+    nu = fitting.nu[list(columns.numbers)]
+    runs = np.flatnonzero(nu > 0)
+    cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
+    left = inf if job.deadline is None else (job.deadline - facts.snapshot.at - facts.overheads.startup) / HOUR
+    in_units = all(rate.in_units for rate in fitting.rates.values())
+    work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
+    return Demand(
+        name=spec.name,
+        objective=spec.objective,
+        nu=nu,
+        least=limits.least,
+        most=most,
+        work=work,
+        reference_nu=most * float(nu[cheapest]),
+        hours_left=left,
+        budget_usd=job.budget_usd,
+        gang=isinstance(spec.program, Command),
+        roams=may_roam(spec) and not work.assumed,
+    )

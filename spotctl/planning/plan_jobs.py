@@ -1,0 +1,111 @@
+"""From the facts to a plan for each job, with reasons: the one way of `plan`, `launch`, `try`, `nightly` and a resumed
+run. Pure.
+
+Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 6 are `candidates`, `divide`, `build_decider`,
+`first_decision` and `estimate_cost`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import floor
+
+from spotctl.home.errors import SpotctlError
+from spotctl.planning.allocation import AllocatedJob, KindColumns
+from spotctl.planning.build_decider import build_decider
+from spotctl.planning.candidates import candidates
+from spotctl.planning.columns import reliable_usd
+from spotctl.planning.division import divide
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.first_decision import first_decision
+from spotctl.planning.forecasting import clearly_over_budget
+from spotctl.planning.kept_limits import violation
+from spotctl.planning.machine_options import KindPrices, MachineOption, machine_options
+from spotctl.planning.on_demand_needs import equal_parts, possible
+from spotctl.planning.plan_cost import estimate_cost
+from spotctl.planning.quota_use import left_of
+from spotctl.planning.values import JobPlan
+
+
+def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
+    """A plan for each job, from one allocation over all.
+
+    Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
+    """
+    fitting = candidates(facts)
+    plans, left = list[JobPlan](), tuple(facts.on_demand_quotas)
+    for allocated in divide(fitting):
+        parts = equal_parts(left, len(facts.jobs) - len(plans), allocated.job.spec.resources.clouds)
+        plans.append(_best_plan(replace(allocated, on_demand_quotas=parts), facts, fitting.columns))
+        left = left_of(left, [possible(plans[-1])], facts.snapshot.catalog)
+    return plans
+
+
+def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
+    """The plan on the best machines that keep budget and deadline."""
+    refused: list[SpotctlError] = []
+    for option in _options(allocated, facts, columns):
+        try:
+            plan = _affordable_plan(allocated, option, facts, columns)
+        except (OverBudget, NotInTime) as error:
+            refused.append(error)
+            continue
+        # The first refusal states a forecast; for the others a few plays mostly do.
+        if refused and clearly_over_budget(plan):
+            continue
+        wrong = violation(plan)
+        if wrong is None:
+            return plan
+        refused.append(wrong)
+    if refused:
+        raise refused[0]
+    least = allocated.demand.least
+    raise NotInTime(
+        f"{allocated.job.spec.name}: its share of the quotas is below {least} machines of any type; raise a quota, or"
+        " plan fewer jobs at a time"
+    )
+
+
+def _options(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineOption]:
+    price = columns.usd_per_hour * columns.useful
+    usd_per_hour = reliable_usd(allocated, facts, columns) + (allocated.job.value_of_time_usd or 0.0)
+    prices = KindPrices(price, columns.useful, usd_per_hour, facts.overheads)
+    return machine_options(allocated.demand, allocated.share, columns.kinds, prices, columns.quotas)
+
+
+def _affordable_plan(
+    allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns
+) -> JobPlan:
+    """The plan on some machines; of a job that ends after a fixed time, on as many as its budget pays for."""
+    plan = _plan_on(allocated, option, facts, columns)
+    smaller = _fewer_machines(allocated, plan) if allocated.demand.work.timed else None
+    return plan if smaller is None else _plan_on(smaller, option, facts, columns)
+
+
+def _plan_on(allocated: AllocatedJob, option: MachineOption, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
+    """The plan on some machines.
+
+    Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
+    """
+    built = build_decider(allocated, option, facts, columns)
+    first = first_decision(built, facts.snapshot.at)
+    return JobPlan(facts.snapshot.at, built, first, estimate_cost(built, first, facts.snapshot, columns))
+
+
+def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan) -> AllocatedJob | None:
+    """A job that ends after a fixed time, limited to the machines that its budget pays for; None if it needs no
+    limit."""
+    budget = allocated.job.budget_usd
+    if budget is None or job_plan.cost.estimate.usd <= budget:
+        return None
+    rented = sum(choice.rent.machines for choice in job_plan.choice)
+    reliable = sum(term.usd for term in job_plan.cost.estimate.terms[len(job_plan.choice) :])
+    most = floor(rented * (budget - reliable) / (job_plan.cost.estimate.usd - reliable))
+    if most < max(allocated.demand.least, 1):
+        return None
+    share = replace(allocated.share, caps=tuple(min(cap, most) for cap in allocated.share.caps))
+    demand = replace(
+        allocated.demand, most=most, reference_nu=allocated.demand.reference_nu * most / allocated.demand.most
+    )
+    return replace(allocated, demand=demand, share=share)

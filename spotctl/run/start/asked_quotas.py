@@ -1,0 +1,45 @@
+"""Asks clouds for the quotas of the markets in which jobs are about to rent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing, suppress
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from bidbrain.eviction.hazard import family_of
+from spotctl.clouds.capabilities import Closes, StatesQuotas
+from spotctl.clouds.wiring import cloud_provider
+from spotctl.home import account_quotas
+from spotctl.home.errors import SpotctlError
+from spotctl.home.wall_clock import wall_us
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from spotctl.home.config import Settings
+
+
+def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:
+    """The markets without a quota that was read in the last day; spot and on-demand quotas are read together."""
+    read = [stated.quota for stated in account_quotas.read_lately(settings, wall_us()) if stated.quota.spot]
+    return {
+        market
+        for market in markets
+        if not any(quota.covers(market.cloud, market.region, family_of(market.instance_type)) for quota in read)
+    }
+
+
+def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
+    """Asks the clouds for quotas, and keeps the answers.
+
+    A quota that cannot be read stays unknown: the cloud decides at the purchase.
+    """
+    places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
+    for (cloud, region), there in places:
+        provider = cloud_provider(settings, [cloud], [region])
+        assert isinstance(provider, StatesQuotas)
+        assert isinstance(provider, Closes)
+        with closing(provider), suppress(SpotctlError):
+            account_quotas.keep(
+                settings, provider.quotas(region, {market.instance_type for market in there}), wall_us()
+            )

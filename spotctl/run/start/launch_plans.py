@@ -1,0 +1,101 @@
+"""Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state, and of a run from
+its log. All go one way, and differ only in the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pricing_data.units import HOUR, parse_duration, parse_time
+from spotctl.files.job.reader import restored
+from spotctl.files.job.spec import check_names, check_rents
+from spotctl.home.quotas import quotas_from
+from spotctl.planning.forecasting import forecast_of
+from spotctl.planning.on_demand_needs import on_demand_remarks
+from spotctl.planning.plan_jobs import plan_jobs
+from spotctl.planning.values import JobPlan
+from spotctl.run.start.asked_quotas import ask_quotas, unknown_quotas
+from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.home.config import Settings
+    from spotctl.log.events import RunBegan
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlans:
+    """The plans of some jobs, and remarks on the data they rest on."""
+
+    plans: list[JobPlan]
+    remarks: tuple[str, ...]
+
+
+def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
+    """Plans jobs together, from what is stored. `at` replaces the present moment; `hours` is the length of jobs whose
+    files do not say."""
+    check_names(specs)
+    check_rents(specs)
+    moment = PlanMoment(parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None)
+    return _plans(specs, settings, moment)
+
+
+def plan_of_run(
+    began: RunBegan, settings: Settings, started: int, quotas: str | None = None, place: tuple[str, str] | None = None
+) -> JobPlan:
+    """The plan of a run: every process that works on the run makes the same plan.
+
+    `quotas` are the parts that the run may use, if they differ from its first ones; machines then stay in `place`.
+    """
+    parts = quotas_from(began.quotas if quotas is None else quotas)
+    terms = LoggedTerms(began.wall_us, started, began.deadline, parts, place)
+    (plan,) = _plans([restored(began.spec, settings.home)], settings, terms).plans
+    return plan
+
+
+def _plans(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> JobPlans:
+    facts = read_facts(specs, settings, terms)
+    plans, account, catalog = plan_jobs(facts), facts.account, facts.snapshot.catalog
+    lacking = on_demand_remarks(plans, account.on_demand, list(account.on_demand_held.values()), catalog)
+    return JobPlans(plans, facts.remarks + lacking)
+
+
+def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None) -> JobPlans:
+    """Plans jobs within the quotas that their clouds state now.
+
+    `max_cost` limits the jobs together: each gets a share in proportion to its cost without the limit.
+    """
+    if max_cost is None:
+        return _within_account(specs, settings)
+    shares = [max_cost] if len(specs) == 1 else _shares(max_cost, _within_account(specs, settings))
+    return _within_account([_limited(spec, share) for spec, share in zip(specs, shares, strict=True)], settings)
+
+
+def _shares(max_cost: int, plans: JobPlans) -> list[int]:
+    costs = [forecast_of(plan).usd.median for plan in plans.plans]
+    return [int(max_cost * cost / sum(costs)) for cost in costs]
+
+
+def _limited(spec: JobSpec, most: int) -> JobSpec:
+    """A job whose budget is at most this many nano-dollars."""
+    return replace(spec, budget=most if spec.budget is None else min(spec.budget, most))
+
+
+def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
+    """The plans, made again until no quota of a planned market is left to ask for."""
+    asked: set[Market] = set()
+    while True:
+        plans = stored_plans(specs, settings)
+        markets = {market for plan in plans.plans if not plan.job.spec.is_local for market in _markets(plan)}
+        if not (unasked := unknown_quotas(markets, settings) - asked):
+            return plans
+        asked |= unasked
+        ask_quotas(unasked, settings)
+
+
+def _markets(plan: JobPlan) -> set[Market]:
+    """The markets in which a plan rents, or may rent on demand."""
+    rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.choice)]
+    return {rent.offer.market for rent in rents if rent is not None}

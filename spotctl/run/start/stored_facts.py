@@ -1,0 +1,142 @@
+"""Step 1 of a plan: reads everything that plans depend on.
+
+That is prices, the catalog and interruption records; earlier runs and those under way, with the machines they hold;
+quotas; profiles; the clock and the time zone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from pricing_data.library import Library, Selection
+from pricing_data.units import SECOND, age
+from spotctl.clouds.wiring import library
+from spotctl.files.job.spec import JobSpec
+from spotctl.files.parallel_files import profiles_of
+from spotctl.home import account_quotas
+from spotctl.home.garbage import without_garbage_collection
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.statuses import unfinished_runs
+from spotctl.planning.facts import Beginning, MarketData, PlanningFacts, PlanRequest, arranged_facts, beginning
+from spotctl.planning.quota_use import AccountQuotas
+from spotctl.run.start.earlier_runs import learn_from_runs
+from spotctl.run.start.local_market import market_now
+
+if TYPE_CHECKING:
+    from pricing_data.store.table import PriceTable
+    from spotctl.home.config import Settings
+    from spotctl.home.quotas import Quota
+
+_LOCALTIME = Path("/etc/localtime")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMoment:
+    """The moment `at` that the user names instead of now, and the user's estimate of a job's length in hours."""
+
+    at: int | None = None
+    hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTerms:
+    """The terms of a run that its log keeps, so that every process that works on the run makes the same plan.
+
+    The run was launched at `launched` on this computer's clock, and `started` in market time. `quotas` are its parts,
+    and its machines stay in `place`, a cloud and a region.
+    """
+
+    launched: int
+    started: int
+    deadline: int | None
+    quotas: tuple[Quota, ...]
+    place: tuple[str, str] | None = None
+
+
+def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> PlanningFacts:
+    """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
+    known = library(settings)
+    data = market_data(known, specs)
+    if isinstance(terms, LoggedTerms):
+        now, account, remarks = terms.launched, AccountQuotas(), tuple[str, ...]()
+        request = _request_of_run(specs, terms)
+    else:
+        now = wall_us()
+        account, begin = read_account(settings, now), _beginning(specs, settings, data.table, now, terms.at)
+        remarks = begin.remarks + _stated(specs, settings, now) + account.remarks(data.catalog)
+        quotas = account.left(data.catalog)
+        request = PlanRequest(tuple(specs), begin.at, computer_zone(), terms.hours, quotas=quotas)
+    learned = learn_from_runs(settings, known, specs, now)
+    facts = arranged_facts(replace(request, profiles=profiles_of(specs)), data, learned)
+    measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.words())
+    return replace(facts, account=account, remarks=remarks + measured)
+
+
+def _request_of_run(specs: Sequence[JobSpec], terms: LoggedTerms) -> PlanRequest:
+    deadlines = {} if terms.deadline is None else {spec.name: terms.deadline for spec in specs}
+    # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
+    return PlanRequest(tuple(specs), terms.started, UTC, None, deadlines, terms.quotas, terms.place)
+
+
+def _beginning(specs: Sequence[JobSpec], settings: Settings, table: PriceTable, now: int, at: int | None) -> Beginning:
+    return beginning(specs, table, now, market_now(specs, settings) if at is None else None, at)
+
+
+def read_account(settings: Settings, now: int) -> AccountQuotas:
+    """The known quotas, and what running jobs of this home hold of them."""
+    spot, on_demand = account_quotas.known(settings, now), account_quotas.known(settings, now, spot=False)
+    running = unfinished_runs(settings) if spot or on_demand else {}
+    return AccountQuotas(
+        spot,
+        on_demand,
+        {job: state.spot_machines for job, state in running.items()},
+        {job: state.on_demand_machines for job, state in running.items()},
+    )
+
+
+def quotas_left(settings: Settings) -> tuple[Quota, ...]:
+    """The known quotas without what running jobs of this home hold now."""
+    return read_account(settings, wall_us()).left(library(settings).catalog)
+
+
+def _stated(specs: Sequence[JobSpec], settings: Settings, now: int) -> tuple[str, ...]:
+    """A remark for each quota that the jobs' clouds stated, with its age."""
+    clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
+    read_quotas = [read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds]
+    return tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
+
+
+def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
+    """Everything stored about the clouds that jobs may use; the table is empty if nothing is stored."""
+    clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
+    # Markets are read by tens of thousands.
+    with without_garbage_collection():
+        table, catalog = library.table(library.select(Selection(clouds=clouds))).with_last_seen(), library.catalog
+    figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
+    return MarketData(table, catalog, figures)
+
+
+def deadline_of(spec: JobSpec, moment: int) -> int | None:
+    """The deadline of a job that begins at a moment, in the computer's time zone; None without one."""
+    return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())
+
+
+def computer_zone() -> tzinfo:
+    """The computer's time zone with its daylight-saving rules, from TZ or /etc/localtime; else its current offset."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    try:
+        if name:
+            return ZoneInfo(name)
+        with _LOCALTIME.open("rb") as file:
+            return ZoneInfo.from_file(file)
+    except (OSError, ValueError):
+        # TZ may also hold a POSIX rule, such as CET-1CEST, or nothing that is installed here.
+        offset = datetime.now().astimezone().tzinfo
+        assert offset is not None
+        return offset

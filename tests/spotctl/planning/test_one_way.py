@@ -1,0 +1,107 @@
+"""From a job to a plan there is one way: each step is called from one place, and one module reads the facts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from spotctl.planning.allocation import AllocatedJob, JobCandidates, KindColumns, PlanCandidates
+from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.fleet import FleetPlan
+from spotctl.planning.job import Job
+from spotctl.planning.values import BuiltDecider, FirstDecision, JobPlan, PlanCost
+from spotctl.run.start.launch_plans import JobPlans
+from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment
+
+ROOT = Path(__file__).parents[3]
+TREES = {
+    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+    for path in (ROOT / "spotctl").rglob("*.py")
+}
+STEPS = {
+    "read_facts": ("spotctl.run.start.stored_facts", "spotctl/run/start/launch_plans.py"),
+    "plan_jobs": ("spotctl.planning.plan_jobs", "spotctl/run/start/launch_plans.py"),
+    "candidates": ("spotctl.planning.candidates", "spotctl/planning/plan_jobs.py"),
+    "divide": ("spotctl.planning.division", "spotctl/planning/plan_jobs.py"),
+    "build_decider": ("spotctl.planning.build_decider", "spotctl/planning/plan_jobs.py"),
+    "first_decision": ("spotctl.planning.first_decision", "spotctl/planning/plan_jobs.py"),
+    "estimate_cost": ("spotctl.planning.plan_cost", "spotctl/planning/plan_jobs.py"),
+}
+READERS = {
+    "arranged_facts": "spotctl.planning.facts",
+    "beginning": "spotctl.planning.facts",
+    "learn_from_runs": "spotctl.run.start.earlier_runs",
+    "market_now": "spotctl.run.start.local_market",
+    "profiles_of": "spotctl.files.parallel_files",
+}
+
+
+def imports(module: str, name: str) -> list[str]:
+    """The files of the product that import a name from a module; aliases would hide calls."""
+    folder, _, last = module.rpartition(".")
+    importing = []
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            aliases = {alias.name: alias.asname for alias in node.names}
+            if node.module == module and name in aliases:
+                assert aliases[name] is None, file
+                importing.append(file)
+            assert node.module != folder or last not in aliases, f"{file} imports {module} as a whole"
+    return importing
+
+
+def calls(file: str, name: str) -> Iterator[ast.Call]:
+    for node in ast.walk(TREES[file]):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            yield node
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_each_step_is_called_from_one_place(step: str) -> None:
+    module, caller = STEPS[step]
+    assert imports(module, step) == [caller]
+    assert len(list(calls(caller, step))) == 1
+    own = module.replace(".", "/") + ".py"
+    assert list(calls(own, step)) == []
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_facts_are_read_in_one_module(reader: str) -> None:
+    assert imports(READERS[reader], reader) == ["spotctl/run/start/stored_facts.py"]
+
+
+@pytest.mark.parametrize("step", [step for step, (module, _) in STEPS.items() if ".planning." in module])
+def test_a_step_is_the_only_public_function_of_its_module(step: str) -> None:
+    module, _ = STEPS[step]
+    statements = TREES[module.replace(".", "/") + ".py"].body
+    functions = [statement.name for statement in statements if isinstance(statement, ast.FunctionDef)]
+    assert [name for name in functions if not name.startswith("_")] == [step]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        PlanMoment,
+        LoggedTerms,
+        PlanningFacts,
+        Job,
+        JobCandidates,
+        KindColumns,
+        PlanCandidates,
+        AllocatedJob,
+        FleetPlan,
+        BuiltDecider,
+        FirstDecision,
+        PlanCost,
+        JobPlan,
+        JobPlans,
+    ],
+)
+def test_a_value_between_steps_has_at_most_ten_fields(value: type) -> None:
+    assert 1 <= len(fields(value)) <= 10
