@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params, PartitionState
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
+from agileml.roles.backups import BackupPartition
 from agileml.roles.node import Node
-from agileml.roles.partitions import BackupPartition, ServedPartition
+from agileml.roles.partitions import ServedPartition
 from tests.agileml.targets import phase_of
 
 
@@ -136,7 +137,7 @@ class Watch:
                         f"partition {partition} at version {version.clock} on {node.name} is not what it should be"
                     )
                 self._right[id(version)] = version
-        for partition, copy in node.server.copies.items():
+        for partition, copy in node.server.backups.copies.items():
             key, newest = (node.epoch, node.name, partition), max(copy.versions, default=-1)
             earlier, reached = self._backups.get(key, (copy, -1))
             assert earlier is not copy or newest >= reached, "a backup's clock went back"
@@ -156,13 +157,13 @@ class Watch:
     def end(simulation: Simulation) -> None:
         """At the end no backup waits for a patch that is not sent, as no later version could become safe."""
         controller, in_flight = simulation.controller, [message for _, _, message in simulation.messages.in_flight()]
-        if controller.assignment.moving or any(isinstance(message, Route) for message in in_flight):
+        if controller.planned.assignment.moving or any(isinstance(message, Route) for message in in_flight):
             return
         coming = {message.partition for message in in_flight if isinstance(message, Patch)}
         for partition, backup in enumerate(controller.table.backups):
             node = simulation.nodes.get(backup)
             if node is not None and node.epoch == controller.epoch and partition not in coming:
-                copy = node.server.copies.get(partition)
+                copy = node.server.backups.copies.get(partition)
                 assert copy is None or not copy.early, f"{backup}: {copy} waits for a patch that is not sent"
 
     # -- who has what --------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class Watch:
             if other is node or other.epoch != node.epoch:
                 continue
             assert not node.server.served.keys() & other.server.served.keys(), "a partition has two owners"
-            if node.worker.epoch == other.worker.epoch:
+            if node.worker.context.epoch == other.worker.context.epoch:
                 assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
 
     def _check_left(self, simulation: Simulation, name: str) -> None:
@@ -193,20 +194,24 @@ def _versions(node: Node) -> Iterator[tuple[int, Version]]:
     server = node.server
     everything: tuple[Mapping[int, ServedPartition | BackupPartition], ...] = (
         server.served,
-        server.copies,
-        server.shadows,
+        server.backups.copies,
+        server.transit.shadows,
     )
     for held in everything:
         for partition, holder in held.items():
             for version in holder.versions.values():
                 yield partition, version
-    yield from server.former.items()
+    yield from server.restoring.former.items()
 
 
 def _holds(node: Node, partition: int, clock: int) -> bool:
     server = node.server
-    for holder in (server.copies.get(partition), server.served.get(partition), server.shadows.get(partition)):
+    for holder in (
+        server.backups.copies.get(partition),
+        server.served.get(partition),
+        server.transit.shadows.get(partition),
+    ):
         if holder is not None and clock in holder.versions:
             return True
-    former = server.former.get(partition)
+    former = server.restoring.former.get(partition)
     return former is not None and former.clock == clock
