@@ -157,7 +157,7 @@ class Controller:
 
     def _attend(self, event: AttendanceEvent) -> None:
         if isinstance(event, Heartbeat):
-            self.note_underway(event.node, event.unreported)
+            self.clocks.ledger.note_underway(event.node, event.unreported)
         for answer in self.attendance.handle(event, self._now, self.epochs.number):
             self._follow(answer)
 
@@ -183,10 +183,6 @@ class Controller:
                 self._lose(answer)
             case Absent():
                 self._fail(answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events))
-
-    def note_underway(self, node: str, chunks: int) -> None:
-        """A node has done chunks that it has not reported as a part of a clock."""
-        self.clocks.ledger.note_underway(node, chunks)
 
     def _gather(self) -> None:
         """Starts once the first nodes are ready; continues once there is a reliable node again."""
@@ -366,9 +362,10 @@ class Controller:
 
     def _finish(self) -> None:
         """Once every partition has the last clock, fetches the model and its loss, and then ends the job."""
-        last, owners = self.last_clock, self.table.owners
+        last = self.last_clock
         if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
             return
+        owners = self.table.owners
         self._out.extend(last.requests(self.epochs.number, owners, self.members.names(*IN_EPOCH)))
         finished = last.finished(len(owners), self.clocks.decisions.tally)
         if finished is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agileml.params.view import NEVER
-from agileml.protocol.actions import CONTROLLER, Chunk
+from agileml.protocol.actions import CONTROLLER, Chunk, Send
 from agileml.protocol.messages import Contributed, Push
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.context import WorkerContext
@@ -61,7 +61,8 @@ class Contributions:
         for owner, parts in parts_by_owner(contribution, context.table.owners, context.node):
             requested = requests.request_with_push(owner, parts, want)
             for some in within(parts, self.frame_bytes):
-                context.send(owner, Push(context.epoch, context.node, clock, covers, some, requested))
+                push = Push(context.epoch, context.node, clock, covers, some, requested)
+                context.out.append(Send(owner, push))
         if self.work.awaits and self.work.accepted(clock) is None:
             context.send(CONTROLLER, Contributed(context.node, context.epoch, clock, covers))
 

@@ -173,7 +173,8 @@ class Node:
     def _take_actions(self) -> list[Action]:
         actions = list(self._out)
         self._out.clear()
-        self.departure.note_sent(actions)
+        if self.state is NodeState.DRAINING:
+            self.departure.note_sent(actions)
         return actions
 
     # -- states --------------------------------------------------------------------------------------------------------
@@ -181,8 +182,7 @@ class Node:
     def _step(self, message: object) -> None:
         before = self.state
         transition = TRANSITIONS[before][type(message)]
-        part = self if transition.part is None else getattr(self, transition.part)
-        getattr(part, transition.act)(message)
+        transition.method(self)(message)
         if self.state is not before:
             transition.check(self.name, before, self.state, message)
 

@@ -6,7 +6,6 @@ ones are kept until the node has entered their epoch.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import get_args
 
 from agileml.protocol.messages import (
@@ -34,11 +33,11 @@ from agileml.protocol.messages import (
     Stable,
     TakeShard,
 )
-from agileml.roles.transitions import Transition
+from agileml.roles.transitions import State, Transition
 from agileml.roles.work_exchange import HelpMessage
 
 
-class NodeState(Enum):
+class NodeState(State):
     """The states of a node."""
 
     OUTSIDE = "in no epoch yet"
@@ -47,7 +46,6 @@ class NodeState(Enum):
     DRAINING = "holds nothing; waits until no message is in flight"
 
 
-_SERVER = "server"
 _IN_EPOCH = {
     Recover: Transition("_recover", frozenset({NodeState.RESTORING, NodeState.ACTIVE})),
     # Only a node that was in no epoch enters one without a recovery.
@@ -62,16 +60,16 @@ _IN_EPOCH = {
     EndOfLifeSeen: Transition("_ignore"),
     # It was not requested, or is here already.
     Restore: Transition("_ignore"),
-    Push: Transition("push", part=_SERVER),
-    Pull: Transition("pull", part=_SERVER),
-    Reads: Transition("set_reads", part=_SERVER),
-    Patch: Transition("patch", part=_SERVER),
-    NeedVersion: Transition("provide", part=_SERVER),
-    Handover: Transition("take_over", part=_SERVER),
-    Move: Transition("move", part=_SERVER),
-    Collect: Transition("collect", part=_SERVER),
+    Push: Transition("server.push"),
+    Pull: Transition("server.pull"),
+    Reads: Transition("server.set_reads"),
+    Patch: Transition("server.patch"),
+    NeedVersion: Transition("server.provide"),
+    Handover: Transition("server.take_over"),
+    Move: Transition("server.move"),
+    Collect: Transition("server.collect"),
     **dict.fromkeys(
-        (Snapshot, TakeShard, GiveShard, Limit, Evaluate, *get_args(HelpMessage)), Transition("receive", part="worker")
+        (Snapshot, TakeShard, GiveShard, Limit, Evaluate, *get_args(HelpMessage)), Transition("worker.receive")
     ),
 }
 

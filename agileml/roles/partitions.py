@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
@@ -44,20 +45,13 @@ class ServingRules:
     fresh: bool
     wire: HalfWire | None = None
 
-    def received(self, part: PartitionUpdate) -> tuple[UpdateEntry, ...]:
-        """The updates of a push, in the types of the parameters."""
-        if self.wire is None:
-            return part.entries
-        return tuple(replace(entry, delta=self.wire.received(part.partition, entry.delta)) for entry in part.entries)
-
     def sent(self, partition: int, state: PartitionState, clock: int) -> PartitionState:
         """The part of a state that workers see, as it travels."""
         model = self.rule.model(partition, state)
         return model if self.wire is None else self.wire.state(partition, model, clock)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """A new version, the values that changed, and the sums of contributions if some of them could be left out."""
 
     version: Version
@@ -65,8 +59,7 @@ class Commit:
     sums: GradientSums | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Values of a version that a worker has waited for."""
 
     worker: str
@@ -74,8 +67,7 @@ class Reply:
     values: Delta
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Everything that follows from a message: versions, and then replies, in this order."""
 
     commits: Sequence[Commit] = ()
@@ -134,7 +126,8 @@ class ServedPartition:
 
     def push(self, message: Push, part: PartitionUpdate) -> Outcome:
         """Adds a contribution, whose worker may wait for a version."""
-        self.contribute(message.clock, message.covers, self.rules.received(part))
+        entries = part.entries if self.rules.wire is None else _received(part, self.rules.wire)
+        self.contribute(message.clock, message.covers, entries)
         if message.want >= 0:
             self.readers.wait(Waiting(message.worker, message.want, whole=False))
         return self.advance()
@@ -150,9 +143,9 @@ class ServedPartition:
 
     def advance(self) -> Outcome:
         """Commits every version whose accepted chunks are there, and replies to the workers that waited for it."""
-        commits = ()
+        commits: list[Commit] = []
         while (commit := self._commit()) is not None:
-            commits = (*commits, commit)
+            commits.append(commit)
         replies = self._replies()
         return Outcome(commits, replies) if commits or replies else NOTHING
 
@@ -228,6 +221,11 @@ class ServedPartition:
                 total = self.pending[clock].summed()
                 state = self.rules.rule.advance(self.partition, state, total, clock)[0]
         return self.rules.sent(self.partition, state, self.clock)
+
+
+def _received(part: PartitionUpdate, wire: HalfWire) -> tuple[UpdateEntry, ...]:
+    """The updates of a push, in the types of the parameters."""
+    return tuple(replace(entry, delta=wire.received(part.partition, entry.delta)) for entry in part.entries)
 
 
 def keep_from(versions: dict[int, Version], clock: int) -> None:

@@ -37,7 +37,7 @@ from agileml.protocol.messages import (
     Version,
 )
 from agileml.roles.backups import BackupPartition, Backups
-from agileml.roles.partitions import Commit, Outcome, Reply, ServedPartition, ServingRules, keep_from
+from agileml.roles.partitions import NOTHING, Commit, Outcome, Reply, ServedPartition, ServingRules, keep_from
 from agileml.roles.server_parts import Holder, InTransit, PartitionMessage, Place, Restoring, Traffic
 
 KEEP, FORWARD, REFUSE = "_keep", "_forward", "_refuse"
@@ -86,12 +86,14 @@ class Server:
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
         elsewhere: dict[str, list[PartitionUpdate]] = {}
-        if message.want >= 0:
+        if message.want >= 0 and self.traffic.timer is not None:
             self.traffic.note_push(message.worker)
         for part in message.parts:
             served = self.served.get(part.partition)
             if served is not None:
-                self._act(served, served.push(message, part))
+                outcome = served.push(message, part)
+                if outcome is not NOTHING:
+                    self._act(served, outcome)
             elif NOT_SERVED[self._place(part.partition)][Push] is KEEP:
                 self.transit.early.append(replace(message, parts=(part,)))
             else:
@@ -178,14 +180,20 @@ class Server:
             self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
-        for reply in outcome.replies:
-            self._reply(served.partition, reply)
+        if outcome.replies:
+            self._reply(served.partition, outcome.replies)
 
-    def _reply(self, partition: int, reply: Reply) -> None:
-        self.traffic.add_pulled(partition, nbytes(reply.values))
-        waited = self.traffic.waited(reply.worker)
-        snapshot = Snapshot(self.epoch, partition, reply.clock, self.stable, reply.values, waited=waited)
-        self.out.append(Send(reply.worker, snapshot))
+    def _reply(self, partition: int, replies: Iterable[Reply]) -> None:
+        total, measures = 0, self.traffic.timer is not None
+        last, size = None, 0
+        for worker, clock, values in replies:
+            if values is not last:
+                last, size = values, nbytes(values)
+            total += size
+            waited = self.traffic.waited(worker) if measures else None
+            snapshot = Snapshot(self.epoch, partition, clock, self.stable, values, waited=waited)
+            self.out.append(Send(worker, snapshot))
+        self.traffic.add_pulled(partition, total)
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
+from typing import Any
 
 from agileml.errors import InvalidTransition
 
 
-@dataclass(frozen=True, slots=True)
+class State(Enum):
+    """A state of a machine. Its hash is its identity, as a machine looks its state up for every message."""
+
+    __hash__ = object.__hash__
+
+
 class Transition:
-    """`act` names the method that handles a message, of a `part` of the machine or of the machine itself.
+    """`act` names the method that handles a message, of the machine or as `part.method` of a part.
 
     `to` are the states that may follow, besides the same one.
     """
 
-    act: str
-    to: frozenset[Enum] = frozenset()
-    part: str | None = None
+    def __init__(self, act: str, to: frozenset[State] = frozenset()) -> None:
+        self.act = act
+        self.to = to
+        self.method: Callable[[object], Callable[[Any], None]] = attrgetter(act)
+        """Returns that method of a machine."""
 
-    def check(self, name: str, before: Enum, after: Enum, message: object) -> None:
+    def check(self, name: str, before: State, after: State, message: object) -> None:
         """InvalidTransition if the state that follows is not in the table."""
         if after is not before and after not in self.to:
             raise InvalidTransition(f"{name} cannot go from {before.name} to {after.name} on {message!r}")

@@ -97,12 +97,12 @@ class VersionRequests:
 
     def request_with_push(self, owner: str, parts: Sequence[PartitionUpdate], want: int) -> int:
         """The version to request with a push: `want`, or `NEVER` if it was requested of all these partitions before."""
-        if want == NEVER or not self._is_new(want, parts):
+        if want == NEVER:
+            return NEVER
+        requested = self._requested
+        if self.slack is not None and all(want <= requested.get(part.partition, NEVER) for part in parts):
             return NEVER
         self._requested.update((part.partition, want) for part in parts)
         if self.times is not None:
             self.times.pushed(owner, parts)
         return want
-
-    def _is_new(self, want: int, parts: Sequence[PartitionUpdate]) -> bool:
-        return self.slack is None or any(want > self._requested.get(part.partition, NEVER) for part in parts)

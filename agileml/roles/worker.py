@@ -93,22 +93,17 @@ class Worker:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def receive(self, order: WorkerMessage) -> None:
-        """Processes an order: at once, or after the current work."""
-        if isinstance(order, Snapshot):
-            self.requests.measure(order)
-        self._handle(order)
+    def receive(self, message: WorkerMessage | WorkResult) -> None:
+        """Processes an order, at once or after the current work, or the result of that."""
+        before = self.state
+        transition = TRANSITIONS[before][type(message)]
+        transition.method(self)(message)
+        if self.state is not before:
+            transition.check(self.context.node, before, self.state, message)
 
     def finish(self, result: WorkResult) -> None:
         """The current work is done, or has to be done again because rows were missing."""
-        self._handle(result)
-
-    def _handle(self, message: WorkerMessage | WorkResult) -> None:
-        before = self.state
-        transition = TRANSITIONS[before][type(message)]
-        getattr(self, transition.act)(message)
-        if self.state is not before:
-            transition.check(self.context.node, before, self.state, message)
+        self.receive(result)
 
     def _obey_now(self, order: WorkerMessage) -> None:
         self._inbox.append(order)
@@ -117,7 +112,13 @@ class Worker:
     def _obey_later(self, order: WorkerMessage) -> None:
         self._inbox.append(order)
 
+    def _keep_snapshot(self, snapshot: Snapshot) -> None:
+        self.requests.measure(snapshot)
+        self._inbox.append(snapshot)
+
     def _take_snapshot_now(self, snapshot: Snapshot) -> None:
+        if self.requests.times is not None:
+            self.requests.measure(snapshot)
         self._take_snapshot(snapshot)
         if not self.requests.awaited:
             self._continue()

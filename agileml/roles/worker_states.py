@@ -6,7 +6,6 @@ and messages about help are the exceptions.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import get_args
 
 from agileml.protocol.messages import (
@@ -21,14 +20,14 @@ from agileml.protocol.messages import (
     TakeShard,
 )
 from agileml.roles.chunk_runner import WorkResult
-from agileml.roles.transitions import Transition
+from agileml.roles.transitions import State, Transition
 from agileml.roles.work_exchange import HelpMessage
 
 WorkerMessage = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
 """Messages that a worker processes."""
 
 
-class WorkerState(Enum):
+class WorkerState(State):
     """The states of a worker."""
 
     IDLE = "has nothing to compute: no shard, none before the limit, or its clock is being decided without it"
@@ -62,7 +61,8 @@ def _between_chunks(among: frozenset[WorkerState]) -> dict[type, Transition]:
 
 def _while_busy(finish: str) -> dict[type, Transition]:
     return {
-        **dict.fromkeys((*_ORDERS, Snapshot, Evaluate, Recover), Transition("_obey_later")),
+        **dict.fromkeys((*_ORDERS, Evaluate, Recover), Transition("_obey_later")),
+        Snapshot: Transition("_keep_snapshot"),
         # At once, as the other side waits.
         **dict.fromkeys(_HELP, Transition("_help")),
         # The orders that waited are obeyed first.

@@ -108,15 +108,15 @@ class Watch:
         controller, epoch = simulation.controller, simulation.controller.epoch
         if self._reliable <= simulation.nodes.keys() - simulation.warned:
             epoch = 0
-        before = self._stable.get(epoch, 0)
-        assert controller.stable >= before, "the stable version decreased"
-        self._stable[epoch] = controller.stable
-        table, now = controller.table, (controller.epoch, controller.stable)
+        before, stable = self._stable.get(epoch, 0), controller.stable
+        assert stable >= before, "the stable version decreased"
+        self._stable[epoch] = stable
+        table, now = controller.table, (controller.epoch, stable)
         advanced = self._last[0] == now[0] and self._last[1] < now[1]
         self._last = now
         if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {""}:
             for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
-                if not _holds(simulation.nodes[backup or owner], partition, controller.stable):
+                if not _holds(simulation.nodes[backup or owner], partition, stable):
                     self._check_kept(simulation, partition, reliable=advanced and bool(backup))
 
     @staticmethod
@@ -170,12 +170,13 @@ class Watch:
 
     @staticmethod
     def _check_alone(simulation: Simulation, node: Node) -> None:
+        shards = node.worker.shards.keys()
         for other in simulation.nodes.values():
             if other is node or other.epoch != node.epoch:
                 continue
             assert not node.server.served.keys() & other.server.served.keys(), "a partition has two owners"
             if node.worker.context.epoch == other.worker.context.epoch:
-                assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
+                assert not shards & other.worker.shards.keys(), "a shard has two workers"
 
     def _check_left(self, simulation: Simulation, name: str) -> None:
         """A leaving node has answers of all peers, and no message to or from it matters any more."""

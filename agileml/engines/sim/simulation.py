@@ -240,9 +240,10 @@ class Simulation:
     @property
     def result(self) -> Result | None:
         """The model and the counts, once the job is done."""
-        done, members = self._finished, self.controller.members
+        done = self._finished
         if done is None:
             return None
+        members = self.controller.members
         return Result(done.clock, done.versions, members.evictions, members.failures, done.loss, done.tally)
 
     def advance(self) -> None:
@@ -264,12 +265,13 @@ class Simulation:
         )
 
     def _tick(self) -> None:
-        for name in self.nodes:
-            member = self.controller.members.get(name)
+        members, ledger = self.controller.members, self.controller.clocks.ledger
+        for name, node in self.nodes.items():
+            member = members.get(name)
             if member is not None:
                 # Heartbeats are not simulated as messages.
                 member.last_heard = self.now
-                self.controller.note_underway(name, self.nodes[name].worker.unreported)
+                ledger.note_underway(name, node.worker.unreported)
         self._control(Tick())
         self.time.later(TICK_SECONDS, self._tick)
 
