@@ -1,6 +1,6 @@
 """The elasticity controller: events in, instructions out. It routes each event to the part that knows the subject.
 
-`attendance`: who is there. `stages`: which stage that leads to. `planned`: who serves, backs up and works on what, and
+`roll_call`: who is there. `stages`: which stage that leads to. `planned`: who serves, backs up and works on what, and
 changes of that (nodes that join, eviction warnings), which move partitions and shards one by one while training
 continues. `clocks`: which versions are committed, safe, saved and logged. `last_clock`: when the job ends. Every loss
 leads to a recovery: a new epoch (`epochs`) in which all nodes return to the latest safe version, with a new table.
@@ -13,17 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, get_args
 
-from agileml.core.attendance import (
-    Absent,
-    Attendance,
-    AttendanceAnswer,
-    AttendanceEvent,
-    Consequence,
-    Leaving,
-    LostNodes,
-    Note,
-    StillThere,
-)
 from agileml.core.clock_progress import ClockProgress, ClockReport
 from agileml.core.epochs import Epochs, Mode
 from agileml.core.evaluation import FinalLoss
@@ -43,6 +32,17 @@ from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.record import remember
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
+from agileml.core.roll_call import (
+    Absent,
+    Consequence,
+    Leaving,
+    LostNodes,
+    NodeAnswer,
+    NodeEvent,
+    Note,
+    RollCall,
+    StillMember,
+)
 from agileml.core.senders import may_send
 from agileml.core.stages import Stages
 from agileml.errors import InvalidTransition
@@ -56,7 +56,7 @@ IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""
 
 ROUTES = {
-    **dict.fromkeys(get_args(AttendanceEvent), "_attend"),
+    **dict.fromkeys(get_args(NodeEvent), "_attend"),
     **dict.fromkeys(get_args(ClockReport), "_report"),
     messages.Collected: "_report_result",
     messages.Evaluated: "_report_result",
@@ -77,7 +77,7 @@ class Controller:
 
     def __init__(self, plan: WorkPlan, partition_bytes: tuple[int, ...], settings: ControllerSettings) -> None:
         self.settings = settings
-        self.attendance = Attendance(settings, StartUp(settings))
+        self.roll_call = RollCall(settings, StartUp(settings))
         self.epochs = Epochs()
         self.stages = Stages(settings.policy, settings.uneven)
         self.planned = PlannedChanges.none(partition_bytes, len(plan.lengths))
@@ -113,7 +113,7 @@ class Controller:
     @property
     def members(self) -> Members:
         """The nodes."""
-        return self.attendance.members
+        return self.roll_call.members
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Controller:
 
     def _process(self, event: object) -> None:
         open_ = self.epochs.mode not in (Mode.RESUMING, Mode.GATHERING)
-        stale = self.attendance.stale(event, self._now, self.epochs.number, open_=open_)
+        stale = self.roll_call.stale(event, self._now, self.epochs.number, open_=open_)
         if isinstance(stale, Send):
             self._out.append(stale)
         if stale:
@@ -155,13 +155,13 @@ class Controller:
 
     # -- who is there --------------------------------------------------------------------------------------------------
 
-    def _attend(self, event: AttendanceEvent) -> None:
+    def _attend(self, event: NodeEvent) -> None:
         if isinstance(event, Heartbeat):
             self.clocks.ledger.note_underway(event.node, event.unreported)
-        for answer in self.attendance.handle(event, self._now, self.epochs.number):
+        for answer in self.roll_call.handle(event, self._now, self.epochs.number):
             self._follow(answer)
 
-    def _follow(self, answer: AttendanceAnswer) -> None:
+    def _follow(self, answer: NodeAnswer) -> None:
         match answer:
             case Send():
                 self._out.append(answer)
@@ -176,7 +176,7 @@ class Controller:
             case Leaving():
                 self._out.extend(self.planned.assignment.expedite(answer.node, self.epochs.number))
                 self._replan()
-            case StillThere() if self.epochs.mode is Mode.RESUMING:
+            case StillMember() if self.epochs.mode is Mode.RESUMING:
                 self.epochs.answers.add(answer.hello)
                 self._resume_if_all_answered()
             case LostNodes():
@@ -217,7 +217,7 @@ class Controller:
 
     def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
         """Starts a new epoch from a version, with the nodes that are left."""
-        self._out.extend(self.attendance.dismiss_drained())
+        self._out.extend(self.roll_call.dismiss_drained())
         self.members.activate_ready()
         self._observe_nodes()
         self._changed = True
@@ -256,7 +256,7 @@ class Controller:
         for node in self.members.names(NodePhase.LEAVING):
             if self.planned.assignment.is_free(node, self.members):
                 self.members.set_phase(node, NodePhase.DRAINING)
-                self._out.append(self.attendance.drain(node, epoch))
+                self._out.append(self.roll_call.drain(node, epoch))
 
     def _let_join(self) -> None:
         for node in self.members.activate_ready():

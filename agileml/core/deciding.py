@@ -37,7 +37,7 @@ class ClockDecision:
 
 @dataclass(slots=True)
 class OpenClock:
-    """What has arrived of the next clock. `missing`: the chunks that have not, by shard."""
+    """The next clock, as far as it has arrived. `missing`: the chunks that have not, by shard."""
 
     missing: dict[int, int]
     arrived: Coverage = field(default_factory=Coverage)

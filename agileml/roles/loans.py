@@ -1,4 +1,4 @@
-"""What a worker has lent, what it does for others, and how far its own work is."""
+"""The chunks that a worker has lent, those that it does for others, and its progress with its own work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Loans:
     _numbers: int = 0
 
     def clear(self) -> None:
-        """What was lent is its owner's again."""
+        """Returns everything to its owner."""
         self.lent.clear()
         self.kept_back.clear()
 

@@ -67,14 +67,14 @@ class Reply(NamedTuple):
     values: Delta
 
 
-class Outcome(NamedTuple):
+class PartitionOutcome(NamedTuple):
     """Everything that follows from a message: versions, and then replies, in this order."""
 
     commits: Sequence[Commit] = ()
     replies: Sequence[Reply] = ()
 
 
-NOTHING = Outcome()
+NOTHING = PartitionOutcome()
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class ServedPartition:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def push(self, message: Push, part: PartitionUpdate) -> Outcome:
+    def push(self, message: Push, part: PartitionUpdate) -> PartitionOutcome:
         """Adds a contribution, whose worker may wait for a version."""
         entries = part.entries if self.rules.wire is None else _received(part, self.rules.wire)
         self.contribute(message.clock, message.covers, entries)
@@ -132,24 +132,24 @@ class ServedPartition:
             self.readers.wait(Waiting(message.worker, message.want, whole=False))
         return self.advance()
 
-    def pull(self, worker: str, at_least: int) -> Outcome:
+    def pull(self, worker: str, at_least: int) -> PartitionOutcome:
         """Answers a request for the whole partition as soon as the version is committed."""
         self.readers.wait(Waiting(worker, at_least, whole=True))
-        return Outcome(replies=self._replies())
+        return PartitionOutcome(replies=self._replies())
 
     def exact(self, clock: int) -> Delta:
         """The model of a version, for the final loss."""
         return picked(self.rules.rule.model(self.partition, self.versions[clock].state), None)
 
-    def advance(self) -> Outcome:
+    def advance(self) -> PartitionOutcome:
         """Commits every version whose accepted chunks are there, and replies to the workers that waited for it."""
         commits: list[Commit] = []
         while (commit := self._commit()) is not None:
             commits.append(commit)
         replies = self._replies()
-        return Outcome(commits, replies) if commits or replies else NOTHING
+        return PartitionOutcome(commits, replies) if commits or replies else NOTHING
 
-    def continue_from(self, handover: Handover) -> Outcome:
+    def continue_from(self, handover: Handover) -> PartitionOutcome:
         """Takes over the waiting workers and the contributions of a partition that moves here."""
         for waiter in handover.waiting:
             self.readers.wait(waiter)

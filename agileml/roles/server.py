@@ -37,8 +37,8 @@ from agileml.protocol.messages import (
     Version,
 )
 from agileml.roles.backups import BackupPartition, Backups
-from agileml.roles.partitions import NOTHING, Commit, Outcome, Reply, ServedPartition, ServingRules, keep_from
-from agileml.roles.server_parts import Holder, InTransit, PartitionMessage, Place, Restoring, Traffic
+from agileml.roles.partitions import NOTHING, Commit, PartitionOutcome, Reply, ServedPartition, ServingRules, keep_from
+from agileml.roles.server_parts import Holder, InTransit, PartitionMessage, Place, Restoring, WorkerTraffic
 
 KEEP, FORWARD, REFUSE = "_keep", "_forward", "_refuse"
 
@@ -70,7 +70,7 @@ class Server:
         self.backups = Backups()
         self.transit = InTransit()
         self.restoring = Restoring(initial)
-        self.traffic = Traffic(timer)
+        self.traffic = WorkerTraffic(timer)
 
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
@@ -171,7 +171,7 @@ class Server:
 
     # -- what follows from a message to a partition --------------------------------------------------------------------
 
-    def _act(self, served: ServedPartition, outcome: Outcome) -> None:
+    def _act(self, served: ServedPartition, outcome: PartitionOutcome) -> None:
         """Sends what follows: changes to the backup, reports to the controller, and values to workers."""
         for commit in outcome.commits:
             sent = self._patch(served, commit) if served.backup else 0

@@ -87,7 +87,7 @@ class Restoring:
 
 
 @dataclass(slots=True)
-class Traffic:
+class WorkerTraffic:
     """Bytes sent to workers by partition, and how long pushes waited for others, if `timer` is there to measure."""
 
     timer: Callable[[], float] | None = None

@@ -8,11 +8,11 @@ from typing import Any
 
 from agileml.core import controller
 from agileml.core.assignment import Assignment
-from agileml.core.attendance import Attendance, AttendanceAnswer, Consequence
 from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.controller import Controller
 from agileml.core.epochs import Epochs, Mode
 from agileml.core.members import IN_EPOCH, Members, NodePhase
+from agileml.core.roll_call import Consequence, NodeAnswer, RollCall
 from agileml.core.version_ledger import VersionLedger
 from agileml.engines.crash_guard import CrashGuard
 from agileml.protocol.actions import Save, Send
@@ -24,7 +24,7 @@ from agileml.transport import QueueFull
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
-_warn, _lose, _stale = Attendance._warn, Members.lose, Attendance.stale
+_warn, _lose, _stale = RollCall._warn, Members.lose, RollCall.stale
 _set_stable, _close_clock = Server.set_stable, VersionLedger.close_clock
 
 
@@ -40,7 +40,7 @@ def _no_order(*_: object) -> Iterator[Any]:
     return iter(())
 
 
-def _warned_without_start(self: Attendance, event: Warned) -> Iterator[AttendanceAnswer]:
+def _warned_without_start(self: RollCall, event: Warned) -> Iterator[NodeAnswer]:
     return (answer for answer in _warn(self, event) if answer is not Consequence.GATHER)
 
 
@@ -48,7 +48,7 @@ def _unknown_ones_not_lost(self: Members, names: list[str]) -> dict[str, NodePha
     return _lose(self, [name for name in names if self.get(name) is not None])
 
 
-def _reports_of_any_epoch(self: Attendance, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
+def _reports_of_any_epoch(self: RollCall, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
     if getattr(event, "epoch", None) is None or isinstance(event, Hello):
         return _stale(self, event, now, epoch, open_=open_)
     return _stale(self, replace(event, epoch=epoch), now, epoch, open_=open_)  # type: ignore[type-var]
@@ -134,7 +134,7 @@ OF_CONTROL = (
     ),
     Mutant(
         "a warning before the first clock starts no job",
-        Attendance,
+        RollCall,
         "_warn",
         _warned_without_start,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
@@ -146,7 +146,7 @@ OF_CONTROL = (
         _unknown_ones_not_lost,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
     ),
-    Mutant("the controller handles reports of earlier epochs", Attendance, "stale", _reports_of_any_epoch, RECOVERIES),
+    Mutant("the controller handles reports of earlier epochs", RollCall, "stale", _reports_of_any_epoch, RECOVERIES),
     Mutant(
         "a restarted controller goes on after the first answer",
         Epochs,

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import pytest
 
 import agileml
-from agileml.core.attendance import AttendanceEvent
 from agileml.core.controller import ROUTES, Controller
 from agileml.core.epochs import NEXT_MODES, Epochs, Mode
 from agileml.core.events import StopJob
+from agileml.core.roll_call import NodeEvent
 from agileml.errors import InvalidTransition
 from agileml.protocol import messages
 from agileml.roles import node_states, worker_states
@@ -133,7 +133,7 @@ def test_a_server_has_a_rule_for_every_message_about_a_partition_elsewhere(place
 
 
 def test_the_controller_has_a_rule_for_every_event() -> None:
-    assert {*get_args(AttendanceEvent), StopJob} <= ROUTES.keys()
+    assert {*get_args(NodeEvent), StopJob} <= ROUTES.keys()
     assert all(callable(getattr(Controller, rule)) for rule in ROUTES.values())
 
 

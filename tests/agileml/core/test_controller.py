@@ -7,7 +7,6 @@ import json
 import pytest
 
 from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
-from agileml.core.attendance import LEFT_BEHIND
 from agileml.core.controller import Controller
 from agileml.core.epochs import Mode
 from agileml.core.events import (
@@ -21,6 +20,7 @@ from agileml.core.events import (
     Tick,
 )
 from agileml.core.members import NodePhase
+from agileml.core.roll_call import LEFT_BEHIND
 from agileml.errors import InvalidTransition
 from agileml.policies.stage import LearnedStage
 from agileml.protocol.actions import Send

@@ -17,7 +17,7 @@ LEFT_BEHIND = "evicted; it holds nothing of the job any more"
 EVICTED_EARLY = "evicted before it joined the epoch"
 DECLARED_LOST = "this node was declared lost and is no longer part of the job"
 
-AttendanceEvent = Hello | Ready | Warned | NodeLost | Heartbeat | Tick | Routed | Drained
+NodeEvent = Hello | Ready | Warned | NodeLost | Heartbeat | Tick | Routed | Drained
 
 
 class Consequence(Enum):
@@ -36,7 +36,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class StillThere:
+class StillMember:
     """A node that takes part has introduced itself again, to a controller that was restarted."""
 
     hello: Hello
@@ -64,11 +64,11 @@ class Absent:
     why: str
 
 
-AttendanceAnswer = Send | Consequence | Note | StillThere | Leaving | LostNodes | Absent
+NodeAnswer = Send | Consequence | Note | StillMember | Leaving | LostNodes | Absent
 
 
 @dataclass(slots=True)
-class Attendance:
+class RollCall:
     """The nodes of a job, and the rules by which they are refused, awaited and given up."""
 
     settings: ControllerSettings
@@ -99,7 +99,7 @@ class Attendance:
         # Before a rollback of all nodes, reports of single changes are irrelevant.
         return bool(event.epoch != epoch or not open_)
 
-    def handle(self, event: AttendanceEvent, now: float, epoch: int) -> Iterator[AttendanceAnswer]:
+    def handle(self, event: NodeEvent, now: float, epoch: int) -> Iterator[NodeAnswer]:
         """Processes an event. Each answer is to be acted on before the next one is asked for."""
         match event:
             case Hello():
@@ -121,7 +121,7 @@ class Attendance:
                 yield from self._dismiss(event.node, epoch)
                 yield Consequence.REPLAN
 
-    def _greet(self, hello: Hello, now: float) -> Iterator[AttendanceAnswer]:
+    def _greet(self, hello: Hello, now: float) -> Iterator[NodeAnswer]:
         code, member = self.settings.nodes.code, self.members.get(hello.node)
         if code and hello.code != code:
             why = f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
@@ -140,9 +140,9 @@ class Attendance:
             yield Send(hello.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
         else:
             member.last_heard = now
-            yield StillThere(hello)
+            yield StillMember(hello)
 
-    def _add_ready(self, node: str) -> Iterator[AttendanceAnswer]:
+    def _add_ready(self, node: str) -> Iterator[NodeAnswer]:
         if self.members[node].phase is NodePhase.LOADING:
             self.members.set_phase(node, NodePhase.READY)
             yield Consequence.REMEMBER
@@ -150,7 +150,7 @@ class Attendance:
             yield Consequence.GATHER
         yield Consequence.REPLAN
 
-    def _warn(self, event: Warned) -> Iterator[AttendanceAnswer]:
+    def _warn(self, event: Warned) -> Iterator[NodeAnswer]:
         yield Note(f"{event.node} warned: {event.seconds:g} s")
         phase = self.members.warn(event.node)
         if phase is None:
@@ -166,14 +166,14 @@ class Attendance:
     def _lose(self, nodes: list[str], why: str) -> LostNodes:
         return LostNodes(self.members.lose(nodes), why)
 
-    def _watch(self, beat: Heartbeat) -> Iterator[AttendanceAnswer]:
+    def _watch(self, beat: Heartbeat) -> Iterator[NodeAnswer]:
         """Gives up a node whose heartbeat says that it hangs."""
         self.members[beat.node].beating = True
         if why := hung(beat, self.settings.nodes):
             yield self._lose([beat.node], why)
             yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
 
-    def _look_for_silent(self, now: float, epoch: int) -> Iterator[AttendanceAnswer]:
+    def _look_for_silent(self, now: float, epoch: int) -> Iterator[NodeAnswer]:
         longest = self.settings.nodes.heartbeat_timeout
         if lost := silent(self.members, now, longest):
             yield self._lose(lost, f"no heartbeat for {longest:g} s")
@@ -186,7 +186,7 @@ class Attendance:
         """Asks a node that holds nothing any more to make sure that no message is in flight."""
         return Send(node, Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node)))
 
-    def _dismiss(self, node: str, epoch: int) -> Iterator[AttendanceAnswer]:
+    def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:
         if self.members[node].phase is not NodePhase.DRAINING:
             return
         self.members.set_phase(node, NodePhase.GONE)
