@@ -10,7 +10,7 @@ No part knows another one, or the controller, which turns their answers into ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, get_args
 
 from agileml.core.clock_progress import ClockProgress, ClockReport
@@ -54,22 +54,6 @@ from agileml.work.plan import WorkPlan
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""
-
-ROUTES = {
-    **dict.fromkeys(get_args(NodeEvent), "_attend"),
-    **dict.fromkeys(get_args(ClockReport), "_report"),
-    messages.Collected: "_report_result",
-    messages.Evaluated: "_report_result",
-    messages.ServerTimed: "_report_times",
-    PartitionProgress: "_report_version",
-    messages.Restored: "_report_restored",
-    messages.Taken: "_report_partition",
-    messages.Adopted: "_report_shard",
-    messages.Saved: "_report_saved",
-    messages.Broken: "_report_broken",
-    StopJob: "_interrupt",
-}
-"""The rule for each event."""
 
 
 class Controller:
@@ -147,7 +131,7 @@ class Controller:
         rule = ROUTES.get(type(event))
         if rule is None:
             raise InvalidTransition(f"the controller has no rule for {event!r}")
-        getattr(self, rule)(event)
+        rule(self, event)
         self._observe_nodes()
         self._decide()
         self._log()
@@ -410,3 +394,20 @@ class Controller:
         if controller.epochs.number:
             controller.clocks.log.note("controller restarted")
         return controller
+
+
+ROUTES: dict[type, Callable[[Controller, Any], None]] = {
+    **dict.fromkeys(get_args(NodeEvent), Controller._attend),
+    **dict.fromkeys(get_args(ClockReport), Controller._report),
+    messages.Collected: Controller._report_result,
+    messages.Evaluated: Controller._report_result,
+    messages.ServerTimed: Controller._report_times,
+    PartitionProgress: Controller._report_version,
+    messages.Restored: Controller._report_restored,
+    messages.Taken: Controller._report_partition,
+    messages.Adopted: Controller._report_shard,
+    messages.Saved: Controller._report_saved,
+    messages.Broken: Controller._report_broken,
+    StopJob: Controller._interrupt,
+}
+"""The rule for each event."""

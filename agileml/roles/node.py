@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import get_args
 
 from agileml.checks import check_flag, check_whole
 from agileml.errors import BadArgument, InvalidTransition
@@ -19,30 +20,44 @@ from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
     Accept,
+    Collect,
     Drain,
     EndOfLife,
     EndOfLifeSeen,
     Enter,
+    Evaluate,
+    GiveShard,
+    Handover,
     Hello,
     Leave,
+    Limit,
+    Move,
+    NeedVersion,
+    Patch,
+    Pull,
+    Push,
+    Reads,
     Recover,
     Restore,
     Restored,
     Route,
     Routed,
     Saved,
+    Snapshot,
     Stable,
     Table,
+    TakeShard,
     Tally,
     Version,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.departure import Departure
-from agileml.roles.node_states import TRANSITIONS, NodeState
+from agileml.roles.node_states import NodeState
 from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
 from agileml.roles.server_times import ServerTimes
-from agileml.roles.work_exchange import Helping
+from agileml.roles.transitions import Transition
+from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
 from agileml.transport import FrameLimits
@@ -288,3 +303,52 @@ class _InitialModel:
 
     def forget(self) -> None:
         self._model = {}
+
+
+# -- which message leads where -----------------------------------------------------------------------------------------
+
+_IN_EPOCH = {
+    Recover: Transition(Node._recover, frozenset({NodeState.RESTORING, NodeState.ACTIVE})),
+    # Only a node that was in no epoch enters one without a recovery.
+    Enter: Transition(Node._refuse),
+    # Its process ends; what still arrives until then is handled.
+    Leave: Transition(Node._exit),
+    Route: Transition(Node._reroute),
+    Stable: Transition(Node._advance_stable),
+    Accept: Transition(Node._accept),
+    EndOfLife: Transition(Node._answer_mark),
+    # Nothing was marked.
+    EndOfLifeSeen: Transition(Node._ignore),
+    # It was not requested, or is here already.
+    Restore: Transition(Node._ignore),
+    Push: Transition(Server.push, part="server"),
+    Pull: Transition(Server.pull, part="server"),
+    Reads: Transition(Server.set_reads, part="server"),
+    Patch: Transition(Server.patch, part="server"),
+    NeedVersion: Transition(Server.provide, part="server"),
+    Handover: Transition(Server.take_over, part="server"),
+    Move: Transition(Server.move, part="server"),
+    Collect: Transition(Server.collect, part="server"),
+    **dict.fromkeys(
+        (Snapshot, TakeShard, GiveShard, Limit, Evaluate, *get_args(HelpMessage)),
+        Transition(Worker.receive, part="worker"),
+    ),
+}
+
+TRANSITIONS: dict[NodeState, dict[type, Transition]] = {
+    NodeState.OUTSIDE: {
+        **dict.fromkeys((*_IN_EPOCH, Drain), Transition(Node._refuse)),
+        Recover: _IN_EPOCH[Recover],
+        Enter: Transition(Node._enter, frozenset({NodeState.ACTIVE})),
+        Leave: _IN_EPOCH[Leave],
+    },
+    NodeState.RESTORING: {
+        **_IN_EPOCH,
+        Restore: Transition(Node._restore, frozenset({NodeState.ACTIVE})),
+        # The controller waits until the node has restored its partitions.
+        Drain: Transition(Node._refuse),
+    },
+    NodeState.ACTIVE: {**_IN_EPOCH, Drain: Transition(Node._drain, frozenset({NodeState.DRAINING}))},
+    NodeState.DRAINING: {**_IN_EPOCH, Drain: Transition(Node._drain), EndOfLifeSeen: Transition(Node._count_answer)},
+}
+"""How a node handles each message of its epoch in each state, and where that leads."""

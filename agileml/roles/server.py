@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.errors import InvalidTransition
@@ -39,15 +40,6 @@ from agileml.protocol.messages import (
 from agileml.roles.backups import BackupPartition, Backups
 from agileml.roles.partitions import NOTHING, Commit, PartitionOutcome, Reply, ServedPartition, ServingRules, keep_from
 from agileml.roles.server_parts import Holder, InTransit, PartitionMessage, Place, Restoring, WorkerTraffic
-
-KEEP, FORWARD, REFUSE = "_keep", "_forward", "_refuse"
-
-NOT_SERVED = {
-    Place.COMING: {Push: KEEP, Pull: KEEP, Reads: KEEP, Collect: FORWARD},
-    Place.MOVED: dict.fromkeys((Push, Pull, Reads, Collect), FORWARD),
-    Place.UNKNOWN: dict.fromkeys((Push, Pull, Reads, Collect), REFUSE),
-}
-"""The rule for a message about a partition that this node does not serve."""
 
 
 class Server:
@@ -94,7 +86,7 @@ class Server:
                 outcome = served.push(message, part)
                 if outcome is not NOTHING:
                     self._act(served, outcome)
-            elif NOT_SERVED[self._place(part.partition)][Push] is KEEP:
+            elif NOT_SERVED[self._place(part.partition)][Push] is Server._keep:
                 self.transit.early.append(replace(message, parts=(part,)))
             else:
                 elsewhere.setdefault(self._new_owner(part.partition), []).append(part)
@@ -150,7 +142,7 @@ class Server:
         return Place.MOVED if partition in self.transit.forward else Place.UNKNOWN
 
     def _pass_on(self, message: Pull | Reads | Collect) -> None:
-        getattr(self, NOT_SERVED[self._place(message.partition)][type(message)])(message)
+        NOT_SERVED[self._place(message.partition)][type(message)](self, message)
 
     def _keep(self, message: PartitionMessage) -> None:
         self.transit.early.append(message)
@@ -366,3 +358,11 @@ class Server:
     def _report(self, partition: int, clocks: Iterable[int], *, backup: bool) -> None:
         for clock in clocks:
             self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, partition, clock, backup)))
+
+
+NOT_SERVED: dict[Place, dict[type, Callable[[Server, Any], None]]] = {
+    Place.COMING: {**dict.fromkeys((Push, Pull, Reads), Server._keep), Collect: Server._forward},
+    Place.MOVED: dict.fromkeys((Push, Pull, Reads, Collect), Server._forward),
+    Place.UNKNOWN: dict.fromkeys((Push, Pull, Reads, Collect), Server._refuse),
+}
+"""How a server handles a message about a partition that it does not serve."""

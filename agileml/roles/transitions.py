@@ -17,16 +17,13 @@ class State(Enum):
 
 
 class Transition:
-    """`act` names the method that handles a message, of the machine or as `part.method` of a part.
+    """The method that handles a message, of the machine or of a `part` of it, and the other states that may follow."""
 
-    `to` are the states that may follow, besides the same one.
-    """
-
-    def __init__(self, act: str, to: frozenset[State] = frozenset()) -> None:
-        self.act = act
+    def __init__(self, method: Callable[..., None], to: frozenset[State] = frozenset(), part: str = "") -> None:
         self.to = to
-        self.method: Callable[[object], Callable[[Any], None]] = attrgetter(act)
-        """Returns that method of a machine."""
+        name = method.__name__
+        self.method: Callable[[object], Callable[[Any], None]] = attrgetter(f"{part}.{name}" if part else name)
+        """Finds that method of a machine."""
 
     def check(self, name: str, before: State, after: State, message: object) -> None:
         """InvalidTransition if the state that follows is not in the table."""

@@ -8,7 +8,9 @@ its messages between two pieces of work; only then does it give shards away, tak
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import get_args
 
 from agileml.errors import InvalidTransition
 from agileml.params.view import NEVER
@@ -30,9 +32,10 @@ from agileml.roles.context import WorkerContext
 from agileml.roles.contributions import Contributions
 from agileml.roles.remaining import HeldShards, Remaining, reusable
 from agileml.roles.shard_handovers import ShardHandovers
+from agileml.roles.transitions import Transition
 from agileml.roles.version_requests import VersionRequests
 from agileml.roles.work_exchange import Helping, HelpMessage
-from agileml.roles.worker_states import BUSY, TRANSITIONS, WorkerMessage, WorkerState
+from agileml.roles.worker_states import AT_THE_END, AT_WORK, BUSY, WorkerMessage, WorkerState
 from agileml.transport import FrameLimits
 from agileml.work.counted import CountedWork
 
@@ -302,3 +305,43 @@ class Worker:
         self._reset_helping()
         for contribution in contributions.kept:
             contributions.send(contribution, self.requests)
+
+
+# -- which message leads where -----------------------------------------------------------------------------------------
+
+_ORDERS = (TakeShard, GiveShard, Limit, Stable, Enter, Accept)
+_HELP = get_args(HelpMessage)
+
+
+def _between_chunks(among: frozenset[WorkerState]) -> dict[type, Transition]:
+    return {
+        **dict.fromkeys(_ORDERS, Transition(Worker._obey_now, among)),
+        Snapshot: Transition(Worker._take_snapshot_now, among),
+        # A worker that does not help others ignores these.
+        **dict.fromkeys(_HELP, Transition(Worker._help, among)),
+        Evaluate: Transition(Worker._obey_now, AT_THE_END),
+        Recover: Transition(Worker._obey_now, AT_WORK),
+        WorkResult: Transition(Worker._refuse),
+    }
+
+
+def _while_busy(finish: Callable[..., None]) -> dict[type, Transition]:
+    return {
+        **dict.fromkeys((*_ORDERS, Evaluate, Recover), Transition(Worker._obey_later)),
+        Snapshot: Transition(Worker._keep_snapshot),
+        # At once, as the other side waits.
+        **dict.fromkeys(_HELP, Transition(Worker._help)),
+        # The orders that waited are obeyed first.
+        WorkResult: Transition(finish, AT_WORK | AT_THE_END),
+    }
+
+
+TRANSITIONS: dict[WorkerState, dict[type, Transition]] = {
+    WorkerState.IDLE: _between_chunks(AT_WORK),
+    WorkerState.WAITING: _between_chunks(AT_WORK),
+    WorkerState.COMPUTING: _while_busy(Worker._finish_chunk),
+    WorkerState.FETCHING: _between_chunks(AT_THE_END),
+    WorkerState.EVALUATING: _while_busy(Worker._finish_evaluation),
+    WorkerState.EVALUATED: _between_chunks(AT_THE_END),
+}
+"""How a worker handles each message in each state, and where that leads."""

@@ -12,20 +12,18 @@ from typing import Any, get_args
 import pytest
 
 import agileml
-from agileml.core.controller import ROUTES, Controller
+from agileml.core.controller import ROUTES
 from agileml.core.epochs import NEXT_MODES, Epochs, Mode
 from agileml.core.events import StopJob
 from agileml.core.roll_call import NodeEvent
 from agileml.errors import InvalidTransition
 from agileml.protocol import messages
-from agileml.roles import node_states, worker_states
+from agileml.roles import node, worker
 from agileml.roles.chunk_runner import WorkResult
-from agileml.roles.node import Node
 from agileml.roles.node_states import NodeState
-from agileml.roles.server import NOT_SERVED, Server
+from agileml.roles.server import NOT_SERVED
 from agileml.roles.server_parts import PartitionMessage, Place
 from agileml.roles.transitions import Transition
-from agileml.roles.worker import Worker
 from agileml.roles.worker_states import WorkerMessage, WorkerState
 from tests.agileml.targets import VALUES
 
@@ -93,30 +91,24 @@ def test_no_class_inherits_from_a_concrete_one_of_these_rooms() -> None:
 
 
 def test_every_message_has_a_receiver() -> None:
-    to_nodes, to_controller = set(node_states.TRANSITIONS[NodeState.ACTIVE]), set(ROUTES)
+    to_nodes, to_controller = set(node.TRANSITIONS[NodeState.ACTIVE]), set(ROUTES)
     assert to_nodes | (to_controller & MESSAGES) == MESSAGES
     assert not to_nodes & to_controller
 
 
 @pytest.mark.parametrize("state", NodeState)
 def test_a_node_has_a_rule_for_every_message_in_every_state(state: NodeState) -> None:
-    rules = node_states.TRANSITIONS[state]
-    assert rules.keys() == MESSAGES - ROUTES.keys()
-    for rule in rules.values():
-        part, _, method = rule.act.rpartition(".")
-        assert callable(getattr({"": Node, "server": Server, "worker": Worker}[part], method))
+    assert node.TRANSITIONS[state].keys() == MESSAGES - ROUTES.keys()
 
 
 @pytest.mark.parametrize("state", WorkerState)
 def test_a_worker_has_a_rule_for_every_message_in_every_state(state: WorkerState) -> None:
-    rules = worker_states.TRANSITIONS[state]
-    assert rules.keys() == {*get_args(WorkerMessage), WorkResult}
-    assert all(callable(getattr(Worker, rule.act)) for rule in rules.values())
+    assert worker.TRANSITIONS[state].keys() == {*get_args(WorkerMessage), WorkResult}
 
 
 @pytest.mark.parametrize(
     ("table", "first"),
-    [(node_states.TRANSITIONS, NodeState.OUTSIDE), (worker_states.TRANSITIONS, WorkerState.IDLE)],
+    [(node.TRANSITIONS, NodeState.OUTSIDE), (worker.TRANSITIONS, WorkerState.IDLE)],
 )
 def test_every_state_can_be_reached(table: Mapping[Enum, Mapping[type, Transition]], first: Enum) -> None:
     reached, new = {first}, {first}
@@ -129,12 +121,10 @@ def test_every_state_can_be_reached(table: Mapping[Enum, Mapping[type, Transitio
 @pytest.mark.parametrize("place", Place)
 def test_a_server_has_a_rule_for_every_message_about_a_partition_elsewhere(place: Place) -> None:
     assert NOT_SERVED[place].keys() == {*get_args(PartitionMessage), messages.Collect}
-    assert all(callable(getattr(Server, rule)) for rule in NOT_SERVED[place].values())
 
 
 def test_the_controller_has_a_rule_for_every_event() -> None:
     assert {*get_args(NodeEvent), StopJob} <= ROUTES.keys()
-    assert all(callable(getattr(Controller, rule)) for rule in ROUTES.values())
 
 
 def test_modes_follow_each_other_as_in_the_table() -> None:
