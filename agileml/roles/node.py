@@ -104,7 +104,7 @@ class JobSettings:
 
 
 class Node:
-    """A state machine: messages and finished work go in, actions come out. `node_states` has its states."""
+    """A state machine: messages and finished work go in, actions come out. See `NodeState` and `TRANSITIONS`."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Every shard has its own remaining work, so that a shard that changes hands continues where it was. The worker processes
 its messages between two pieces of work; only then does it give shards away, take them over, or roll back: see
-`worker_states` for its states.
+`WorkerState` and `TRANSITIONS`.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _waiters_left_behind(self: Server, message: Handover) -> None:
 
 
 def _rows_left_out(self: Server, served: ServedPartition, commit: Commit) -> int:
-    return _patch(self, served, replace(commit, changed=[*commit.changed[:-1], None]))
+    return _patch(self, served, commit._replace(changed=[*commit.changed[:-1], None]))
 
 
 def _whatever_is_latest(self: Server, message: Pull) -> None:
