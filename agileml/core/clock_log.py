@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agileml.core.deciding import Decisions
 from agileml.core.events import ClockRepeated, Iteration
-from agileml.core.progress import VersionLedger
+from agileml.core.version_ledger import VersionLedger
 from agileml.work.covers import Accepted
 
 

@@ -1,47 +1,105 @@
-"""The elasticity controller: members, placement of partitions and shards, rollback. Events in, instructions out.
+"""The elasticity controller: events in, instructions out. It routes each event to the part that knows the subject.
 
-Planned changes (nodes that join, eviction warnings) move partitions and shards one by one while training continues:
-`planned_changes`. Every loss leads to a recovery: a new epoch in which all nodes return to the latest safe version,
-with a new table. What nodes report of their work, and the job's end, are in `training_progress`.
+`roll_call`: who is there. `stages`: which stage that leads to. `planned`: who serves, backs up and works on what, and
+changes of that (nodes that join, eviction warnings), which move partitions and shards one by one while training
+continues. `clocks`: which versions are committed, safe, saved and logged. `last_clock`: when the job ends. Every loss
+leads to a recovery: a new epoch (`epochs`) in which all nodes return to the latest safe version, with a new table.
+
+No part knows another one, or the controller, which turns their answers into instructions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, get_args
 
-from agileml.core.controller_state import Mode
-from agileml.core.events import ControllerInstruction, NodeLost, StopJob, Tick
-from agileml.core.gathering import can_start, shortage
-from agileml.core.liveness import hung, silent
-from agileml.core.members import IN_EPOCH, OUT, NodePhase
-from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
-from agileml.core.senders import may_send
-from agileml.core.training_progress import NodeProgress, TrainingProgress
-from agileml.errors import InvalidTransition
-from agileml.protocol.messages import (
-    Adopted,
-    Broken,
-    Drained,
-    Heartbeat,
-    Hello,
-    Leave,
-    Ready,
-    Recover,
-    Restored,
-    Routed,
-    Taken,
-    Warned,
-    WorkDone,
+from agileml.core.clock_progress import ClockProgress, ClockReport
+from agileml.core.epochs import Epochs, Mode
+from agileml.core.evaluation import FinalLoss
+from agileml.core.events import (
+    ControllerInstruction,
+    ControllerSettings,
+    Failed,
+    Finished,
+    Iteration,
+    Remember,
+    RememberCheckpoint,
+    StopJob,
 )
+from agileml.core.gathering import StartUp, can_start
+from agileml.core.last_clock import LastClock
+from agileml.core.members import IN_EPOCH, Members, NodePhase
+from agileml.core.planned_changes import PlannedChanges
+from agileml.core.record import remember
+from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
+from agileml.core.roll_call import (
+    Absent,
+    Consequence,
+    Leaving,
+    LostNodes,
+    NodeAnswer,
+    NodeEvent,
+    Note,
+    RollCall,
+    StillMember,
+)
+from agileml.core.senders import may_send
+from agileml.core.stages import Stages
+from agileml.errors import InvalidTransition
+from agileml.policies.policy import ClockFinished
+from agileml.protocol import messages
+from agileml.protocol.actions import Send
+from agileml.protocol.messages import Enter, Heartbeat, Leave, Limit, PartitionProgress, Recover, Saved, Table
+from agileml.work.plan import WorkPlan
 
-LEFT_BEHIND = "evicted; it holds nothing of the job any more"
-EVICTED_EARLY = "evicted before it joined the epoch"
-DECLARED_LOST = "this node was declared lost and is no longer part of the job"
+IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
+"""Phases in which a node is told that the job is over."""
 
 
-@dataclass(slots=True)
-class Controller(TrainingProgress):
-    """The state machine. All input arrives through `handle`."""
+class Controller:
+    """The state machine. All input arrives through `handle`. `partition_bytes` is the weight of each partition."""
+
+    def __init__(self, plan: WorkPlan, partition_bytes: tuple[int, ...], settings: ControllerSettings) -> None:
+        self.settings = settings
+        self.roll_call = RollCall(settings, StartUp(settings))
+        self.epochs = Epochs()
+        self.stages = Stages(settings.policy, settings.uneven)
+        self.planned = PlannedChanges.none(partition_bytes, len(plan.lengths))
+        self.clocks = ClockProgress.none(plan, len(partition_bytes), settings)
+        self.last_clock = LastClock(settings.clocks, FinalLoss.of(plan.lengths, settings.loss_sample))
+        self._out: list[ControllerInstruction] = []
+        self._changed = False
+        self._now = 0.0
+        self._observe_nodes()
+
+    # -- for those who watch a job -------------------------------------------------------------------------------------
+
+    @property
+    def mode(self) -> Mode:
+        """The current mode."""
+        return self.epochs.mode
+
+    @property
+    def epoch(self) -> int:
+        """The number of the current epoch; 0 before the first."""
+        return self.epochs.number
+
+    @property
+    def stable(self) -> int:
+        """The last version that is safe."""
+        return self.clocks.stable
+
+    @property
+    def table(self) -> Table:
+        """Servers, backups and workers, as confirmed."""
+        return self.planned.assignment.table
+
+    @property
+    def members(self) -> Members:
+        """The nodes."""
+        return self.roll_call.members
+
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
         """Processes an event and returns the instructions that follow from it, in order.
@@ -50,237 +108,306 @@ class Controller(TrainingProgress):
         may not say is ignored.
         InvalidTransition if the event contradicts the state; the message names the event and the recent ones.
         """
-        if self.mode is Mode.OVER or (sender is not None and not may_send(sender, event)):
+        if self.epochs.mode is Mode.OVER or (sender is not None and not may_send(sender, event)):
             return []
+        self._now = now
         try:
-            if not self._stale(event, now):
-                self._process(event, now)
-                self._current_footprint()
-                self._decide(now)
-                self._log(now)
-                self._finish()
+            self._process(event)
         except InvalidTransition as error:
-            raise InvalidTransition(
-                f"{error}; event: {event!r}; recent events: {self._clock_log.recent_events}"
-            ) from error
+            recent = self.clocks.log.recent_events
+            raise InvalidTransition(f"{error}; event: {event!r}; recent events: {recent}") from error
         instructions = [self._remember(), *self._out] if self._changed else list(self._out)
         self._changed = False
         self._out.clear()
         return instructions
 
-    def _stale(self, event: object, now: float) -> bool:
-        """Whether an event is only a sign of life, because its node is out or its epoch is over."""
-        node = getattr(event, "node", None)
-        member = self.members.get(node) if node is not None else None
-        if node is None or isinstance(event, Hello | NodeLost):
-            return False
-        if member is None and isinstance(event, Warned):
-            return False
-        if member is None and isinstance(event, Ready | Heartbeat):
-            # The node's hello is on the way, or was lost with an earlier controller; then the node will send another.
-            return True
-        if member is None or member.phase in OUT:
-            # The node was taken for dead, but is alive: it must not continue in its old epoch.
-            lost = member is None or member.phase is NodePhase.DEAD
-            self._send(node, Leave(DECLARED_LOST if lost else LEFT_BEHIND, lost))
-            return True
-        member.last_heard = now
-        if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
-            return False
-        # Before a rollback of all nodes, reports of single changes are irrelevant.
-        return bool(event.epoch != self.epoch or self.mode in (Mode.RESUMING, Mode.GATHERING))
-
-    def _process(self, event: object, now: float) -> None:
-        match event:
-            case Hello():
-                self._handle_hello(event, now)
-            case Ready() | Restored() | Routed() | Drained():
-                self._handle_arrival(event)
-            case Warned():
-                self._handle_warning(event)
-            case NodeLost():
-                self._lose([event.node], event.why)
-            case Tick() | Heartbeat():
-                self._watch(event, now)
-            case _ if isinstance(event, NodeProgress):
-                self._handle_progress(event)
-            case Taken() | Adopted():
-                self._confirm_move(event, now)
-            case Broken():
-                self._fail(event.message)
-            case StopJob():
-                self._stop()
-            case _:
-                raise InvalidTransition(f"the controller has no rule for {event!r}")
-
-    # -- nodes join and leave ----------------------------------------------------------------------------------------
-
-    def _handle_hello(self, event: Hello, now: float) -> None:
-        if self.settings.code and event.code != self.settings.code:
-            why = f"{event.node} runs version {event.code} of the job's code, but the job runs {self.settings.code}"
-            self._send(event.node, Leave(why))
-            self._note(f"refused: {why}")
-            self._exclude(event, now)
+    def _process(self, event: object) -> None:
+        open_ = self.epochs.mode not in (Mode.RESUMING, Mode.GATHERING)
+        stale = self.roll_call.stale(event, self._now, self.epochs.number, open_=open_)
+        if isinstance(stale, Send):
+            self._out.append(stale)
+        if stale:
             return
-        member = self.members.get(event.node)
-        if member is None:
-            self.members.join(event.node, event.reliable, now)
-            self._changed = True
-        elif member.phase in OUT:
-            # The node was warned or lost before its hello arrived, or while the controller was away.
-            lost = member.phase is NodePhase.DEAD
-            self._send(event.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
-        else:
-            member.last_heard = now
-            if self.mode is Mode.RESUMING:
-                self._answers.add(event)
+        rule = ROUTES.get(type(event))
+        if rule is None:
+            raise InvalidTransition(f"the controller has no rule for {event!r}")
+        rule(self, event)
+        self._observe_nodes()
+        self._decide()
+        self._log()
+        self._finish()
+
+    # -- who is there --------------------------------------------------------------------------------------------------
+
+    def _attend(self, event: NodeEvent) -> None:
+        if isinstance(event, Heartbeat):
+            self.clocks.ledger.note_underway(event.node, event.unreported)
+        for answer in self.roll_call.handle(event, self._now, self.epochs.number):
+            self._follow(answer)
+
+    def _follow(self, answer: NodeAnswer) -> None:
+        match answer:
+            case Send():
+                self._out.append(answer)
+            case Note():
+                self.clocks.log.note(answer.event)
+            case Consequence.REMEMBER:
+                self._changed = True
+            case Consequence.GATHER:
+                self._gather()
+            case Consequence.REPLAN:
+                self._replan()
+            case Leaving():
+                self._out.extend(self.planned.assignment.expedite(answer.node, self.epochs.number))
+                self._replan()
+            case StillMember() if self.epochs.mode is Mode.RESUMING:
+                self.epochs.answers.add(answer.hello)
                 self._resume_if_all_answered()
-
-    def _exclude(self, refused: Hello, now: float) -> None:
-        """The first clock does not wait for a node that was refused."""
-        if self.members.get(refused.node) is None:
-            self.members.join(refused.node, refused.reliable, now)
-            self.members.set_phase(refused.node, NodePhase.GONE)
-            self._changed = True
-            self._gather()
-
-    def _handle_arrival(self, event: Ready | Restored | Routed | Drained) -> None:
-        match event:
-            case Ready():
-                if self.members[event.node].phase is NodePhase.LOADING:
-                    self.members.set_phase(event.node, NodePhase.READY)
-                    self._changed = True
-                    self._note(f"{event.node} ready")
-                    self._gather()
-            case Restored():
-                self._restoring.discard(event.node)
-                if not self._restoring and self.mode is Mode.RECOVERING:
-                    self.mode = Mode.RUNNING
-            case Routed():
-                self.members[event.node].routed = event.version
-            case Drained():
-                if self.members[event.node].phase is NodePhase.DRAINING:
-                    self._dismiss(event.node)
-        self._replan()
-
-    def _dismiss(self, node: str) -> None:
-        self.members.set_phase(node, NodePhase.GONE)
-        self._changed = True
-        self._send(node, Leave(LEFT_BEHIND))
-        self._note(f"{node} left")
-        for other in self.members.names(NodePhase.DRAINING):
-            self._drain(other)
+            case LostNodes():
+                self._lose(answer)
+            case Absent():
+                self._fail(answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events))
 
     def _gather(self) -> None:
         """Starts once the first nodes are ready; continues once there is a reliable node again."""
-        if self.mode is Mode.GATHERING and can_start(self.members, self.settings, self.epoch):
+        if self.epochs.mode is Mode.GATHERING and can_start(self.members, self.settings, self.epochs.number):
             self._recover()
 
-    def _handle_warning(self, event: Warned) -> None:
-        # Like a loss, a warning may come before the hello.
-        member = self.members.get(event.node) or self.members.join(event.node, reliable=False, now=0.0)
-        self._note(f"{event.node} warned: {event.seconds:g} s")
-        if member.phase is NodePhase.ACTIVE:
-            self.members.set_phase(event.node, NodePhase.LEAVING)
-            self._out.extend(self.assignment.expedite(event.node, self.epoch))
-            self._replan()
-        elif member.phase in (NodePhase.LOADING, NodePhase.READY):
-            self.members.set_phase(event.node, NodePhase.GONE)
-            self._send(event.node, Leave(EVICTED_EARLY))
-        else:
-            return
-        self.evictions += 1
-        self._changed = True
-        # The first clock may have waited for this node alone.
-        self._gather()
-
-    def _watch(self, event: Tick | Heartbeat, now: float) -> None:
-        """Gives up nodes that are silent, and a node whose heartbeat says that it hangs."""
-        if isinstance(event, Heartbeat):
-            self.members[event.node].beating = True
-            self.note_underway(event.node, event.unreported)
-            if why := hung(event, self.settings):
-                self._lose([event.node], why)
-                self._send(event.node, Leave(f"this node was declared lost: {why}", lost=True))
-        elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
-            self._lose(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
-        elif self.settings.may_lack_nodes and not self.epoch:
-            self._wait_for_nodes(now)
-
-    def _wait_for_nodes(self, now: float) -> None:
-        """Ends a job whose nodes do not come."""
-        if self._waiting_since is None:
-            self._waiting_since = now
-        longest, missing = self.settings.startup_timeout, shortage(self.members, self.settings)
-        if missing and now - self._waiting_since > longest:
-            recent = "".join(f"; {event}" for event in self._clock_log.recent_events)
-            self._fail(f"training did not start within {longest:g} s: {missing}{recent}")
-
-    def _lose(self, nodes: list[str], why: str) -> None:
-        # A node may be lost before its hello arrives; it counts as joined.
-        members = [self.members.get(name) or self.members.join(name, reliable=False, now=0.0) for name in nodes]
-        dead = [member for member in members if member.phase not in (NodePhase.GONE, NodePhase.DEAD)]
-        involved = any(member.phase in IN_EPOCH for member in dead)
-        for member in dead:
-            self.members.set_phase(member.name, NodePhase.DEAD)
-            self.failures += 1
-            self._ledger.lose(member.name)
-            self._note(f"{member.name} lost: {why}")
-        self._changed = bool(dead)
-        self._answers.awaited.difference_update(member.name for member in dead)
-        if self.mode is Mode.RESUMING:
+    def _lose(self, lost: LostNodes) -> None:
+        for name in lost.phases:
+            self.clocks.ledger.lose(name)
+            self.clocks.log.note(f"{name} lost: {lost.why}")
+        self._changed = bool(lost.phases)
+        self.epochs.answers.awaited.difference_update(lost.phases)
+        if self.epochs.mode is Mode.RESUMING:
             self._resume_if_all_answered()
-        elif involved and self.mode is not Mode.GATHERING:
+        elif self.epochs.mode is not Mode.GATHERING and any(phase in IN_EPOCH for phase in lost.phases.values()):
             self._recover()
         self._gather()
 
-    # -- recovery ----------------------------------------------------------------------------------------------------
+    # -- recovery ------------------------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
         """Rolls back to the latest version that is known to be safe."""
-        copies = KnownCopies(self.table, self._ledger, self.stable, self.checkpoints.latest, *self._rolled_back)
+        clocks, before = self.clocks, (self.epochs.rolled_back, self.epochs.sources)
+        copies = KnownCopies(self.table, clocks.ledger, clocks.stable, clocks.checkpoints.latest, *before)
         self._roll_back(*rollback_point(self.members, copies))
-
-    def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
-        """Starts a new epoch from a version, with the nodes that are left."""
-        for node in self.members.names(NodePhase.DRAINING):
-            self.members.set_phase(node, NodePhase.GONE)
-            self._send(node, Leave(LEFT_BEHIND))
-        for node in self.members.names(NodePhase.READY):
-            self.members.set_phase(node, NodePhase.ACTIVE)
-        footprint = self._current_footprint()
-        self._changed = True
-        needs_reliable = CHECKPOINT in sources or INIT in sources or not footprint.transient
-        if needs_reliable and not footprint.reliable:
-            self.mode = Mode.GATHERING
-            self._note("waiting for a reliable node")
-            return
-        self.epoch += 1
-        self.assignment.reset(self._target(footprint), self.epoch)
-        self.stable = clock
-        # Nodes that had not received the limit have worked beyond it.
-        self.limit = max(self.limit, clock)
-        self._rolled_back = clock, sources
-        self._collected.clear()
-        self._final_loss.reset()
-        self.checkpoints.roll_back(clock)
-        self._collecting = False
-        self._clock_log.roll_back(clock)
-        self._decisions.roll_back()
-        self._groups.clear()
-        self.mode = Mode.RECOVERING
-        self._note(f"epoch {self.epoch} from version {clock}")
-        self._restoring = set(self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING))
-        for name in self._restoring:
-            self.members[name].routed = self.table.version
-        self._broadcast(
-            Recover(self.epoch, clock, self.table, sources, self.limit, self._decisions.after(clock)),
-            (NodePhase.ACTIVE, NodePhase.LEAVING),
-        )
-
-    # -- after a restart ---------------------------------------------------------------------------------------------
 
     def _resume_if_all_answered(self) -> None:
         """Once every node has answered or is lost, rolls back to the latest version that they have in common."""
-        if self.mode is Mode.RESUMING and not self._answers.awaited:
-            self._roll_back(*common_version(self._answers.held, self.members, self.partitions, self.checkpoints.latest))
+        if self.epochs.all_answered:
+            held, latest = self.epochs.answers.held, self.clocks.checkpoints.latest
+            self._roll_back(*common_version(held, self.members, len(self.table.owners), latest))
+
+    def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
+        """Starts a new epoch from a version, with the nodes that are left."""
+        self._out.extend(self.roll_call.dismiss_drained())
+        self.members.activate_ready()
+        self._observe_nodes()
+        self._changed = True
+        footprint = self.stages.footprint
+        needs_reliable = CHECKPOINT in sources or INIT in sources or not footprint.transient
+        if needs_reliable and not footprint.reliable:
+            self.epochs.enter(Mode.GATHERING)
+            self.clocks.log.note("waiting for a reliable node")
+            return
+        nodes = self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING)
+        self.epochs.begin(clock, sources, nodes)
+        self.planned.begin(footprint, self.stages.stage, self.epochs.number)
+        self.clocks.roll_back(clock)
+        self.last_clock.roll_back(clock)
+        self.clocks.log.note(f"epoch {self.epochs.number} from version {clock}")
+        for name in nodes:
+            self.members[name].routed = self.table.version
+        decided, limit = self.clocks.decisions.after(clock), self.last_clock.limit
+        self._broadcast(Recover(self.epochs.number, clock, self.table, sources, limit, decided), nodes)
+
+    def _report_restored(self, event: messages.Restored) -> None:
+        self.epochs.restored(event.node)
+        self._replan()
+
+    # -- planned changes -----------------------------------------------------------------------------------------------
+
+    def _replan(self) -> None:
+        """Lets ready nodes join the epoch, and requests the moves that lead to the target table."""
+        if self.epochs.mode is not Mode.RUNNING:
+            return
+        self._let_join()
+        self._observe_nodes()
+        stages, epoch, reassignment = self.stages, self.epochs.number, self.settings.stragglers.reassignment
+        helpers = reassignment.helpers if reassignment is not None else None
+        self._out.extend(self.planned.orders(self.members, stages.footprint, stages.stage, epoch, helpers))
+        for node in self.members.names(NodePhase.LEAVING):
+            if self.planned.assignment.is_free(node, self.members):
+                self.members.set_phase(node, NodePhase.DRAINING)
+                self._out.append(self.roll_call.drain(node, epoch))
+
+    def _let_join(self) -> None:
+        for node in self.members.activate_ready():
+            self.members[node].routed = self.table.version
+            stable, limit = self.clocks.stable, self.last_clock.limit
+            decided = self.clocks.decisions.after(stable)
+            self._out.append(Send(node, Enter(self.epochs.number, self.table, limit, stable, decided)))
+            self._changed = True
+
+    def _report_partition(self, event: messages.Taken) -> None:
+        arrival, ledger = self.planned.partition_arrived(event, self._now), self.clocks.ledger
+        ledger.add_move(event.partition, arrival.left, arrival.move, self.clocks.stable)
+        if arrival.seconds is not None:
+            ledger.count_move(arrival.moved_bytes, arrival.seconds)
+        # Not recorded: a restarted controller asks the nodes what they hold.
+        self._replan()
+
+    def _report_shard(self, event: messages.Adopted) -> None:
+        self.planned.assignment.shard_arrived(event.shard, event.node)
+        if self.planned.assignment.worth_planning():
+            self._replan()
+
+    def _report_times(self, event: messages.ServerTimed) -> None:
+        self.planned.balance.add(event)
+
+    def _observe_nodes(self) -> None:
+        """Lets the policy see which nodes are active now."""
+        self._note_reasons(self.stages.observe_nodes(self.members))
+
+    def _note_reasons(self, reasons: Iterable[str]) -> None:
+        for reason in reasons:
+            self._changed = True
+            self.clocks.log.note(reason)
+
+    # -- clocks --------------------------------------------------------------------------------------------------------
+
+    def _report(self, event: ClockReport) -> None:
+        self.clocks.add(event, self.epochs.number)
+
+    def _report_version(self, event: PartitionProgress) -> None:
+        epoch, limit = self.epochs.number, self.last_clock.limit
+        self.clocks.add(event, epoch)
+        if self.epochs.mode is Mode.RUNNING:
+            self._out.extend(self.clocks.advance_stable(self.planned.assignment, self.members, limit, epoch))
+
+    def _report_saved(self, event: Saved) -> None:
+        if self.clocks.checkpoints.add(event.clock, event.partition):
+            self._out.append(RememberCheckpoint(event.clock))
+
+    def _decide(self) -> None:
+        """Decides which chunks make up the next clock, once enough workers are done."""
+        if self.clocks.decisions.policy is not None and self.epochs.mode is Mode.RUNNING:
+            self._out.extend(self.clocks.decide(self.table.workers, self._now, self.members, self.epochs.number))
+
+    def _log(self) -> None:
+        """Returns an `Iteration` for each clock that is complete."""
+        log = self.clocks.log
+        if log.logged_at is None:
+            if self.epochs.number:
+                log.logged_at = self._now
+            return
+        if (repeated := log.take_repeated()) is not None:
+            self._out.append(repeated)
+        while (iteration := self._next_iteration()) is not None:
+            self._out.append(iteration)
+            self._learn(iteration)
+            if self.last_clock.may_stop_after(iteration.clock) and self.settings.stop(iteration):
+                self._changed = True
+                self.last_clock.stop(self.clocks.ledger.reached, self.clocks.stable)
+                self._send_limit()
+
+    def _next_iteration(self) -> Iteration | None:
+        self._observe_nodes()
+        footprint, limit = self.stages.footprint, self.last_clock.limit
+        nodes = len(footprint.reliable), len(footprint.transient)
+        return self.clocks.log.close_next(self._now, limit, self.stages.stage, nodes)
+
+    def _learn(self, iteration: Iteration) -> None:
+        quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
+        nodes, partitions = (iteration.reliable, iteration.transient), len(self.table.owners)
+        clock = ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions)
+        self._note_reasons(self.stages.observe(clock))
+        if self.stages.stage != iteration.stage:
+            self._replan()
+        if self.settings.stragglers.balance_servers and self.epochs.mode is Mode.RUNNING:
+            self._observe_nodes()
+            place = self.planned.balance_servers(self.stages.footprint, self.stages.stage, self._now)
+            if place is not None:
+                self.clocks.log.note(f"partitions move to other servers: {place.reason}")
+                self._replan()
+
+    # -- the end of the job --------------------------------------------------------------------------------------------
+
+    def _interrupt(self, _: StopJob) -> None:
+        if self.last_clock.interrupt(self.clocks.stable):
+            self._send_limit()
+
+    def _send_limit(self) -> None:
+        self._broadcast(Limit(self.epochs.number, self.last_clock.limit), self.members.names(*IN_EPOCH))
+
+    def _report_result(self, event: messages.Collected | messages.Evaluated) -> None:
+        self.last_clock.add(event)
+
+    def _finish(self) -> None:
+        """Once every partition has the last clock, fetches the model and its loss, and then ends the job."""
+        last = self.last_clock
+        if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
+            return
+        owners = self.table.owners
+        self._out.extend(last.requests(self.epochs.number, owners, self.members.names(*IN_EPOCH)))
+        finished = last.finished(len(owners), self.clocks.decisions.tally)
+        if finished is not None:
+            self._end(finished, "the job is done")
+
+    def _report_broken(self, event: messages.Broken) -> None:
+        self._fail(event.message)
+
+    def _fail(self, why: str) -> None:
+        self._end(Failed(why), why)
+
+    def _end(self, ended: Finished | Failed, why: str) -> None:
+        self.epochs.enter(Mode.OVER)
+        self._out.append(ended)
+        self._broadcast(Leave(why), self.members.names(*IN_JOB))
+
+    def _broadcast(self, message: object, nodes: Iterable[str]) -> None:
+        self._out.extend(Send(name, message) for name in nodes)
+
+    # -- the record that outlives a controller -------------------------------------------------------------------------
+
+    def _remember(self) -> Remember:
+        return remember(self.epochs, self.planned, self.members, self.clocks, self.last_clock, self.stages)
+
+    @classmethod
+    def resume(
+        cls,
+        plan: WorkPlan,
+        partition_bytes: tuple[int, ...],
+        settings: ControllerSettings,
+        record: Mapping[str, Any],
+        now: float,
+    ) -> Self:
+        """A controller that replaces one that was lost; it waits for the nodes to report what they hold."""
+        controller = cls(plan, partition_bytes, settings)
+        controller.members.restore(record, now)
+        controller.planned.restore(record, balances=settings.stragglers.balance_servers)
+        controller.clocks.restore(record, now)
+        controller.last_clock.restore(record)
+        controller._note_reasons(controller.stages.restore(record, controller.members))
+        controller.epochs.restore(record, len(partition_bytes), controller.members.names(*IN_EPOCH))
+        if controller.epochs.number:
+            controller.clocks.log.note("controller restarted")
+        return controller
+
+
+ROUTES: dict[type, Callable[[Controller, Any], None]] = {
+    **dict.fromkeys(get_args(NodeEvent), Controller._attend),
+    **dict.fromkeys(get_args(ClockReport), Controller._report),
+    messages.Collected: Controller._report_result,
+    messages.Evaluated: Controller._report_result,
+    messages.ServerTimed: Controller._report_times,
+    PartitionProgress: Controller._report_version,
+    messages.Restored: Controller._report_restored,
+    messages.Taken: Controller._report_partition,
+    messages.Adopted: Controller._report_shard,
+    messages.Saved: Controller._report_saved,
+    messages.Broken: Controller._report_broken,
+    StopJob: Controller._interrupt,
+}
+"""The rule for each event."""

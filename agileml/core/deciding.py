@@ -13,7 +13,7 @@ from typing import Any
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
 from agileml.work.counted import ClockCovers
-from agileml.work.covers import FINGERPRINT_MASK, Accepted, Coverage
+from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage
 from agileml.work.plan import WorkPlan
 
 
@@ -36,6 +36,28 @@ class ClockDecision:
 
 
 @dataclass(slots=True)
+class OpenClock:
+    """The next clock, as far as it has arrived. `missing`: the chunks that have not, by shard."""
+
+    missing: dict[int, int]
+    arrived: Coverage = field(default_factory=Coverage)
+    wait_for: int = 0
+    """Workers to wait for; 0: the clock has not begun."""
+    began: float | None = None
+    seen: int = 0
+    """Workers whose arrival the policy has seen."""
+
+    def add(self, covers: Iterable[Cover]) -> None:
+        """Chunks are on their way to the servers."""
+        covers = tuple(covers)
+        self.arrived.add(covers)
+        for shard, first, last in covers:
+            self.missing[shard] -= last - first
+            if not self.missing[shard]:
+                del self.missing[shard]
+
+
+@dataclass(slots=True)
 class Decisions:
     """The decisions so far, and what has arrived of the next clock. Without a policy every chunk counts."""
 
@@ -46,14 +68,7 @@ class Decisions:
     """The last clock that was decided when the epoch began."""
     reason: str = ""
     """The reason that the policy gave for its last proposal, until it is logged."""
-    _arrived: Coverage = field(default_factory=Coverage)
-    _missing: dict[int, int] = field(default_factory=dict)
-    """Chunks of the next clock that have not arrived, by shard."""
-    _wait_for: int = 0
-    """Workers to wait for in the next clock; 0: it has not begun."""
-    _began: float | None = None
-    _seen: int = 0
-    """Workers whose arrival the policy has seen."""
+    _open: OpenClock = field(default_factory=lambda: OpenClock({}))
     _waited: int = 0
     _workers: int = 1
     _sums: dict[int, dict[int, GradientSums]] = field(default_factory=dict)
@@ -98,8 +113,8 @@ class Decisions:
         self._turn()
 
     def _turn(self) -> None:
-        self._arrived, self._wait_for, self._began, self._seen = Coverage(), 0, None, 0
-        self._missing = {shard: self.plan.chunks(shard, self.clock) for shard in range(len(self.plan.lengths))}
+        clock = self.clock
+        self._open = OpenClock({shard: self.plan.chunks(shard, clock) for shard in range(len(self.plan.lengths))})
 
     def is_late(self, done: WorkDone, epoch: int) -> bool:
         """Whether work was reported when its clock had been decided without it."""
@@ -108,11 +123,7 @@ class Decisions:
     def add_contribution(self, message: Contributed) -> None:
         """Chunks are on their way to the servers."""
         if message.clock == self.clock:
-            self._arrived.add(message.covers)
-            for shard, first, last in message.covers:
-                self._missing[shard] -= last - first
-                if not self._missing[shard]:
-                    del self._missing[shard]
+            self._open.add(message.covers)
 
     def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
         """A partition of the next version is complete; the policy sees those of all partitions together."""
@@ -135,38 +146,38 @@ class Decisions:
         """Decides the next clock, if enough has arrived. `reached` is the last version of all partitions."""
         if self.policy is None or reached < self.clock - 1:
             return None
-        names = set(workers)
-        if not self._wait_for:
-            self._begin(len(names), now)
-        late = {workers[shard] for shard in self._missing}
-        self._measure(len(names) - len(late), now)
-        enough = len(names) - len(late) >= min(self._wait_for, len(names))
-        covers = self._arrived.covers()
-        if not enough or (self._missing and not self.plan.cover_items(self.clock, covers)):
+        names, coming = set(workers), self._open
+        if not coming.wait_for:
+            self._begin(coming, len(names), now)
+        late = {workers[shard] for shard in coming.missing}
+        self._measure(coming, len(names) - len(late), now)
+        enough = len(names) - len(late) >= min(coming.wait_for, len(names))
+        covers = coming.arrived.covers()
+        if not enough or (coming.missing and not self.plan.cover_items(self.clock, covers)):
             return None
-        decided = ClockDecision(Accepted(self.clock, covers), min(self._wait_for, len(names)))
+        decided = ClockDecision(Accepted(self.clock, covers), min(coming.wait_for, len(names)))
         self._waited = decided.waited_for
         self.decided[self.clock] = decided
         self._turn()
         return decided
 
-    def _begin(self, workers: int, now: float) -> None:
+    def _begin(self, coming: OpenClock, workers: int, now: float) -> None:
         assert self.policy is not None
         # Of work that was done before a rollback, the times say nothing.
-        self._began = None if self._arrived.chunks else now
+        coming.began = None if coming.arrived.chunks else now
         self._workers = workers
         self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers))
         for proposal in proposals:
-            self._wait_for, self.reason = max(1, proposal.gradients), proposal.reason
+            coming.wait_for, self.reason = max(1, proposal.gradients), proposal.reason
 
-    def _measure(self, arrived: int, now: float) -> None:
+    def _measure(self, coming: OpenClock, arrived: int, now: float) -> None:
         assert self.policy is not None
-        for number in range(self._seen + 1, arrived + 1):
-            if self._began is not None:
+        for number in range(coming.seen + 1, arrived + 1):
+            if coming.began is not None:
                 # The workers start a job together, as after a clock that waited for all.
                 waited = self._waited or self._workers
-                self.policy = self.policy.observe(GradientArrived(waited, number, now - self._began))[0]
-        self._seen = max(self._seen, arrived)
+                self.policy = self.policy.observe(GradientArrived(waited, number, now - coming.began))[0]
+        coming.seen = max(coming.seen, arrived)
 
 
 def measured(

@@ -111,27 +111,37 @@ ControllerInstruction = (
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRules:
+    """Which nodes a job refuses, waits for and gives up. Nodes must run version `code`; an empty text: any.
+
+    With `needs_all`, training starts with all nodes, even if some that had joined are lost meanwhile; otherwise the job
+    waits for each node only once, whether or not the fleet replaces it. With `may_lack_nodes`, the job fails if nodes
+    do not come within `startup_timeout`.
+    """
+
+    code: str = ""
+    heartbeat_timeout: float = 1.0
+    hang_timeout: float = 30.0
+    startup_timeout: float = 300.0
+    needs_all: bool = False
+    may_lack_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
 
-    `loss_sample`: the number of items over which the loss is computed, as nodes do. With `needs_all`, training starts
-    with all nodes, even if some that had joined are lost meanwhile; otherwise the job waits for each node only once,
-    whether or not the fleet replaces it. With `may_lack_nodes`, it fails if they do not come within `startup_timeout`.
-    If `uneven` is not 0, half of the nodes get that fraction of the work, as an experiment.
+    `loss_sample`: the number of items over which the loss is computed, as nodes do. If `uneven` is not 0, half of the
+    nodes get that fraction of the work, as an experiment.
     """
 
     reliable: int
     transient: int
     clocks: int
     policy: TrainingPolicy = field(default_factory=StageByRatio)
-    code: str = ""
-    heartbeat_timeout: float = 1.0
+    nodes: NodeRules = NodeRules()
     checkpoint_every: int = 1
     stop: Callable[[Iteration], bool] = lambda _: False
-    hang_timeout: float = 30.0
-    startup_timeout: float = 300.0
     loss_sample: int = 0
-    needs_all: bool = False
-    may_lack_nodes: bool = False
     stragglers: Stragglers = field(default_factory=Stragglers)
     uneven: float = 0.0

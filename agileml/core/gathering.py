@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agileml.core.events import ControllerSettings
 from agileml.core.members import Member, Members, NodePhase
 
 _PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
+
+
+@dataclass(slots=True)
+class StartUp:
+    """Waits for the nodes of the first epoch; `since` is when this controller began to."""
+
+    settings: ControllerSettings
+    since: float | None = None
+
+    def overdue(self, members: Members, now: float) -> str:
+        """Why a job that may lack nodes ends before its first epoch; empty if it does not."""
+        if not self.settings.nodes.may_lack_nodes:
+            return ""
+        if self.since is None:
+            self.since = now
+        longest, missing = self.settings.nodes.startup_timeout, shortage(members, self.settings)
+        if not missing or now - self.since <= longest:
+            return ""
+        return f"training did not start within {longest:g} s: {missing}"
 
 
 def can_start(members: Members, settings: ControllerSettings, epoch: int) -> bool:
@@ -33,7 +54,7 @@ def shortage(members: Members, settings: ControllerSettings) -> str:
 
 def _absent(members: Members, settings: ControllerSettings) -> int:
     """Nodes that have not joined. If the fleet replaces nodes, those that have left since are not expected again."""
-    came = len(_present(members)) if settings.needs_all else members.joined
+    came = len(_present(members)) if settings.nodes.needs_all else members.joined
     return max(0, settings.reliable + settings.transient - came)
 
 

@@ -6,7 +6,7 @@ numbers in them. A node whose process ended is noticed earlier, by its closed co
 
 from __future__ import annotations
 
-from agileml.core.events import ControllerSettings
+from agileml.core.events import NodeRules
 from agileml.core.members import OUT, Members
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
 
@@ -28,12 +28,12 @@ def silent(members: Members, now: float, heartbeat_timeout: float) -> list[str]:
     ]
 
 
-def hung(beat: Heartbeat, settings: ControllerSettings) -> str:
+def hung(beat: Heartbeat, rules: NodeRules) -> str:
     """Why a node counts as hung although its heartbeats arrive; empty if it does not."""
     if beat.usual_step == UNKNOWN_STEP:
-        if beat.stalled <= max(settings.startup_timeout, settings.hang_timeout):
+        if beat.stalled <= max(rules.startup_timeout, rules.hang_timeout):
             return ""
         return f"it hangs: its first step, or loading the trainer, has taken {beat.stalled:.0f} s"
-    if beat.stalled <= max(settings.hang_timeout, USUAL_STEPS * beat.usual_step):
+    if beat.stalled <= max(rules.hang_timeout, USUAL_STEPS * beat.usual_step):
         return ""
     return f"it hangs: no progress for {beat.stalled:.0f} s, and a step usually takes {beat.usual_step:.3g} s"

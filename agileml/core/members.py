@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from agileml.errors import InvalidTransition
 
@@ -32,6 +33,13 @@ _NEXT = {
     NodePhase.GONE: set(),
     NodePhase.DEAD: set(),
 }
+
+_AFTER_WARNING = {
+    NodePhase.LOADING: NodePhase.GONE,
+    NodePhase.READY: NodePhase.GONE,
+    NodePhase.ACTIVE: NodePhase.LEAVING,
+}
+"""A node in another phase is on its way out already."""
 
 OUT = (NodePhase.GONE, NodePhase.DEAD)
 MOST_OUT = 256
@@ -62,11 +70,13 @@ class Members:
     """The nodes of a job in the order of joining, followed by the latest that are out, in the order of leaving.
 
     Nodes that are out are still known because late messages name them. `changes` counts changes of phase, `joined` all
-    nodes that ever joined.
+    nodes that ever joined, `evictions` those that were warned in time, `failures` those that were lost.
     """
 
     changes: int = 0
     joined: int = 0
+    evictions: int = 0
+    failures: int = 0
     _all: dict[str, Member] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Member]:
@@ -98,6 +108,53 @@ class Members:
             self._all[name] = self._all.pop(name)
             for forgotten in self.names(*OUT)[:-MOST_OUT]:
                 del self._all[forgotten]
+
+    def record(self) -> dict[str, Any]:
+        """For the controller that takes over."""
+        members = [(member.name, member.reliable, member.phase.value) for member in self]
+        return {"members": members, "evictions": self.evictions, "failures": self.failures}
+
+    def restore(self, record: Mapping[str, Any], now: float) -> None:
+        """Takes over from an earlier controller."""
+        for name, reliable, phase in record["members"]:
+            self.join(name, reliable, now).phase = NodePhase(phase)
+        self.evictions, self.failures = record["evictions"], record["failures"]
+
+    def refuse(self, name: str, reliable: bool, now: float) -> bool:
+        """Counts a node as joined and gone, unless it is known; returns whether it was not."""
+        if name in self._all:
+            return False
+        self.join(name, reliable, now)
+        self.set_phase(name, NodePhase.GONE)
+        return True
+
+    def warn(self, name: str) -> NodePhase | None:
+        """Takes an eviction warning, which may come before the hello; returns the node's new phase, None if none."""
+        member = self._all.get(name) or self.join(name, reliable=False, now=0.0)
+        phase = _AFTER_WARNING.get(member.phase)
+        if phase is not None:
+            self.set_phase(name, phase)
+            self.evictions += 1
+        return phase
+
+    def lose(self, names: Iterable[str]) -> dict[str, NodePhase]:
+        """Counts nodes as dead; returns the last phase of each that was not out yet.
+
+        A node may be lost before its hello arrives; it counts as joined.
+        """
+        members = [self._all.get(name) or self.join(name, reliable=False, now=0.0) for name in names]
+        lost = {member.name: member.phase for member in members if member.phase not in OUT}
+        for name in lost:
+            self.set_phase(name, NodePhase.DEAD)
+        self.failures += len(lost)
+        return lost
+
+    def activate_ready(self) -> list[str]:
+        """Lets the nodes that are ready take part; returns their names."""
+        names = self.names(NodePhase.READY)
+        for name in names:
+            self.set_phase(name, NodePhase.ACTIVE)
+        return names
 
     def names(self, *phases: NodePhase) -> list[str]:
         """Names of the nodes in these phases, in the order of joining."""

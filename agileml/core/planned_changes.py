@@ -1,86 +1,103 @@
-"""Planned changes: nodes that join, partitions and shards that move while training continues."""
+"""Planned changes: where partitions and shards should be, and the moves that lead there while training continues."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from agileml.core.controller_state import ControllerState, Mode
-from agileml.core.members import IN_EPOCH, NodePhase
-from agileml.core.placement import Footprint, may_serve, target_table
+from agileml.core.assignment import Assignment
+from agileml.core.members import IN_EPOCH, Members, NodePhase
+from agileml.core.placement import Footprint, target_table
+from agileml.core.server_balance import ServerBalance
 from agileml.policies.flexrr import help_groups
-from agileml.protocol.messages import Adopted, Drain, Enter, HelpGroup, Route, Table, Taken
+from agileml.policies.psld import ServerPlace
+from agileml.protocol.actions import Send
+from agileml.protocol.messages import HelpGroup, Move, Route, Table, Taken
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A partition that has left a node with a move. `seconds`: for how long it moved, if to a faster server."""
+
+    left: str
+    move: Move
+    moved_bytes: int
+    seconds: float | None
 
 
 @dataclass(slots=True)
-class PlannedChanges(ControllerState):
-    """The part of the controller that moves partitions and shards one by one."""
+class PlannedChanges:
+    """The assignment, and what it should become. `partition_bytes` is the weight by which partitions are balanced."""
 
-    def _replan(self) -> None:
-        """Lets ready nodes join the epoch, and requests the moves that lead to the target table."""
-        if self.mode is not Mode.RUNNING:
-            return
-        for node in self.members.names(NodePhase.READY):
-            self.members.set_phase(node, NodePhase.ACTIVE)
-            self.members[node].routed = self.table.version
-            decided = self._decisions.after(self.stable)
-            self._send(node, Enter(self.epoch, self.table, self.limit, self.stable, decided))
-            self._changed = True
-        footprint = self._current_footprint()
+    assignment: Assignment
+    partition_bytes: tuple[int, ...]
+    balance: ServerBalance = field(default_factory=ServerBalance)
+    groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By worker, those that it may help, as they were last sent in this epoch."""
+
+    @classmethod
+    def none(cls, partition_bytes: tuple[int, ...], shards: int) -> PlannedChanges:
+        """Before the first epoch: no node has anything."""
+        empty = ("",) * len(partition_bytes)
+        return cls(Assignment(Table(0, empty, empty, ("",) * shards)), partition_bytes)
+
+    def begin(self, footprint: Footprint, stage: int, epoch: int) -> None:
+        """Starts an epoch with the table to aim for."""
+        self.assignment.reset(self._target(footprint, stage), epoch)
+        self.groups.clear()
+
+    def orders(
+        self, members: Members, footprint: Footprint, stage: int, epoch: int, helpers: int | None
+    ) -> Iterator[Send]:
+        """Requests the moves that lead to the table to aim for, and tells nodes what has changed of the table so far.
+
+        `helpers` is the number of workers that each may help; None: none.
+        """
         if footprint.reliable or footprint.transient:
-            self._out.extend(self.assignment.move_towards(self._target(footprint), self.members, self.epoch))
+            yield from self.assignment.move_towards(self._target(footprint, stage), members, epoch)
         routes = self.assignment.take_new_routes()
         if routes is not None:
-            self._broadcast(Route(self.epoch, routes), IN_EPOCH)
-        if (reassignment := self.settings.stragglers.reassignment) is not None:
-            self._form_groups(reassignment.helpers)
-        for node in self.members.names(NodePhase.LEAVING):
-            if self.assignment.is_free(node, self.members):
-                self.members.set_phase(node, NodePhase.DRAINING)
-                self._drain(node)
+            for name in members.names(*IN_EPOCH):
+                yield Send(name, Route(epoch, routes))
+        if helpers is not None:
+            yield from self._new_groups(members.names(NodePhase.ACTIVE), helpers, epoch)
 
-    def _form_groups(self, helpers: int) -> None:
+    def _new_groups(self, active: Sequence[str], helpers: int, epoch: int) -> Iterator[Send]:
         """Says which workers may help which, where that has changed."""
-        working = set(self.table.workers)
-        workers = [name for name in self.members.names(NodePhase.ACTIVE) if name in working]
-        for name, others in help_groups(workers, helpers).items():
-            if self._groups.get(name) != others:
-                self._groups[name] = others
-                self._send(name, HelpGroup(self.epoch, others))
+        working = set(self.assignment.table.workers)
+        for name, others in help_groups([name for name in active if name in working], helpers).items():
+            if self.groups.get(name) != others:
+                self.groups[name] = others
+                yield Send(name, HelpGroup(epoch, others))
 
-    def _target(self, footprint: Footprint) -> Table:
-        placed, more = self._placed, self._more_servers
-        return target_table(
-            footprint, self.stage, self.table, self.assignment.previous, self.partition_bytes, placed, more
-        )
+    def partition_arrived(self, event: Taken, now: float) -> Arrival:
+        """Confirms a move; InvalidTransition if the partition was not moving to this node."""
+        left = self.assignment.table.owners[event.partition]
+        move = self.assignment.partition_arrived(event.partition, event.node)
+        seconds = self.balance.seconds_of_move(now, moving=bool(self.assignment.moving))
+        return Arrival(left, move, self.partition_bytes[event.partition], seconds)
 
-    def _balance_servers(self, now: float) -> None:
-        """Moves partitions away from slow servers, once those that move have arrived."""
-        if self.mode is not Mode.RUNNING or self.assignment.moving:
-            return
-        servers = may_serve(self._current_footprint(), self.stage, self.partitions, self._more_servers)
-        self._balance, place = self._balance.propose(self.table.owners, self.partition_bytes, servers)
-        if place is not None:
-            self._placed, self._moving_since = place.owners, now
-            self._more_servers += place.short
-            self._note(f"partitions move to other servers: {place.reason}")
-            self._replan()
+    def balance_servers(self, footprint: Footprint, stage: int, now: float) -> ServerPlace | None:
+        """Once all partitions have arrived, looks for faster servers for some; None if all stay."""
+        if self.assignment.moving:
+            return None
+        return self.balance.propose(self.assignment.table.owners, self.partition_bytes, footprint, stage, now)
 
-    def _confirm_move(self, event: Taken | Adopted, now: float) -> None:
-        match event:
-            case Taken():
-                left = self.table.owners[event.partition]
-                move = self.assignment.partition_arrived(event.partition, event.node)
-                self._ledger.add_move(event.partition, left, move, self.stable)
-                if self._moving_since is not None:
-                    self._ledger.count_move(self.partition_bytes[event.partition], now - self._moving_since)
-                    self._moving_since = now if self.assignment.moving else None
-            case Adopted():
-                self.assignment.shard_arrived(event.shard, event.node)
-                if not self.assignment.worth_planning():
-                    return
-        # Not recorded: a restarted controller asks the nodes what they hold.
-        self._replan()
+    def record(self) -> dict[str, Any]:
+        """For the controller that takes over."""
+        now = self.assignment.table
+        table = [now.version, now.owners, now.backups, now.workers]
+        return {"table": table, "previous": sorted(self.assignment.previous.items())}
 
-    def _drain(self, node: str) -> None:
-        peers = tuple(name for name in self.members.names(*IN_EPOCH) if name != node)
-        self._send(node, Drain(self.epoch, peers))
+    def restore(self, record: Mapping[str, Any], *, balances: bool) -> None:
+        """Takes over from an earlier controller, which may have moved partitions to faster servers."""
+        version, owners, backups, workers = record["table"]
+        self.assignment.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
+        self.assignment.previous = {shard: list(names) for shard, names in record["previous"]}
+        if balances:
+            self.balance.placed = tuple(owners)
+
+    def _target(self, footprint: Footprint, stage: int) -> Table:
+        now, before, balance = self.assignment.table, self.assignment.previous, self.balance
+        return target_table(footprint, stage, now, before, self.partition_bytes, balance.placed, balance.more)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agileml.core.members import Members
-from agileml.core.progress import VersionLedger
+from agileml.core.version_ledger import VersionLedger
 from agileml.protocol.messages import Hello, Table
 
 CHECKPOINT = "checkpoint"

@@ -34,6 +34,58 @@ class WorkResult:
     missed: frozenset[int] = frozenset()
 
 
+class _Updates:
+    """The updates of chunks by clock; with `ordered`, those of each chunk are kept separate."""
+
+    def __init__(self, cache: ParamCache, declared: Declarations, *, ordered: bool) -> None:
+        self.view = ChunkView(cache, declared.name, declared.aggregation)
+        self._wire = cache.wire
+        self._ordered = ordered
+        self._sums = WriteBack(cache.layout, declared.aggregation)
+        self._separate: dict[int, dict[int, list[UpdateEntry]]] = {}
+
+    def keep(self, chunk: Chunk) -> None:
+        """Adds the updates of a chunk, which has been computed against the view, to its clock."""
+        if self._ordered:
+            clock = self._separate.setdefault(chunk.clock, {})
+            for partition, delta in self._sent(self.view.take(), chunk.clock).items():
+                clock.setdefault(partition, []).append(UpdateEntry(chunk.shard, chunk.chunk, delta))
+        else:
+            self._sums.collect(chunk.clock, self.view)
+
+    def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:
+        """Removes and returns the updates of a clock so far, by partition."""
+        if self._ordered:
+            return {partition: tuple(entries) for partition, entries in self._separate.pop(clock, {}).items()}
+        sums = self._sent(self._sums.take(clock), clock)
+        return {partition: (UpdateEntry(-1, -1, delta),) for partition, delta in sums.items()}
+
+    def _sent(self, deltas: dict[int, Delta], clock: int) -> dict[int, Delta]:
+        """Updates by partition, as they travel."""
+        wire = self._wire
+        if wire is None:
+            return deltas
+        return {partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()}
+
+
+class _Losses:
+    """The loss over a sample of the items of each shard."""
+
+    def __init__(self, trainer: Trainer, shards: Sequence[Shard], reader: CacheView, sample: int) -> None:
+        self.reader = reader
+        self._trainer = trainer
+        self._sample = sample_of(shards, sample)
+        self.sampled = [number for number, piece in enumerate(self._sample) if len(piece)]
+
+    def items(self, shard: int) -> int:
+        """The items of a shard in the sample."""
+        return len(self._sample[shard])
+
+    def mean(self, shard: int, clock: int) -> float:
+        """The mean over a shard's part of the sample."""
+        return loss_of(self._trainer, self.reader, [self._sample[shard]], clock)
+
+
 class ChunkRunner:
     """Computes the work of one node against its cache. With `ordered`, the updates of chunks are kept separate."""
 
@@ -45,16 +97,15 @@ class ChunkRunner:
         self._trainer = trainer
         self._shards = shards
         self._seed = seed
-        self._ordered = ordered
-        self._sample = sample_of(shards, sample)
-        self.sampled = [number for number, piece in enumerate(self._sample) if len(piece)]
-        """The shards with items in the loss sample."""
-        self._view = ChunkView(cache, declared.name, declared.aggregation)
-        self._reader = CacheView(cache, declared.name)
-        self._sums = WriteBack(cache.layout, declared.aggregation)
-        self._separate: dict[int, dict[int, list[UpdateEntry]]] = {}
+        self._updates = _Updates(cache, declared, ordered=ordered)
+        self._losses = _Losses(trainer, shards, CacheView(cache, declared.name), sample)
         self._loaded: set[int] = set()
         self._reads = RowsRead(cache.layout, [len(shard) for shard in shards])
+
+    @property
+    def sampled(self) -> list[int]:
+        """The shards with items in the loss sample."""
+        return self._losses.sampled
 
     def run(self, work: WorkUnit, timer: Callable[[], float] = perf_counter) -> WorkResult:
         """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the final loss."""
@@ -66,23 +117,23 @@ class ChunkRunner:
 
     def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
         """Computes the final loss on one of the `sampled` shards."""
-        return Evaluation(epoch, clock, shard, len(self._sample[shard]))
+        return Evaluation(epoch, clock, shard, self._losses.items(shard))
 
     def _evaluate(self, work: Evaluation, timer: Callable[[], float]) -> WorkResult:
         """The cache must hold the whole model."""
         started = timer()
-        self._reader.learning = None
-        loss = loss_of(self._trainer, self._reader, [self._sample[work.shard]], work.clock)
+        self._losses.reader.learning = None
+        loss = self._losses.mean(work.shard, work.clock)
         return WorkResult(work, timer() - started, loss * work.items, work.items)
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
-        shard = self._shards[chunk.shard]
-        self._view.learning = self._reader.learning = self._reads.learning(chunk.shard)
+        shard, view = self._shards[chunk.shard], self._updates.view
+        view.learning = self._losses.reader.learning = self._reads.learning(chunk.shard)
         try:
             loss, count = self._loss(chunk)
             piece = Piece(shard, chunk.low, chunk.high)
-            run_chunk(self._trainer, piece, chunk.shard, self._view, chunk.clock, self._seed)
+            run_chunk(self._trainer, piece, chunk.shard, view, chunk.clock, self._seed)
         except (MissingRows, AgileMLError):
             # After missing rows, any error of the user's code is a consequence of them.
             if not self.cache.missed:
@@ -90,7 +141,7 @@ class ChunkRunner:
         if self.cache.missed:
             return self._missed(chunk)
         self._reads.passed(chunk.shard, chunk.low, chunk.high)
-        self._keep(chunk)
+        self._updates.keep(chunk)
         return WorkResult(chunk, timer() - started, loss * count, count)
 
     def _missed(self, chunk: Chunk) -> WorkResult:
@@ -100,35 +151,15 @@ class ChunkRunner:
         self._reads.distrust(missed)
         return WorkResult(chunk, 0.0, 0.0, 0, missed)
 
-    def _keep(self, chunk: Chunk) -> None:
-        if self._ordered:
-            clock = self._separate.setdefault(chunk.clock, {})
-            for partition, delta in self._sent(self._view.take(), chunk.clock).items():
-                clock.setdefault(partition, []).append(UpdateEntry(chunk.shard, chunk.chunk, delta))
-        else:
-            self._sums.collect(chunk.clock, self._view)
-
     def wanted(self, shards: Set[int]) -> list[WantedRows | None]:
         """By partition, the rows that work on these shards is known to read; None for a whole partition."""
         return self._reads.wanted(shards)
 
     def _loss(self, chunk: Chunk) -> tuple[float, int]:
         """Mean loss over this shard's part of the sample and the size of that part; once per shard and clock."""
-        piece = self._sample[chunk.shard] if chunk.chunk == 0 else None
-        if piece is None or not len(piece):
-            return 0.0, 0
-        return loss_of(self._trainer, self._reader, [piece], chunk.clock), len(piece)
+        count = self._losses.items(chunk.shard) if chunk.chunk == 0 else 0
+        return (self._losses.mean(chunk.shard, chunk.clock), count) if count else (0.0, 0)
 
     def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:
         """Removes and returns the updates of a clock so far, by partition."""
-        if self._ordered:
-            return {partition: tuple(entries) for partition, entries in self._separate.pop(clock, {}).items()}
-        sums = self._sent(self._sums.take(clock), clock)
-        return {partition: (UpdateEntry(-1, -1, delta),) for partition, delta in sums.items()}
-
-    def _sent(self, deltas: dict[int, Delta], clock: int) -> dict[int, Delta]:
-        """Updates by partition, as they travel."""
-        wire = self.cache.wire
-        if wire is None:
-            return deltas
-        return {partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()}
+        return self._updates.take(clock)

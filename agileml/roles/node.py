@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, get_args
+from typing import get_args
 
 from agileml.checks import check_flag, check_whole
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
@@ -22,7 +22,6 @@ from agileml.protocol.messages import (
     Accept,
     Collect,
     Drain,
-    Drained,
     EndOfLife,
     EndOfLifeSeen,
     Enter,
@@ -52,9 +51,13 @@ from agileml.protocol.messages import (
     Version,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.helping import Helping, HelpMessage
+from agileml.roles.departure import Departure
+from agileml.roles.node_states import NodeState
+from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
 from agileml.roles.server_times import ServerTimes
+from agileml.roles.transitions import Transition
+from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
 from agileml.transport import FrameLimits
@@ -65,9 +68,6 @@ MOST_PARTITIONS = 100_000
 """More would be a typing error."""
 
 LEAST_FRAME_BYTES = 128
-
-MessageHandler = Callable[[Any], None]
-"""Handles messages of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class JobSettings:
 
 
 class Node:
-    """A state machine: messages and finished work go in, actions come out."""
+    """A state machine: messages and finished work go in, actions come out. See `NodeState` and `TRANSITIONS`."""
 
     def __init__(
         self,
@@ -117,19 +117,20 @@ class Node:
         timer: Callable[[], float] = monotonic,
     ) -> None:
         declared = Declarations.of(trainer)
-        rule = CommitRule(layout, declared)
+        rule, stragglers = CommitRule(layout, declared), settings.stragglers
         wire = wire_of(settings.wire or declared.wire, layout, declared.name)
+        awaits = stragglers.wait_policy is not None
+        if awaits:
+            declared.check_mean(layout)
         self.name = name
+        self.epoch = 0
+        self.state = NodeState.OUTSIDE
+        self.departure = Departure(name)
         self._out: list[Action] = []
         self._table = Table(0, (), (), ())
         self._early: list[object] = []
-        self._drain_peers: set[str] = set()
-        self._unanswered: set[str] = set()
-        self._restoring = False
-        self._sent_work = False
-        self.epoch = 0
         self._initial = _InitialModel(trainer, settings.seed, rule)
-        self.chunk_runner = ChunkRunner(
+        chunk_runner = ChunkRunner(
             trainer,
             shards,
             ParamCache(layout, wire),
@@ -137,66 +138,25 @@ class Node:
             ordered=settings.deterministic,
             sample=settings.loss_sample,
         )
-        awaits = settings.stragglers.wait_policy is not None
-        if awaits:
-            declared.check_mean(layout)
-        self.worker = Worker(
-            name, CountedWork(plan, awaits), self.chunk_runner, settings.slack, settings.keeps, self._out
-        )
-        self.worker.frame_bytes = settings.frame_bytes
-        if (reassignment := settings.stragglers.reassignment) is not None:
-            policy = FlexRR(reassignment)
-            self.worker.helping = Helping(name, self.worker.work, self.worker.shards, self._out, timer, policy)
-        if settings.stragglers.balance_servers:
-            self.worker.times = ServerTimes(name, self._out, timer)
-        self.server = Server(
-            name,
-            CountedWork(plan, awaits),
-            rule,
-            self._initial.version,
-            settings.deterministic,
-            settings.slack != 0 and declared.apply is None,
-            self._out,
-            timer=timer if settings.stragglers.balance_servers else None,
-            wire=wire,
-        )
-        self._handlers = self._handlers_by_kind()
+        work, out = CountedWork(plan, awaits), self._out
+        worker = Worker(name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes)
+        if (reassignment := stragglers.reassignment) is not None:
+            worker.helping = Helping(worker.context, work, worker.shards, timer, FlexRR(reassignment))
+        if stragglers.balance_servers:
+            worker.requests.times = ServerTimes(name, out, timer)
+        self.worker = worker
+        fresh = settings.slack != 0 and declared.apply is None
+        rules = ServingRules(CountedWork(plan, awaits), rule, settings.deterministic, fresh, wire)
+        self.server = Server(name, rules, self._initial.version, out, timer if stragglers.balance_servers else None)
 
-    def _handlers_by_kind(self) -> dict[type, MessageHandler]:
-        server, worker = self.server, self.worker
-        return {
-            Recover: self._recover,
-            Enter: self._enter,
-            Route: self._reroute,
-            Drain: self._end,
-            EndOfLife: self._end,
-            EndOfLifeSeen: self._end,
-            Stable: self._advance_stable,
-            Restore: self._restore,
-            Push: server.push,
-            Pull: server.pull,
-            Reads: server.set_reads,
-            Accept: self._accept,
-            Patch: server.patch,
-            NeedVersion: server.provide,
-            Handover: server.take_over,
-            Move: server.move,
-            Collect: server.collect,
-            Snapshot: worker.receive,
-            TakeShard: worker.receive,
-            GiveShard: worker.receive,
-            Limit: worker.receive,
-            Evaluate: worker.receive,
-            **dict.fromkeys(get_args(HelpMessage), worker.receive),
-        }
-
-    def _accept(self, message: Accept) -> None:
-        self.server.accept(message)
-        self.worker.receive(message)
+    @property
+    def chunk_runner(self) -> ChunkRunner:
+        """Runs the trainer's code."""
+        return self.worker.chunk_runner
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""
-        self.server.initial(0)
+        self._initial.version(0)
 
     def hello(self, reliable: bool, code: str) -> Hello:
         """Introduces this node, also to a restarted controller."""
@@ -204,10 +164,10 @@ class Node:
 
     def handle(self, message: object) -> list[Action]:
         """Processes a message and returns the actions that follow from it."""
-        if isinstance(message, Leave):
-            return [Exit(message.reason)]
         if self._in_time(message):
-            self._handlers[type(message)](message)
+            self._step(message)
+            if isinstance(message, Recover | Enter):
+                self._handle_early()
         return self._take_actions()
 
     def take_result(self, result: WorkResult) -> list[Action]:
@@ -218,7 +178,7 @@ class Node:
     def take_version(self, epoch: int, partition: int, version: Version) -> list[Action]:
         """Processes the result of a `Fetch` action."""
         if epoch == self.epoch:
-            self._restore(Restore(epoch, partition, version))
+            self._step(Restore(epoch, partition, version))
         return self._take_actions()
 
     def confirm_saved(self, epoch: int, partition: int, clock: int) -> list[Action]:
@@ -228,15 +188,29 @@ class Node:
     def _take_actions(self) -> list[Action]:
         actions = list(self._out)
         self._out.clear()
-        if self._drain_peers and any(isinstance(action, Send) and self._is_work(action) for action in actions):
-            self._sent_work = True
+        if self.state is NodeState.DRAINING:
+            self.departure.note_sent(actions)
         return actions
 
-    @staticmethod
-    def _is_work(action: Send) -> bool:
-        return action.to != CONTROLLER and not isinstance(action.message, EndOfLife | EndOfLifeSeen)
+    # -- states --------------------------------------------------------------------------------------------------------
 
-    # -- epochs ------------------------------------------------------------------------------------------------------
+    def _step(self, message: object) -> None:
+        before = self.state
+        transition = TRANSITIONS[before][type(message)]
+        transition.method(self)(message)
+        if self.state is not before:
+            transition.check(self.name, before, self.state, message)
+
+    def _ignore(self, message: object) -> None:
+        """The message means nothing in this state."""
+
+    def _refuse(self, message: object) -> None:
+        raise InvalidTransition(f"{self.name} is {self.state.name}: {message!r} means nothing")
+
+    def _exit(self, message: Leave) -> None:
+        self._out.append(Exit(message.reason))
+
+    # -- epochs --------------------------------------------------------------------------------------------------------
 
     def _in_time(self, message: object) -> bool:
         """Whether a message belongs to this epoch; keeps messages of later epochs, drops those of earlier ones."""
@@ -246,84 +220,73 @@ class Node:
             return False
         return bool(epoch >= self.epoch)
 
+    def _handle_early(self) -> None:
+        early, self._early = self._early, []
+        for message in early:
+            if self._in_time(message):
+                self._step(message)
+
     def _enter(self, message: Enter) -> None:
         self._begin_epoch(message.epoch, message.table)
-        self.server.epoch, self.server.stable = message.epoch, message.stable
-        self.server.work.reset(message.stable, message.decided)
+        self.state = NodeState.ACTIVE
         self._initial.forget()
-        self.worker.table = message.table
+        self.server.enter(message)
+        self.worker.context.table = message.table
         self.worker.receive(message)
-        self._handle_early()
 
-    def _advance_stable(self, message: Stable) -> None:
-        self.server.set_stable(message)
+    def _recover(self, message: Recover) -> None:
+        self._begin_epoch(message.epoch, message.table)
+        self.state = NodeState.RESTORING
+        self.server.recover(message)
+        self._initial.forget()
         self.worker.receive(message)
+        self._report_restored()
+
+    def _begin_epoch(self, epoch: int, table: Table) -> None:
+        self.epoch, self._table = epoch, table
+        self.departure.cancel()
 
     def _restore(self, message: Restore) -> None:
         self.server.restore(message.partition, message.version, self._table)
         self._report_restored()
 
-    def _recover(self, message: Recover) -> None:
-        self._begin_epoch(message.epoch, message.table)
-        self._restoring = True
-        self.server.recover(message)
-        self._initial.forget()
-        self.worker.receive(message)
-        self._report_restored()
-        self._handle_early()
-
-    def _begin_epoch(self, epoch: int, table: Table) -> None:
-        self.epoch, self._table, self._drain_peers = epoch, table, set()
-
-    def _handle_early(self) -> None:
-        early, self._early = self._early, []
-        for message in early:
-            if self._in_time(message):
-                self._handlers[type(message)](message)
-
     def _report_restored(self) -> None:
-        if self._restoring and not self.server.awaited:
-            self._restoring = False
+        if not self.server.restoring.awaited:
+            self.state = NodeState.ACTIVE
             self._out.append(Send(CONTROLLER, Restored(self.name, self.epoch)))
+
+    # -- messages for server and worker --------------------------------------------------------------------------------
 
     def _reroute(self, message: Route) -> None:
         if message.table.version > self._table.version:
             self._table = message.table
             self.server.reroute(message.table)
-            self.worker.table = message.table
+            self.worker.context.table = message.table
         self._out.append(Send(CONTROLLER, Routed(self.name, self.epoch, message.table.version)))
+
+    def _accept(self, message: Accept) -> None:
+        self.server.accept(message)
+        self.worker.receive(message)
+
+    def _advance_stable(self, message: Stable) -> None:
+        self.server.set_stable(message)
+        self.worker.receive(message)
 
     # -- the end of a node ---------------------------------------------------------------------------------------------
 
-    def _end(self, message: Drain | EndOfLife | EndOfLifeSeen) -> None:
-        """Before a node leaves, no message may be in flight from it or to it.
+    def _answer_mark(self, message: EndOfLife) -> None:
+        """A peer leaves: nothing is sent to it any more."""
+        self.server.forget(message.node)
+        if self.worker.helping is not None:
+            self.worker.helping.forget(message.node)
+        self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
 
-        Links keep their order: once a peer has answered the end-of-life mark, everything that the peer sent has
-        arrived here, and everything sent before the mark has arrived there. Messages forwarded in the meantime need
-        another round.
-        """
-        match message:
-            case EndOfLife():
-                self.server.forget(message.node)
-                if self.worker.helping is not None:
-                    self.worker.helping.forget(message.node)
-                self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
-                return
-            case Drain():
-                first, self._drain_peers = not self._drain_peers, set(message.peers)
-                if first:
-                    self._mark()
-                self._unanswered &= self._drain_peers
-            case EndOfLifeSeen():
-                self._unanswered.discard(message.node)
-        if not self._unanswered and self._sent_work:
-            self._mark()
-        if not self._unanswered:
-            self._out.append(Send(CONTROLLER, Drained(self.name, self.epoch)))
+    def _drain(self, message: Drain) -> None:
+        self.state = NodeState.DRAINING
+        self._out.extend(self.departure.drain(message))
 
-    def _mark(self) -> None:
-        self._unanswered, self._sent_work = set(self._drain_peers), False
-        self._out.extend(Send(peer, EndOfLife(self.epoch, self.name)) for peer in sorted(self._drain_peers))
+    def _count_answer(self, message: EndOfLifeSeen) -> None:
+        self._out.extend(self.departure.answered(message))
 
 
 class _InitialModel:
@@ -340,3 +303,52 @@ class _InitialModel:
 
     def forget(self) -> None:
         self._model = {}
+
+
+# -- which message leads where -----------------------------------------------------------------------------------------
+
+_IN_EPOCH = {
+    Recover: Transition(Node._recover, frozenset({NodeState.RESTORING, NodeState.ACTIVE})),
+    # Only a node that was in no epoch enters one without a recovery.
+    Enter: Transition(Node._refuse),
+    # Its process ends; what still arrives until then is handled.
+    Leave: Transition(Node._exit),
+    Route: Transition(Node._reroute),
+    Stable: Transition(Node._advance_stable),
+    Accept: Transition(Node._accept),
+    EndOfLife: Transition(Node._answer_mark),
+    # Nothing was marked.
+    EndOfLifeSeen: Transition(Node._ignore),
+    # It was not requested, or is here already.
+    Restore: Transition(Node._ignore),
+    Push: Transition(Server.push, part="server"),
+    Pull: Transition(Server.pull, part="server"),
+    Reads: Transition(Server.set_reads, part="server"),
+    Patch: Transition(Server.patch, part="server"),
+    NeedVersion: Transition(Server.provide, part="server"),
+    Handover: Transition(Server.take_over, part="server"),
+    Move: Transition(Server.move, part="server"),
+    Collect: Transition(Server.collect, part="server"),
+    **dict.fromkeys(
+        (Snapshot, TakeShard, GiveShard, Limit, Evaluate, *get_args(HelpMessage)),
+        Transition(Worker.receive, part="worker"),
+    ),
+}
+
+TRANSITIONS: dict[NodeState, dict[type, Transition]] = {
+    NodeState.OUTSIDE: {
+        **dict.fromkeys((*_IN_EPOCH, Drain), Transition(Node._refuse)),
+        Recover: _IN_EPOCH[Recover],
+        Enter: Transition(Node._enter, frozenset({NodeState.ACTIVE})),
+        Leave: _IN_EPOCH[Leave],
+    },
+    NodeState.RESTORING: {
+        **_IN_EPOCH,
+        Restore: Transition(Node._restore, frozenset({NodeState.ACTIVE})),
+        # The controller waits until the node has restored its partitions.
+        Drain: Transition(Node._refuse),
+    },
+    NodeState.ACTIVE: {**_IN_EPOCH, Drain: Transition(Node._drain, frozenset({NodeState.DRAINING}))},
+    NodeState.DRAINING: {**_IN_EPOCH, Drain: Transition(Node._drain), EndOfLifeSeen: Transition(Node._count_answer)},
+}
+"""How a node handles each message of its epoch in each state, and where that leads."""

@@ -1,202 +1,231 @@
-"""A partition on its server and on its backup: versions, contributions to later clocks, and waiting workers.
+"""A partition on its server: versions, contributions to later clocks, and waiting workers.
 
+The server hands it a message once, and is returned everything that follows: new versions, and replies to workers.
 Committed versions never change; versions share the segments that a clock did not touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
-from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, inner, scaled, square
+from agileml.params.deltas import Delta, scaled
 from agileml.params.layout import PartitionState
-from agileml.params.reads import WantedRows
-from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
+from agileml.params.reads import WantedRows, picked
+from agileml.params.wire import HalfWire
+from agileml.protocol.messages import (
+    GradientSums,
+    Handover,
+    PartitionUpdate,
+    Push,
+    Tally,
+    UpdateEntry,
+    Version,
+    Waiting,
+)
+from agileml.roles.pending import PendingClock
 from agileml.work.counted import CountedWork
-from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, covers_fingerprint
+from agileml.work.covers import FINGERPRINT_MASK, Cover
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRules:
+    """How a job's partitions are served. In deterministic mode (`ordered`) contributions are summed in order.
+
+    `fresh`: readers see updates before their clock is committed, as slack allows. `wire`: how parameters and updates
+    travel; None: in the types of the parameters.
+    """
+
+    work: CountedWork
+    rule: CommitRule
+    ordered: bool
+    fresh: bool
+    wire: HalfWire | None = None
+
+    def sent(self, partition: int, state: PartitionState, clock: int) -> PartitionState:
+        """The part of a state that workers see, as it travels."""
+        model = self.rule.model(partition, state)
+        return model if self.wire is None else self.wire.state(partition, model, clock)
+
+
+class Commit(NamedTuple):
+    """A new version, the values that changed, and the sums of contributions if some of them could be left out."""
+
+    version: Version
+    changed: Delta
+    sums: GradientSums | None
+
+
+class Reply(NamedTuple):
+    """Values of a version that a worker has waited for."""
+
+    worker: str
+    clock: int
+    values: Delta
+
+
+class PartitionOutcome(NamedTuple):
+    """Everything that follows from a message: versions, and then replies, in this order."""
+
+    commits: Sequence[Commit] = ()
+    replies: Sequence[Reply] = ()
+
+
+NOTHING = PartitionOutcome()
 
 
 @dataclass(slots=True)
-class PendingClock:
-    """Contributions to one clock. In deterministic mode they are kept separate until they can be summed in order.
+class Readers:
+    """The workers that read a partition: the `rows` of each, and those that are `waiting` for a version.
 
-    With `awaits`, all contributions are kept separate until it is decided which of them count.
+    The rows are not handed over: workers tell the next owner themselves.
     """
 
-    ordered: bool
-    by: Aggregation = ADD
-    awaits: bool = False
-    undecided: list[tuple[tuple[Cover, ...], tuple[UpdateEntry, ...]]] = field(default_factory=list)
-    coverage: Coverage = field(default_factory=Coverage)
-    entries: list[UpdateEntry] = field(default_factory=list)
-    total: Delta | None = None
-    chunks: int = 0
-    fingerprint: int = 0
+    rows: dict[str, WantedRows | None] = field(default_factory=dict)
+    waiting: dict[int, list[Waiting]] = field(default_factory=dict)
 
-    def add(self, covers: Sequence[Cover], entries: Sequence[UpdateEntry], clock: int) -> None:
-        """Adds a contribution whose covers do not clash."""
-        self.coverage.add(covers)
-        if self.awaits:
-            self.undecided.append((tuple(covers), tuple(entries)))
-            return
-        self._sum(covers, entries, clock)
+    def wait(self, waiting: Waiting) -> None:
+        """Adds a worker that waits for a version."""
+        self.waiting.setdefault(waiting.at_least, []).append(waiting)
 
-    def _sum(self, covers: Sequence[Cover], entries: Sequence[UpdateEntry], clock: int) -> None:
-        self.chunks += sum(last - first for _, first, last in covers)
-        self.fingerprint += covers_fingerprint(clock, tuple(covers))
-        if self.ordered:
-            self.entries.extend(entries)
-            return
-        for entry in entries:
-            self.total = accumulate(self.total, entry.delta, self.by)
+    def take_ready(self, clock: int) -> list[tuple[str, WantedRows | None]]:
+        """Removes and returns the workers whose version is committed, and the rows that each wants."""
+        ready = [version for version in self.waiting if version <= clock]
+        answered = [waiting for version in sorted(ready) for waiting in self.waiting.pop(version)]
+        return [(waiting.worker, None if waiting.whole else self.rows.get(waiting.worker)) for waiting in answered]
 
-    def summed(self) -> Delta | None:
-        """The sum of all contributions: in the order of shard and chunk in deterministic mode, else of arrival."""
-        if not self.ordered:
-            return self.total
-        in_order = sorted(self.entries, key=lambda entry: (entry.shard, entry.chunk))
-        return aggregate([entry.delta for entry in in_order], self.by)
-
-    def choose(self, work: CountedWork, accepted: Accepted, before: tuple[int, Delta | None] | None) -> GradientSums:
-        """Sums the accepted contributions and drops the others; returns what they are like.
-
-        `before` is the last clock that this server summed, and the sum.
-        """
-        weighted, count = 0.0, 0
-        for covers, entries in self.undecided:
-            if work.left_out(accepted.clock, covers):
-                continue
-            self._sum(covers, entries, accepted.clock)
-            own = entries[0].delta if len(entries) == 1 else aggregate([entry.delta for entry in entries], self.by)
-            items = work.plan.cover_items(accepted.clock, covers)
-            weighted, count = weighted + square(own) / max(1, items), count + (items > 0)
-        summed = self.summed()
-        along = inner(summed, before[1]) if before is not None and before[0] == accepted.clock - 1 else None
-        return GradientSums(count, weighted, square(summed), along)
-
-    def handed_over(self, clock: int) -> tuple[PendingPush, ...]:
-        """All contributions: as one, unless some of them may not count."""
-        if self.awaits:
-            return tuple(PendingPush("", clock, covers, entries) for covers, entries in self.undecided)
-        entries = tuple(self.entries)
-        if not self.ordered and self.total is not None:
-            entries = (UpdateEntry(-1, -1, self.total),)
-        return (PendingPush("", clock, self.coverage.covers(), entries),)
+    def all_waiting(self) -> tuple[Waiting, ...]:
+        """All waiting workers."""
+        return tuple(waiting for group in self.waiting.values() for waiting in group)
 
 
 @dataclass(slots=True)
 class ServedPartition:
-    """A partition that this node serves. `stamped` is the last version that was sent to its backup; -1: none.
-
-    `reads` holds the rows that each worker reads, and is not handed over: workers tell the next owner themselves.
-    """
+    """A partition that this node serves. `stamped` is the last version that was sent to its backup; -1: none."""
 
     partition: int
-    ordered: bool
-    by: Aggregation
-    work: CountedWork
+    rules: ServingRules
     versions: dict[int, Version]
     clock: int
     backup: str = ""
     stamped: int = -1
     pending: dict[int, PendingClock] = field(default_factory=dict)
-    reads: dict[str, WantedRows | None] = field(default_factory=dict)
-    sums: GradientSums | None = None
-    """Sums over the contributions to the latest version, if some of them could be left out."""
+    readers: Readers = field(default_factory=Readers)
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
-    _waiting: dict[int, list[Waiting]] = field(default_factory=dict)
 
     @property
     def latest(self) -> Version:
         """The latest committed version."""
         return self.versions[self.clock]
 
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def push(self, message: Push, part: PartitionUpdate) -> PartitionOutcome:
+        """Adds a contribution, whose worker may wait for a version."""
+        entries = part.entries if self.rules.wire is None else _received(part, self.rules.wire)
+        self.contribute(message.clock, message.covers, entries)
+        if message.want >= 0:
+            self.readers.wait(Waiting(message.worker, message.want, whole=False))
+        return self.advance()
+
+    def pull(self, worker: str, at_least: int) -> PartitionOutcome:
+        """Answers a request for the whole partition as soon as the version is committed."""
+        self.readers.wait(Waiting(worker, at_least, whole=True))
+        return PartitionOutcome(replies=self._replies())
+
+    def exact(self, clock: int) -> Delta:
+        """The model of a version, for the final loss."""
+        return picked(self.rules.rule.model(self.partition, self.versions[clock].state), None)
+
+    def advance(self) -> PartitionOutcome:
+        """Commits every version whose accepted chunks are there, and replies to the workers that waited for it."""
+        commits: list[Commit] = []
+        while (commit := self._commit()) is not None:
+            commits.append(commit)
+        replies = self._replies()
+        return PartitionOutcome(commits, replies) if commits or replies else NOTHING
+
+    def continue_from(self, handover: Handover) -> PartitionOutcome:
+        """Takes over the waiting workers and the contributions of a partition that moves here."""
+        for waiter in handover.waiting:
+            self.readers.wait(waiter)
+        for pending in handover.pending:
+            self.contribute(pending.clock, pending.covers, pending.entries)
+        return self.advance()
+
+    # -- contributions -------------------------------------------------------------------------------------------------
+
     def contribute(self, clock: int, covers: Sequence[Cover], entries: Sequence[UpdateEntry]) -> None:
         """Adds a contribution, unless it was left out of its clock.
 
         InvalidTransition if a chunk of it is there already, as it would be applied twice.
         """
-        if self.work.left_out(clock, covers):
+        work = self.rules.work
+        if work.left_out(clock, covers):
             return
         if clock <= self.clock:
-            if self.work.awaits and self.work.accepted(clock) is None:
+            if work.awaits and work.accepted(clock) is None:
                 # Left out: the partition moved here with this clock, and the decision comes over another link.
                 return
             raise InvalidTransition(
                 f"partition {self.partition} is at version {self.clock};"
                 f" chunks {list(covers)} of clock {clock} arrived again"
             )
-        pending = self.pending.setdefault(clock, PendingClock(self.ordered, self.by, self.work.awaits))
+        pending = self.pending.get(clock)
+        if pending is None:
+            by = self.rules.rule.declared.aggregation
+            pending = self.pending[clock] = PendingClock(self.rules.ordered, by, work.awaits)
         clash = pending.coverage.clash(covers)
         if clash is not None:
             raise InvalidTransition(f"partition {self.partition}, clock {clock}: chunks {clash} arrived twice")
         pending.add(covers, entries, clock)
 
-    def commit(self, rule: CommitRule) -> Delta | None:
-        """Commits the next version if all accepted chunks are there; returns the changed values then, else None."""
-        clock = self.clock + 1
-        accepted, pending = self.work.accepted(clock), self.pending.get(clock)
+    def _commit(self) -> Commit | None:
+        """Commits the next version if all accepted chunks are there, else None."""
+        clock, work = self.clock + 1, self.rules.work
+        accepted, pending = work.accepted(clock), self.pending.get(clock)
         if accepted is None or pending is None or not pending.coverage.complete(accepted):
             return None
         before = self.latest
-        if self.work.awaits:
-            self.sums = pending.choose(self.work, accepted, self._before)
+        sums = pending.choose(work, accepted, self._before) if work.awaits else None
         update = pending.summed()
-        if self.work.awaits:
+        if work.awaits:
             self._before = clock, update
-            update = scaled(update, self.work.plan.scale(accepted))
-        state, changed = rule.advance(self.partition, before.state, update, clock)
+            update = scaled(update, work.plan.scale(accepted))
+        state, changed = self.rules.rule.advance(self.partition, before.state, update, clock)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
-        tally = Tally(before.tally.chunks + pending.chunks, fingerprint)
-        self.versions[clock] = Version(clock, tally, state)
+        self.versions[clock] = Version(clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state)
         self.clock = clock
         del self.pending[clock]
-        return changed
+        return Commit(self.versions[clock], changed, sums)
 
-    def wait(self, waiting: Waiting) -> None:
-        """Adds a worker that waits for a version."""
-        self._waiting.setdefault(waiting.at_least, []).append(waiting)
+    # -- reads ---------------------------------------------------------------------------------------------------------
 
-    def answerable(self) -> list[tuple[str, WantedRows | None]]:
-        """Removes and returns the workers whose version is committed, and the rows that each wants."""
-        ready = [version for version in self._waiting if version <= self.clock]
-        answered = [waiting for version in sorted(ready) for waiting in self._waiting.pop(version)]
-        return [(waiting.worker, None if waiting.whole else self.reads.get(waiting.worker)) for waiting in answered]
+    def _replies(self) -> list[Reply]:
+        ready = self.readers.take_ready(self.clock) if self.readers.waiting else []
+        if not ready:
+            return []
+        state = self._visible()
+        whole = picked(state, None)
+        return [Reply(worker, self.clock, picked(state, rows) if rows else whole) for worker, rows in ready]
 
-    def waiters(self) -> tuple[Waiting, ...]:
-        """All waiting workers."""
-        return tuple(waiting for group in self._waiting.values() for waiting in group)
+    def _visible(self) -> PartitionState:
+        """The values that a reader sees: the committed ones, and with slack also the contributions to later clocks."""
+        state = self.latest.state
+        if self.rules.fresh:
+            for clock in sorted(self.pending):
+                total = self.pending[clock].summed()
+                state = self.rules.rule.advance(self.partition, state, total, clock)[0]
+        return self.rules.sent(self.partition, state, self.clock)
 
 
-@dataclass(slots=True)
-class BackupPartition:
-    """A partition that this node backs up. Patches that arrive before their base version wait for it."""
-
-    partition: int
-    versions: dict[int, Version]
-    early: dict[int, Patch] = field(default_factory=dict)
-
-    def take(self, patch: Patch, assigned: Callable[[PartitionState, Delta], PartitionState]) -> list[int]:
-        """Applies a patch and those that waited for it; returns the new versions."""
-        self.early[patch.base] = patch
-        return self.apply_early(assigned)
-
-    def apply_early(self, assigned: Callable[[PartitionState, Delta], PartitionState]) -> list[int]:
-        """Applies the waiting patches whose base version is here; returns the new versions."""
-        new: list[int] = []
-        ready = [base for base in self.early if base == -1 or base in self.versions]
-        while ready:
-            new.append(self._apply(self.early.pop(ready[0]), assigned))
-            ready = [base for base in self.early if base == -1 or base in self.versions]
-        return new
-
-    def _apply(self, patch: Patch, assigned: Callable[[PartitionState, Delta], PartitionState]) -> int:
-        base = [] if patch.base == -1 else self.versions[patch.base].state
-        self.versions[patch.clock] = Version(patch.clock, patch.tally, assigned(base, patch.values))
-        return patch.clock
+def _received(part: PartitionUpdate, wire: HalfWire) -> tuple[UpdateEntry, ...]:
+    """The updates of a push, in the types of the parameters."""
+    return tuple(replace(entry, delta=wire.received(part.partition, entry.delta)) for entry in part.entries)
 
 
 def keep_from(versions: dict[int, Version], clock: int) -> None:

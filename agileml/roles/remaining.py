@@ -73,6 +73,12 @@ class HeldShards(UserDict[int, Remaining]):
         super().__setitem__(shard, left)
         heappush(self._queue, (left.clock, left.chunks.first, shard))
 
+    def restart(self, shards: Mapping[int, Remaining]) -> None:
+        """Replaces all shards."""
+        self.data.clear()
+        self._queue.clear()
+        self.update(shards)
+
     def first(self) -> tuple[Position, int] | None:
         """The chunk to compute next and its shard: of the earliest clock, of equals the lowest chunk and shard."""
         while self._queue:

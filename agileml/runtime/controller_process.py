@@ -346,8 +346,8 @@ class ControllerProcess:
                 self._over = "the job is over"
                 for partition, version in enumerate(instruction.versions):
                     self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
-                controller, rest = self._controller, (instruction.loss, instruction.tally)
-                ended = JobEnded(instruction.clock, controller.evictions, controller.failures, *rest)
+                members, rest = self._controller.members, (instruction.loss, instruction.tally)
+                ended = JobEnded(instruction.clock, members.evictions, members.failures, *rest)
                 self._mailbox.send(JOB_LOOP, ended)
                 # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
                 # is on its way, and without them nothing is left if this process is killed.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agileml.core.events import ControllerSettings, Iteration
+from agileml.core.events import ControllerSettings, Iteration, NodeRules
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout
 from agileml.runtime.rendezvous import Rendezvous
@@ -40,7 +40,7 @@ class ControllerRole:
     """The job's controller. `memory` is the file from which a restarted controller resumes.
 
     `code` is the version of the trainer's code when the job began: its file may change while the job runs.
-    `needs_all` and `may_lack_nodes`: see `ControllerSettings`.
+    `needs_all` and `may_lack_nodes`: see `NodeRules`.
     """
 
     rendezvous: Rendezvous
@@ -70,20 +70,23 @@ def controller_settings(
     A node may look hung while it moves or commits a model of `model_bytes` bytes.
     """
     moving = model_bytes / SLOWEST_BYTES_PER_SECOND
+    nodes = NodeRules(
+        code,
+        job.heartbeat_timeout,
+        job.hang_timeout + moving,
+        job.startup_timeout + moving,
+        needs_all,
+        may_lack_nodes,
+    )
     return ControllerSettings(
         job.reliable,
         job.transient,
         job.stopping.last_clock or UNLIMITED,
         job.policy,
-        code,
-        job.heartbeat_timeout,
+        nodes,
         job.checkpoint_every,
         stop,
-        job.hang_timeout + moving,
-        job.startup_timeout + moving,
         job.settings.loss_sample,
-        needs_all,
-        may_lack_nodes,
         job.settings.stragglers,
         uneven_share(job.slowdowns),
     )

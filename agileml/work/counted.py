@@ -29,6 +29,8 @@ class CountedWork:
 
     def forget_until(self, clock: int) -> None:
         """Forgets the decisions up to a clock, of which nothing is left to do or to undo."""
+        if clock <= self._past and not self.awaits:
+            return
         self._past = max(self._past, clock)
         for at in [at for at in self._decided if at <= clock]:
             del self._decided[at]

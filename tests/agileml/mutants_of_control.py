@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from agileml.core import controller
 from agileml.core.assignment import Assignment
 from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.controller import Controller
-from agileml.core.controller_state import Mode
-from agileml.core.members import IN_EPOCH, Members
-from agileml.core.progress import VersionLedger
-from agileml.core.recovery import common_version
+from agileml.core.epochs import Epochs, Mode
+from agileml.core.members import IN_EPOCH, Members, NodePhase
+from agileml.core.roll_call import Consequence, NodeAnswer, RollCall
+from agileml.core.version_ledger import VersionLedger
 from agileml.engines.crash_guard import CrashGuard
-from agileml.protocol.actions import Save
+from agileml.protocol.actions import Save, Send
 from agileml.protocol.messages import Hello, Stable, Warned
 from agileml.roles.server import Server
 from agileml.runtime.controller_process import Memory
@@ -25,12 +24,7 @@ from agileml.transport import QueueFull
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
-_handle_warning, _lose, _stale, _handle_hello = (
-    Controller._handle_warning,
-    Controller._lose,
-    Controller._stale,
-    Controller._handle_hello,
-)
+_warn, _lose, _stale = RollCall._warn, Members.lose, RollCall.stale
 _set_stable, _close_clock = Server.set_stable, VersionLedger.close_clock
 
 
@@ -46,26 +40,22 @@ def _no_order(*_: object) -> Iterator[Any]:
     return iter(())
 
 
-def _warned_without_start(self: Controller, event: Warned) -> None:
-    with patch.object(Controller, "_gather", _nothing):
-        _handle_warning(self, event)
+def _warned_without_start(self: RollCall, event: Warned) -> Iterator[NodeAnswer]:
+    return (answer for answer in _warn(self, event) if answer is not Consequence.GATHER)
 
 
-def _unknown_ones_not_lost(self: Controller, nodes: list[str], why: str) -> None:
-    _lose(self, [name for name in nodes if self.members.get(name) is not None], why)
+def _unknown_ones_not_lost(self: Members, names: list[str]) -> dict[str, NodePhase]:
+    return _lose(self, [name for name in names if self.get(name) is not None])
 
 
-def _reports_of_any_epoch(self: Controller, event: object, now: float) -> bool:
-    epoch = getattr(event, "epoch", None)
-    if epoch is None or isinstance(event, Hello) or epoch == self.epoch:
-        return _stale(self, event, now)
-    return _stale(self, replace(event, epoch=self.epoch), now)  # type: ignore[type-var]
+def _reports_of_any_epoch(self: RollCall, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
+    if getattr(event, "epoch", None) is None or isinstance(event, Hello):
+        return _stale(self, event, now, epoch, open_=open_)
+    return _stale(self, replace(event, epoch=epoch), now, epoch, open_=open_)  # type: ignore[type-var]
 
 
-def _first_answer_is_enough(self: Controller) -> None:
-    if self.mode is Mode.RESUMING and self._answers.held:
-        held = self._answers.held
-        self._roll_back(*common_version(held, self.members, self.partitions, self.checkpoints.latest))
+def _first_answer_is_enough(self: Epochs) -> bool:
+    return self.mode is Mode.RESUMING and bool(self.answers.held)
 
 
 def _started_without_reliable(self: Controller) -> None:
@@ -144,24 +134,24 @@ OF_CONTROL = (
     ),
     Mutant(
         "a warning before the first clock starts no job",
-        Controller,
-        "_handle_warning",
+        RollCall,
+        "_warn",
         _warned_without_start,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
     ),
     Mutant(
         "a node lost before its hello is not counted",
-        Controller,
-        "_lose",
+        Members,
+        "lose",
         _unknown_ones_not_lost,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
     ),
-    Mutant("the controller handles reports of earlier epochs", Controller, "_stale", _reports_of_any_epoch, RECOVERIES),
+    Mutant("the controller handles reports of earlier epochs", RollCall, "stale", _reports_of_any_epoch, RECOVERIES),
     Mutant(
         "a restarted controller goes on after the first answer",
-        Controller,
-        "_resume_if_all_answered",
-        _first_answer_is_enough,
+        Epochs,
+        "all_answered",
+        property(_first_answer_is_enough),
         RESTARTS,
     ),
     Mutant("a job goes on without a reliable node", Controller, "_gather", _started_without_reliable, WITHOUT_RELIABLE),

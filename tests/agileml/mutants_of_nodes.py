@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agileml.core.progress import VersionLedger
+from agileml.core.version_ledger import VersionLedger
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines
 from agileml.params.deltas import Delta, accumulate
@@ -23,19 +24,21 @@ from agileml.protocol.messages import (
     Version,
 )
 from agileml.roles import remaining, server
+from agileml.roles.departure import Departure
 from agileml.roles.node import Node
-from agileml.roles.partitions import PendingClock, ServedPartition, keep_from
-from agileml.roles.remaining import Contribution, Position
+from agileml.roles.partitions import Commit, ServedPartition, keep_from
+from agileml.roles.pending import PendingClock
+from agileml.roles.remaining import Position
 from agileml.roles.server import Server
 from agileml.roles.worker import Worker
-from agileml.work.plan import WorkPlan
+from agileml.work.counted import CountedWork
 from agileml.work.ranges import Ranges
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
 _pull = Server.pull
 _push, _take_over, _reroute, _patch = Server.push, Server.take_over, Server.reroute, Server._patch
-_in_time, _end = Node._in_time, Node._end
+_in_time = Node._in_time
 _obey, _roll_back = Worker._obey, Worker._roll_back
 
 
@@ -49,17 +52,14 @@ def _no_forward(self: Server, message: Push) -> None:
     _without(self.out, begin, Push)
 
 
-def _no_marks(self: Node, message: object) -> None:
-    if isinstance(message, Drain):
-        self._out.append(Send(CONTROLLER, Drained(self.name, self.epoch)))
-    else:
-        _end(self, message)  # type: ignore[arg-type]
+def _no_marks(self: Departure, message: Drain) -> list[Send]:
+    return [Send(CONTROLLER, Drained(self.node, message.epoch))]
 
 
-def _over_gaps(plan: WorkPlan, kept: list[Contribution], shard: int, clock: int) -> Position:
-    ends = [(one.clock, last) for one in kept for number, _, last in one.covers if number == shard]
-    at, last = max(ends, default=(clock, plan.chunks(shard, max(clock, 1))))
-    return Position(at, last) if last < plan.chunks(shard, max(at, 1)) else Position(at + 1, 0)
+def _over_gaps(work: CountedWork, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
+    ends = [(at.clock, last) for at, last in spans.items()]
+    at, last = max(ends, default=(clock, work.plan.chunks(shard, max(clock, 1))))
+    return Position(at, last) if last < work.plan.chunks(shard, max(at, 1)) else Position(at + 1, 0)
 
 
 def _old_epochs_too(self: Node, message: object) -> bool:
@@ -102,8 +102,8 @@ def _waiters_left_behind(self: Server, message: Handover) -> None:
     _take_over(self, replace(message, waiting=()))
 
 
-def _rows_left_out(self: Server, served: ServedPartition, changed: Delta) -> int:
-    return _patch(self, served, [*changed[:-1], None])
+def _rows_left_out(self: Server, served: ServedPartition, commit: Commit) -> int:
+    return _patch(self, served, commit._replace(changed=[*commit.changed[:-1], None]))
 
 
 def _whatever_is_latest(self: Server, message: Pull) -> None:
@@ -117,21 +117,21 @@ def _whatever_is_latest(self: Server, message: Pull) -> None:
 
 
 def _nothing_sent_again(self: Worker, order: Recover) -> None:
-    begin = len(self.out)
+    begin = len(self.context.out)
     _roll_back(self, order)
-    _without(self.out, begin, Push)
+    _without(self.context.out, begin, Push)
 
 
 def _late_routes_win(self: Worker, order: Recover) -> None:
-    self.table = Table(-1, (), (), ())
+    self.context.table = Table(-1, (), (), ())
     _roll_back(self, order)
 
 
 def _dismissed_copies_dropped(self: Server, table: Table) -> None:
     _reroute(self, table)
-    for partition in self.dismissed:
-        self.copies.pop(partition, None)
-    self.dismissed.clear()
+    for partition in self.backups.dismissed:
+        self.backups.copies.pop(partition, None)
+    self.backups.dismissed.clear()
 
 
 MOVES = aims("2 1 3", "warn one, warn half, join", "Move Handover")
@@ -148,9 +148,17 @@ UNLIKE = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter
 
 OF_NODES = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
-    Mutant("a node leaves without end-of-life marks", Node, "_end", _no_marks, DEPARTURES, machines=UNLIKE, slack=None),
     Mutant(
-        "work after a gap is kept", remaining, "walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
+        "a node leaves without end-of-life marks",
+        Departure,
+        "drain",
+        _no_marks,
+        DEPARTURES,
+        machines=UNLIKE,
+        slack=None,
+    ),
+    Mutant(
+        "work after a gap is kept", remaining, "_walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
     ),
     Mutant("messages of earlier epochs are handled", Node, "_in_time", _old_epochs_too, LOSSES),
     Mutant("messages of later epochs are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),

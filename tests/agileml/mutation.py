@@ -48,6 +48,7 @@ class Mutant:
 
 def catching(mutant: Mutant, seeds: int) -> Iterator[tuple[int, str]]:
     """The seeds below `seeds` whose schedules fail, with their errors."""
+    assert hasattr(mutant.where, mutant.attribute), f"{mutant.where} has no {mutant.attribute} to replace"
     for seed in range(seeds):
         try:
             with mutant.alive():

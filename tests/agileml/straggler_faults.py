@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 from agileml.policies.stragglers import Stragglers
-from agileml.roles.helping import Helping
+from agileml.roles.work_exchange import Helping
 from tests.agileml.schedules import Schedule
 
 BACKUPS = (1, 2, True, 3, False)

@@ -8,9 +8,9 @@ from functools import cache
 from typing import get_args
 
 from agileml.core.controller import Controller
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.protocol import messages
-from agileml.roles.helping import HelpMessage
+from agileml.roles.work_exchange import HelpMessage
 
 START_UP, RESUMING, GATHERING = 0, 4, 5
 STAGES = (1, 2, 3)
@@ -27,7 +27,7 @@ def phase_of(controller: Controller) -> int:
     """The phase of a job: its stage, if it is training."""
     if not controller.epoch:
         return START_UP
-    return {Mode.RESUMING: RESUMING, Mode.GATHERING: GATHERING}.get(controller.mode, controller.stage)
+    return {Mode.RESUMING: RESUMING, Mode.GATHERING: GATHERING}.get(controller.mode, controller.stages.stage)
 
 
 EVENTS = (

@@ -11,7 +11,7 @@ import pytest
 from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.partitions import PendingClock
+from agileml.roles.pending import PendingClock
 from agileml.transport import FrameLimits
 from agileml.transport.buckets import Encoded, split
 from tests.agileml import faults

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.checkpointing import CheckpointSchedule
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.crash_guard import MOST_IN_A_ROW

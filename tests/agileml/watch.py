@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params, PartitionState
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
+from agileml.roles.backups import BackupPartition
 from agileml.roles.node import Node
-from agileml.roles.partitions import BackupPartition, ServedPartition
+from agileml.roles.partitions import ServedPartition
 from tests.agileml.targets import phase_of
 
 
@@ -107,15 +108,15 @@ class Watch:
         controller, epoch = simulation.controller, simulation.controller.epoch
         if self._reliable <= simulation.nodes.keys() - simulation.warned:
             epoch = 0
-        before = self._stable.get(epoch, 0)
-        assert controller.stable >= before, "the stable version decreased"
-        self._stable[epoch] = controller.stable
-        table, now = controller.table, (controller.epoch, controller.stable)
+        before, stable = self._stable.get(epoch, 0), controller.stable
+        assert stable >= before, "the stable version decreased"
+        self._stable[epoch] = stable
+        table, now = controller.table, (controller.epoch, stable)
         advanced = self._last[0] == now[0] and self._last[1] < now[1]
         self._last = now
         if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {""}:
             for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
-                if not _holds(simulation.nodes[backup or owner], partition, controller.stable):
+                if not _holds(simulation.nodes[backup or owner], partition, stable):
                     self._check_kept(simulation, partition, reliable=advanced and bool(backup))
 
     @staticmethod
@@ -136,7 +137,7 @@ class Watch:
                         f"partition {partition} at version {version.clock} on {node.name} is not what it should be"
                     )
                 self._right[id(version)] = version
-        for partition, copy in node.server.copies.items():
+        for partition, copy in node.server.backups.copies.items():
             key, newest = (node.epoch, node.name, partition), max(copy.versions, default=-1)
             earlier, reached = self._backups.get(key, (copy, -1))
             assert earlier is not copy or newest >= reached, "a backup's clock went back"
@@ -156,25 +157,26 @@ class Watch:
     def end(simulation: Simulation) -> None:
         """At the end no backup waits for a patch that is not sent, as no later version could become safe."""
         controller, in_flight = simulation.controller, [message for _, _, message in simulation.messages.in_flight()]
-        if controller.assignment.moving or any(isinstance(message, Route) for message in in_flight):
+        if controller.planned.assignment.moving or any(isinstance(message, Route) for message in in_flight):
             return
         coming = {message.partition for message in in_flight if isinstance(message, Patch)}
         for partition, backup in enumerate(controller.table.backups):
             node = simulation.nodes.get(backup)
             if node is not None and node.epoch == controller.epoch and partition not in coming:
-                copy = node.server.copies.get(partition)
+                copy = node.server.backups.copies.get(partition)
                 assert copy is None or not copy.early, f"{backup}: {copy} waits for a patch that is not sent"
 
     # -- who has what --------------------------------------------------------------------------------------------------
 
     @staticmethod
     def _check_alone(simulation: Simulation, node: Node) -> None:
+        shards = node.worker.shards.keys()
         for other in simulation.nodes.values():
             if other is node or other.epoch != node.epoch:
                 continue
             assert not node.server.served.keys() & other.server.served.keys(), "a partition has two owners"
-            if node.worker.epoch == other.worker.epoch:
-                assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
+            if node.worker.context.epoch == other.worker.context.epoch:
+                assert not shards & other.worker.shards.keys(), "a shard has two workers"
 
     def _check_left(self, simulation: Simulation, name: str) -> None:
         """A leaving node has answers of all peers, and no message to or from it matters any more."""
@@ -193,20 +195,24 @@ def _versions(node: Node) -> Iterator[tuple[int, Version]]:
     server = node.server
     everything: tuple[Mapping[int, ServedPartition | BackupPartition], ...] = (
         server.served,
-        server.copies,
-        server.shadows,
+        server.backups.copies,
+        server.transit.shadows,
     )
     for held in everything:
         for partition, holder in held.items():
             for version in holder.versions.values():
                 yield partition, version
-    yield from server.former.items()
+    yield from server.restoring.former.items()
 
 
 def _holds(node: Node, partition: int, clock: int) -> bool:
     server = node.server
-    for holder in (server.copies.get(partition), server.served.get(partition), server.shadows.get(partition)):
+    for holder in (
+        server.backups.copies.get(partition),
+        server.served.get(partition),
+        server.transit.shadows.get(partition),
+    ):
         if holder is not None and clock in holder.versions:
             return True
-    former = server.former.get(partition)
+    former = server.restoring.former.get(partition)
     return former is not None and former.clock == clock

@@ -48,7 +48,7 @@ class SimulatedEngine:
             result = JobLoop(SimulatedFleet(simulation, job.source), link, script, output).run(
                 job.reliable, job.transient
             )
-        shape = JobShape(simulation.plan, simulation.layout, settings.code)
+        shape = JobShape(simulation.plan, simulation.layout, settings.nodes.code)
         return PreparedJob(job, shape).trained(result)
 
 

@@ -97,7 +97,7 @@ class Simulation:
         self.plan = plan_of(trainer, self.shards)
         self.layout = Layout.cut(initial_model(trainer, job.seed), job.partitions)
         self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
-        self.code = settings.code
+        self.code = settings.nodes.code
         self.nodes: dict[str, Node] = {}
         self.log: list[Iteration] = []
         self.repeated = 0
@@ -240,10 +240,11 @@ class Simulation:
     @property
     def result(self) -> Result | None:
         """The model and the counts, once the job is done."""
-        done, controller = self._finished, self.controller
+        done = self._finished
         if done is None:
             return None
-        return Result(done.clock, done.versions, controller.evictions, controller.failures, done.loss, done.tally)
+        members = self.controller.members
+        return Result(done.clock, done.versions, members.evictions, members.failures, done.loss, done.tally)
 
     def advance(self) -> None:
         """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
@@ -260,16 +261,17 @@ class Simulation:
         controller = self.controller
         return (
             f"{controller.mode.value} in epoch {controller.epoch}, stable {controller.stable},"
-            f" {controller.assignment}, nodes {sorted(self.nodes)}"
+            f" {controller.planned.assignment}, nodes {sorted(self.nodes)}"
         )
 
     def _tick(self) -> None:
-        for name in self.nodes:
-            member = self.controller.members.get(name)
+        members, ledger = self.controller.members, self.controller.clocks.ledger
+        for name, node in self.nodes.items():
+            member = members.get(name)
             if member is not None:
                 # Heartbeats are not simulated as messages.
                 member.last_heard = self.now
-                self.controller.note_underway(name, self.nodes[name].worker.unreported)
+                ledger.note_underway(name, node.worker.unreported)
         self._control(Tick())
         self.time.later(TICK_SECONDS, self._tick)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from agileml.core.controller import Controller
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.core.events import (
     ControllerInstruction,
     ControllerSettings,
+    NodeRules,
     Remember,
 )
 from agileml.protocol.messages import (
@@ -25,7 +27,9 @@ BYTES = (8, 8)
 
 
 def controller(reliable: int = 1, transient: int = 1, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
-    return Controller(PLAN, BYTES, ControllerSettings(reliable, transient, clocks, **options))
+    rules = {option.name: options.pop(option.name) for option in fields(NodeRules) if option.name in options}
+    settings = ControllerSettings(reliable, transient, clocks, nodes=NodeRules(**rules), **options)
+    return Controller(PLAN, BYTES, settings)
 
 
 def mode_of(control: Controller) -> Mode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from agileml.core.controller import Controller
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.core.events import (
     NodeLost,
     Tick,
@@ -59,7 +59,7 @@ def check(control: Controller) -> None:
         assert all(control.members.alive(name) for name in placed)
         assert all(control.members[name].phase is not NodePhase.DRAINING for name in placed)
         assert control.members.names(*IN_EPOCH)
-    assert control.stable <= control.limit
+    assert control.stable <= control.last_clock.limit
     assert all(backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup)
 
 

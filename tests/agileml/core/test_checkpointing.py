@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.core.events import ClockRepeated, Iteration, NodeLost, RememberCheckpoint
 from agileml.core.recovery import CHECKPOINT
 from agileml.protocol.actions import Send
@@ -15,9 +15,9 @@ def test_a_checkpoint_is_requested_every_n_clocks_and_counts_when_complete() -> 
     assert Send("r", Stable(1, 1, checkpoint=False)) in committed(control, 1)
     assert Send("r", Stable(1, 2, checkpoint=True)) in committed(control, 2)
     handle(control, Saved("r", 1, 0, 2))
-    assert control.checkpoints.latest == -1
+    assert control.clocks.checkpoints.latest == -1
     handle(control, Saved("r", 1, 1, 2))
-    assert control.checkpoints.latest == 2
+    assert control.clocks.checkpoints.latest == 2
 
 
 def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() -> None:
@@ -41,9 +41,9 @@ def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() ->
     assert (control.epoch, control.stable) == (2, 0)
     handle(control, *(Restored(name, 2) for name in ("r2", "t")))
     handle(control, Saved("r2", 2, 1, 2))
-    assert control.checkpoints.latest == -1
+    assert control.clocks.checkpoints.latest == -1
     handle(control, Saved("r2", 2, 0, 2))
-    assert control.checkpoints.latest == 2
+    assert control.clocks.checkpoints.latest == 2
 
 
 def test_by_default_every_clock_is_saved_and_the_loss_of_the_reliable_node_costs_one() -> None:

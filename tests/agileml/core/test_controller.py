@@ -7,8 +7,8 @@ import json
 import pytest
 
 from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
-from agileml.core.controller import LEFT_BEHIND, Controller
-from agileml.core.controller_state import Mode
+from agileml.core.controller import Controller
+from agileml.core.epochs import Mode
 from agileml.core.events import (
     ControllerInstruction,
     Failed,
@@ -20,6 +20,7 @@ from agileml.core.events import (
     Tick,
 )
 from agileml.core.members import NodePhase
+from agileml.core.roll_call import LEFT_BEHIND
 from agileml.errors import InvalidTransition
 from agileml.policies.stage import LearnedStage
 from agileml.protocol.actions import Send
@@ -63,7 +64,7 @@ def test_a_node_joins_without_delaying_others() -> None:
         # Of two nodes with two shards, the one that no longer serves gives one to the new node.
         Send("r", GiveShard(1, 2, "u", now=False)),
     ]
-    assert control.stage == 2
+    assert control.stages.stage == 2
     assert handle(control, Taken("t", 1, 0)) == []
     routes = Route(1, Table(FIRST + 2, ("t", "t"), ("r", "r"), ("r", "t", "r", "t")))
     assert handle(control, Taken("t", 1, 1)) == [Send(name, routes) for name in "rtu"]
@@ -87,10 +88,10 @@ def test_a_warned_node_hands_over_everything_drains_and_leaves() -> None:
     assert handle(control, Routed("t", 1, FIRST + 2)) == [Send("t", Drain(1, ("r", "u")))]
     assert handle(control, Drained("t", 1)) == [Send("t", Leave(LEFT_BEHIND))]
     assert control.members["t"].phase is NodePhase.GONE
-    assert (control.evictions, control.failures, control.epoch) == (1, 0, 1)
+    assert (control.members.evictions, control.members.failures, control.epoch) == (1, 0, 1)
     # Losing its machine afterwards is no failure.
     assert handle(control, NodeLost("t", "gone")) == []
-    assert (control.failures, control.epoch) == (0, 1)
+    assert (control.members.failures, control.epoch) == (0, 1)
 
 
 def test_a_version_is_stable_once_all_backups_have_it() -> None:
@@ -115,7 +116,7 @@ def test_a_lost_active_server_rolls_all_nodes_back_to_the_backups() -> None:
     # Two transient nodes are left; the half that serves is `u`. It gets the shard of `t`, too.
     table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "u", "u", "v"))
     assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
-    assert (control.mode, control.failures) == (Mode.RECOVERING, 1)
+    assert (control.mode, control.members.failures) == (Mode.RECOVERING, 1)
 
 
 def test_reports_of_an_earlier_epoch_are_ignored() -> None:
@@ -166,7 +167,7 @@ def test_a_heartbeat_may_arrive_before_the_hello_of_its_node() -> None:
 def test_a_node_that_hangs_is_lost_although_it_sends_heartbeats() -> None:
     control = running("r", "t", "u", hang_timeout=30.0)
     handle(control, Heartbeat("u", 29.0, 1.0), Heartbeat("t", 140.0, 30.0))
-    assert control.failures == 0
+    assert control.members.failures == 0
     sent = handle(control, Heartbeat("u", 31.0, 1.0))
     why = "it hangs: no progress for 31 s, and a step usually takes 1 s"
     assert Send("u", Leave(f"this node was declared lost: {why}", lost=True)) in sent
@@ -192,7 +193,7 @@ def test_the_last_clock_is_collected() -> None:
     versions = tuple(Version(2, Tally(16, 0), []) for _ in range(2))
     assert handle(control, Collected("r", 1, 0, versions[0])) == []
     done = handle(control, Collected("r", 1, 1, versions[1]))
-    last = Finished(2, versions, tally=control._decisions.tally(2))
+    last = Finished(2, versions, tally=control.clocks.decisions.tally(2))
     assert done == [
         last,
         Send("r", Leave("the job is done")),
@@ -206,7 +207,7 @@ def test_a_stopped_job_does_one_more_clock() -> None:
     assert Send("r", Limit(1, 2)) not in committed(control, 1)
     sent = committed(control, 2)
     assert sent[-2:] == [Send("r", Limit(1, 3)), Send("t", Limit(1, 3))]
-    assert control.limit == 3
+    assert control.last_clock.limit == 3
 
 
 def test_a_job_that_is_interrupted_ends_with_its_last_stable_version() -> None:
@@ -224,7 +225,7 @@ def test_a_job_that_is_interrupted_ends_with_its_last_stable_version() -> None:
     versions = tuple(Version(1, Tally(8, 0), []) for _ in range(2))
     handle(control, Collected("r", 1, 0, versions[0]))
     assert handle(control, Collected("r", 1, 1, versions[1]))[0] == Finished(
-        1, versions, tally=control._decisions.tally(1)
+        1, versions, tally=control.clocks.decisions.tally(1)
     )
 
 
@@ -249,14 +250,14 @@ def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> N
     control = controller(clocks=9, policy=LearnedStage(skipped=0, needed=1))
     join(control, "r", "t")
     handle(control, Restored("r", 1), Restored("t", 1))
-    assert control.stage == 1
+    assert control.stages.stage == 1
     committed(control, 1)
     written: list[ControllerInstruction] = control.handle(
         WorkDone("r", 1, 2, PLAN.accept_all(2).chunks, 0.1, 5, 0.0, 0), 1.0
     )
     for partition in range(2):
         written += control.handle(PartitionProgress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0)
-    assert control.stage == 2
+    assert control.stages.stage == 2
     assert [one for one in written if isinstance(one, Send) and isinstance(one.message, Move)] == [
         Send("r", Move(1, partition, "t", "r")) for partition in range(2)
     ]
@@ -296,4 +297,4 @@ def test_a_job_does_not_end_with_an_earlier_version_than_the_stable_one() -> Non
     handle(control, WorkDone("t", 1, 1, 8, 0.1, 0, 0.0, 0))
     for partition, owner in enumerate(control.table.owners):
         handle(control, PartitionProgress(owner, 1, partition, 1, backup=False))
-    assert control.limit == 3
+    assert control.last_clock.limit == 3

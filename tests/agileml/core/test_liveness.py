@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.core.events import ControllerSettings
+from agileml.core.events import NodeRules
 from agileml.core.liveness import FIRST_BEAT_SECONDS, hung, silent
 from agileml.core.members import Members, NodePhase
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
 
-SETTINGS = ControllerSettings(1, 1, 5, hang_timeout=30.0, startup_timeout=300.0)
+RULES = NodeRules(hang_timeout=30.0, startup_timeout=300.0)
 
 
 def members() -> Members:
@@ -46,4 +46,4 @@ def test_a_long_timeout_also_holds_for_the_first_heartbeat() -> None:
     ],
 )
 def test_a_step_may_take_five_times_as_long_as_usual(stalled: float, usual: float, expected: bool) -> None:
-    assert bool(hung(Heartbeat("t", stalled, usual), SETTINGS)) is expected
+    assert bool(hung(Heartbeat("t", stalled, usual), RULES)) is expected

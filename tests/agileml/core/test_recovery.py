@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agileml.core.members import Members, NodePhase
-from agileml.core.progress import VersionLedger
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
+from agileml.core.version_ledger import VersionLedger
 from agileml.protocol.messages import PartitionProgress, Table
 from agileml.work.plan import WorkPlan
 

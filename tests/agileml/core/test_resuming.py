@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agileml.core.controller import Controller
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.core.events import (
     NodeLost,
     Remember,
@@ -64,12 +64,12 @@ def test_a_restarted_controller_waits_for_a_reliable_node() -> None:
 def test_a_stopped_job_ends_at_the_clock_it_has_reached() -> None:
     control = running("r", "t", "u", clocks=100, stop=lambda iteration: iteration.clock == 1)
     committed(control, 1)
-    assert control.limit == 2
+    assert control.last_clock.limit == 2
     after = restarted(control)
     # The nodes had not received the limit and have worked beyond it.
     held = tuple((partition, clock) for partition in (0, 1) for clock in (4, 5))
     handle(after, *(Hello(name, name == "r", "", 1, 4, held) for name in "rtu"))
-    assert (after.stable, after.limit) == (5, 5)
+    assert (after.stable, after.last_clock.limit) == (5, 5)
 
 
 def test_reports_of_moves_are_ignored_while_waiting_for_a_reliable_node() -> None:

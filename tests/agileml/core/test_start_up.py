@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
-from agileml.core.controller import EVICTED_EARLY
-from agileml.core.controller_state import Mode
+from agileml.core.epochs import Mode
 from agileml.core.events import Failed, NodeLost, Tick
 from agileml.core.members import MOST_OUT, OUT
 from agileml.core.recovery import INIT
+from agileml.core.roll_call import EVICTED_EARLY
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
     Enter,
@@ -65,7 +65,7 @@ def test_a_node_warned_before_it_joined_the_epoch_leaves_at_once() -> None:
     control = running("r", "t")
     handle(control, Hello("u", False, ""))
     assert handle(control, Warned("u", 5.0)) == [Send("u", Leave(EVICTED_EARLY))]
-    assert control.evictions == 1
+    assert control.members.evictions == 1
 
 
 def test_a_node_whose_hello_was_lost_may_send_another() -> None:
@@ -88,7 +88,7 @@ def test_a_job_starts_without_a_node_that_is_warned_last() -> None:
         (Recover, "r"),
         (Recover, "t"),
     ]
-    assert (control.evictions, control.failures) == (1, 0)
+    assert (control.members.evictions, control.members.failures) == (1, 0)
 
 
 def test_a_node_warned_before_its_hello_counts_as_joined_and_is_told_to_leave() -> None:
@@ -100,7 +100,7 @@ def test_a_node_warned_before_its_hello_counts_as_joined_and_is_told_to_leave() 
     assert handle(control, Ready("t")) != []
     # Its machine goes as announced.
     assert handle(control, NodeLost("t", "gone")) == []
-    assert (control.evictions, control.failures) == (1, 0)
+    assert (control.members.evictions, control.members.failures) == (1, 0)
 
 
 def test_nodes_that_were_lost_and_forgotten_count_as_joined() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from agileml.errors import InvalidTransition
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
 from agileml.protocol.messages import (
@@ -20,8 +23,11 @@ from agileml.protocol.messages import (
     Saved,
     Snapshot,
     Table,
+    Tally,
+    Version,
 )
 from agileml.roles.node import JobSettings, Node
+from agileml.roles.node_states import NodeState
 from agileml.trainer import initial_model, plan_of
 from tests.agileml.toys import Decades
 
@@ -65,14 +71,14 @@ def test_a_node_that_enters_an_epoch_handles_its_early_messages() -> None:
     assert one.handle(Route(3, Table(21, ("m", "m"), ("", ""), ("w", "w")))) == []
     actions = one.handle(Enter(3, NOT_MINE, 9, 2))
     assert actions == [Send(CONTROLLER, Routed("n", 3, 21))]
-    assert (one.epoch, one.server.stable, one.worker.limit) == (3, 2, 9)
+    assert (one.epoch, one.server.stable, one.worker.context.limit) == (3, 2, 9)
 
 
 def test_older_routes_do_not_replace_newer_ones() -> None:
     one = node()
     one.handle(recover(1, NOT_MINE))
     assert one.handle(Route(1, Table(5, ("x", "x"), ("", ""), ("w", "w")))) == [Send(CONTROLLER, Routed("n", 1, 5))]
-    assert one.worker.table == NOT_MINE
+    assert one.worker.context.table == NOT_MINE
 
 
 def test_a_node_is_drained_when_all_peers_have_answered_its_mark() -> None:
@@ -104,6 +110,34 @@ def test_a_peer_that_leaves_first_is_not_awaited() -> None:
     assert one.handle(Drain(1, ("m",))) == [Send(CONTROLLER, Drained("n", 1))]
 
 
+def test_a_node_goes_through_its_states() -> None:
+    one = node()
+    assert state_of(one) is NodeState.OUTSIDE
+    one.handle(Recover(1, 5, MINE, ("checkpoint", "checkpoint"), 9))
+    assert state_of(one) is NodeState.RESTORING
+    version = Version(5, Tally(0, 0), one.server.restoring.initial(0).state)
+    one.take_version(1, 0, version)
+    one.take_version(1, 1, version)
+    assert state_of(one) is NodeState.ACTIVE
+    # A version that comes again is ignored.
+    assert one.take_version(1, 1, version) == []
+    one.handle(Drain(1, ("m",)))
+    assert state_of(one) is NodeState.DRAINING
+    one.handle(recover(2))
+    assert state_of(one) is NodeState.ACTIVE
+
+
+def state_of(one: Node) -> NodeState:
+    return one.state
+
+
+def test_a_message_that_means_nothing_is_refused() -> None:
+    one = node()
+    one.handle(recover(1))
+    with pytest.raises(InvalidTransition, match=r"n is ACTIVE: Enter\(.* means nothing"):
+        one.handle(Enter(1, MINE, 9, 0))
+
+
 def test_a_mark_is_answered() -> None:
     one = node()
     one.handle(recover(1))
@@ -121,7 +155,7 @@ def test_a_node_reports_what_it_holds_and_has_saved() -> None:
 def test_a_checkpoint_read_for_an_earlier_epoch_is_ignored() -> None:
     one = node()
     one.handle(Recover(1, 5, MINE, ("checkpoint", "checkpoint"), 9))
-    version = one.server.initial(0)
+    version = one.server.restoring.initial(0)
     one.handle(recover(2))
     assert one.take_version(1, 0, version) == []
     assert one.server.served[0].clock == 0

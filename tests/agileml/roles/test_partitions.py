@@ -11,10 +11,12 @@ import pytest
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
-from agileml.params.deltas import ADD, RowDelta, assigned
+from agileml.params.deltas import RowDelta, assigned
 from agileml.params.layout import Layout, PartitionState
 from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
-from agileml.roles.partitions import BackupPartition, PendingClock, ServedPartition, keep_from
+from agileml.roles.backups import BackupPartition
+from agileml.roles.partitions import NOTHING, Commit, ServedPartition, ServingRules, keep_from
+from agileml.roles.pending import PendingClock
 from agileml.work.counted import CountedWork
 from agileml.work.plan import WorkPlan
 from tests.agileml.toys import Decades
@@ -28,17 +30,22 @@ def entry(shard: int, chunk: int, *values: float) -> UpdateEntry:
 
 
 def served(ordered: bool = True, lengths: tuple[int, ...] = (2,), *, awaits: bool = False) -> ServedPartition:
-    work = CountedWork(WorkPlan(lengths, 0, 1), awaits)
-    return ServedPartition(0, ordered, ADD, work, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
+    rules = ServingRules(CountedWork(WorkPlan(lengths, 0, 1), awaits), RULE, ordered, fresh=False)
+    return ServedPartition(0, rules, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
+
+
+def committed(part: ServedPartition) -> Commit:
+    """The only version that follows."""
+    (commit,) = part.advance().commits
+    return commit
 
 
 def test_a_clock_is_committed_when_all_accepted_chunks_have_arrived() -> None:
     part = served(lengths=(2, 1))
     part.contribute(1, [(0, 0, 2)], [entry(0, 0, 1, 1, 1), entry(0, 1, 1, 2, 3)])
-    assert part.commit(RULE) is None
+    assert part.advance() is NOTHING
     part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 0, 0)])
-    changed = part.commit(RULE)
-    assert changed is not None
+    assert committed(part).version is part.latest
     assert part.latest.state[0].tolist() == [3, 3, 4]
     assert (part.clock, part.latest.tally.chunks, part.pending) == (1, 3, {})
     assert part.versions[0].state[0].tolist() == [0, 0, 0]
@@ -50,13 +57,13 @@ def test_late_contributions_are_left_out_and_the_others_weigh_more(ordered: bool
     part.contribute(1, [(0, 0, 1)], [entry(0, 0, 1, 1, 1)])
     part.contribute(1, [(2, 0, 2)], [entry(2, 0, 9, 9, 9)])
     part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
-    assert part.commit(RULE) is None
-    part.work.decide([(1, ((0, 0, 1), (1, 0, 1)))])
+    assert part.advance() is NOTHING
+    part.rules.work.decide([(1, ((0, 0, 1), (1, 0, 1)))])
     part.contribute(1, [(2, 0, 2)], [entry(2, 0, 9, 9, 9)])
-    assert part.commit(RULE) is not None
+    sums = committed(part).sums
     assert part.latest.state[0].tolist() == [4, 6, 8]
     assert part.latest.tally.chunks == 2
-    assert part.sums == GradientSums(2, 3 + 14, 4 + 9 + 16)
+    assert sums == GradientSums(2, 3 + 14, 4 + 9 + 16)
     part.contribute(1, [(2, 0, 2)], [entry(2, 0, 9, 9, 9)])
     with pytest.raises(InvalidTransition, match="arrived again"):
         part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 2, 3)])
@@ -70,14 +77,12 @@ def test_successive_gradients_are_compared_on_the_server_that_saw_both() -> None
             continue
         part.contribute(clock, [(0, 0, 1)], [entry(0, 0, *values)])
         part.contribute(clock, [(1, 0, 1)], [entry(1, 0, 9, 9, 9)])
-        part.work.decide([(clock, ((0, 0, 1),))])
-        part.commit(RULE)
-        assert part.sums == GradientSums(1, *((14, 14, None) if clock == 1 else (3, 3, 2)))
+        part.rules.work.decide([(clock, ((0, 0, 1),))])
+        assert committed(part).sums == GradientSums(1, *((14, 14, None) if clock == 1 else (3, 3, 2)))
     # It missed clock 3.
     part.contribute(4, [(0, 0, 1)], [entry(0, 0, 1, 1, 1)])
-    part.work.decide([(3, ()), (4, ((0, 0, 1),))])
-    part.commit(RULE)
-    assert part.sums == GradientSums(1, 3, 3, None)
+    part.rules.work.decide([(3, ()), (4, ((0, 0, 1),))])
+    assert committed(part).sums == GradientSums(1, 3, 3, None)
 
 
 def test_late_contributions_to_a_partition_that_moved_here_before_its_decision() -> None:
@@ -112,7 +117,7 @@ def test_a_repeated_chunk_is_refused(cover: tuple[int, int, int]) -> None:
 def test_a_chunk_of_a_committed_clock_is_refused() -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
-    part.commit(RULE)
+    part.advance()
     with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 arrived again"):
         part.contribute(1, [(0, 0, 1)], [])
 
@@ -138,12 +143,11 @@ def test_contributions_to_later_clocks_are_handed_over(ordered: bool) -> None:
 def test_waiters_are_answered_once_by_version() -> None:
     part = served(lengths=(1,))
     for worker, at_least in [("a", 1), ("b", 0), ("c", 1), ("a", 2)]:
-        part.wait(Waiting(worker, at_least, whole=True))
-    assert part.answerable() == [("b", None)]
+        part.readers.wait(Waiting(worker, at_least, whole=True))
+    assert [(reply.worker, reply.clock) for reply in part.advance().replies] == [("b", 0)]
     part.contribute(1, [(0, 0, 1)], [])
-    part.commit(RULE)
-    assert part.answerable() == [("a", None), ("c", None)]
-    assert part.waiters() == (Waiting("a", 2, whole=True),)
+    assert [(reply.worker, reply.clock) for reply in part.advance().replies] == [("a", 1), ("c", 1)]
+    assert part.readers.all_waiting() == (Waiting("a", 2, whole=True),)
 
 
 def patch(base: int, clock: int, value: float) -> Patch:

@@ -36,6 +36,7 @@ from agileml.protocol.messages import (
     Version,
     Waiting,
 )
+from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
 from agileml.work.counted import CountedWork
 from agileml.work.plan import WorkPlan
@@ -50,12 +51,16 @@ def table(owners: tuple[str, str], backups: tuple[str, str] = ("", ""), version:
     return Table(version, owners, backups, ("w", "w"))
 
 
+def serving(rule: CommitRule) -> ServingRules:
+    return ServingRules(CountedWork(PLAN), rule, ordered=True, fresh=False)
+
+
 class Harness:
     """A server and its actions."""
 
     def __init__(self, name: str = "s") -> None:
         self.out: list[Action] = []
-        self.server = Server(name, CountedWork(PLAN), RULE, initial, ordered=True, fresh=False, out=self.out)
+        self.server = Server(name, serving(RULE), initial, self.out)
 
     def actions(self) -> list[Action]:
         actions = list(self.out)
@@ -169,7 +174,7 @@ def test_a_worker_receives_the_rows_it_reads_or_the_whole_partition_on_request()
     rule = CommitRule(layout, RULE.declared)
     out: list[Action] = []
     start = Version(0, Tally(0, 0), [np.arange(12, dtype=np.float32).reshape(6, 2)])
-    server = Server("s", CountedWork(PLAN), rule, lambda _: start, ordered=True, fresh=False, out=out)
+    server = Server("s", serving(rule), lambda _: start, out)
     server.recover(Recover(1, 0, Table(1, ("s",), ("",), ("w", "w")), ("init",), 9))
     rows: WantedRows = [np.array([1, 4], np.int32)]
     server.set_reads(Reads(1, "w", 0, rows))
@@ -198,11 +203,11 @@ def test_reads_are_forwarded_to_the_current_owner() -> None:
     ((_, handover),) = messages_of(harness.actions(), Handover)
     assert isinstance(handover, Handover)
     other.server.take_over(handover)
-    assert other.server.served[0].reads == {}
+    assert other.server.served[0].readers.rows == {}
     harness.server.set_reads(reads)
     assert harness.actions() == [Send("t", reads)]
     other.server.set_reads(reads)
-    assert other.server.served[0].reads.keys() == {"w"}
+    assert other.server.served[0].readers.rows.keys() == {"w"}
 
 
 def test_reads_of_an_arriving_partition_wait_for_it() -> None:
@@ -210,7 +215,7 @@ def test_reads_of_an_arriving_partition_wait_for_it() -> None:
     harness.recover(table(("s", "s")), epoch=2, clock=1, sources=("r", "r"))
     harness.server.set_reads(Reads(2, "w", 0, [np.array([0], np.int32)]))
     harness.server.restore(0, version(1, 7.0), table(("s", "s")))
-    assert harness.server.served[0].reads.keys() == {"w"}
+    assert harness.server.served[0].readers.rows.keys() == {"w"}
 
 
 def test_a_message_for_an_unknown_partition_is_refused() -> None:

@@ -15,6 +15,7 @@ from agileml.protocol.actions import Action, Chunk, Compute, Send
 from agileml.protocol.messages import (
     Adopted,
     Enter,
+    Evaluate,
     GiveShard,
     Limit,
     Pull,
@@ -29,6 +30,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.remaining import Position
 from agileml.roles.worker import Worker
+from agileml.roles.worker_states import WorkerState
 from agileml.trainer import initial_model, plan_of
 from agileml.work.counted import CountedWork
 from agileml.work.ranges import Ranges
@@ -54,6 +56,10 @@ class Harness:
         cache = ParamCache(Layout.cut(initial_model(trainer, 0), 2))
         chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
         self.worker = Worker("w", CountedWork(plan_of(trainer, trainer.shards())), chunk_runner, slack, keeps, self.out)
+
+    @property
+    def state(self) -> WorkerState:
+        return self.worker.state
 
     def receive(self, *orders: Any) -> list[Action]:  # noqa: ANN401
         for order in orders:
@@ -212,9 +218,9 @@ def test_work_of_an_unfinished_clock_is_kept() -> None:
 def test_contributions_are_kept_until_stable_up_to_a_limit() -> None:
     harness, task = begun(slack=None, keeps=3)
     harness.work([task])
-    assert [one.clock for one in harness.worker.kept] == [7, 8, 9]
+    assert [one.clock for one in harness.worker.contributions.kept] == [7, 8, 9]
     harness.receive(snapshot(0, 8, stable=8))
-    assert [one.clock for one in harness.worker.kept] == [9]
+    assert [one.clock for one in harness.worker.contributions.kept] == [9]
 
 
 # -- rows that are read ----------------------------------------------------------------------------------------------
@@ -264,7 +270,7 @@ def test_after_the_first_pass_each_owner_is_sent_the_reads_once() -> None:
     assert isinstance(task, Compute)
     assert reads_in(harness.work([task])) == []
     # A new owner has not received the reads.
-    harness.worker.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
+    harness.worker.context.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
     harness.receive(rows_of(0, 2, 1, 3))
     (task,) = harness.receive(rows_of(1, 2, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
@@ -321,8 +327,31 @@ def test_in_a_new_epoch_reads_are_sent_again() -> None:
     assert reads_in(harness.work([task])) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
 
 
+def test_a_worker_goes_through_its_states() -> None:
+    harness = Harness()
+    assert harness.state is WorkerState.IDLE
+    harness.receive(recover(limit=1))
+    assert harness.state is WorkerState.WAITING
+    (task,) = harness.receive(snapshot(0, 0), snapshot(1, 0))
+    assert harness.state is WorkerState.COMPUTING
+    harness.work([task])
+    assert harness.state is WorkerState.IDLE
+    # The loss has no sample here, so that there is nothing to compute.
+    assert harness.receive(Evaluate(1, 1)) == []
+    assert harness.state is WorkerState.EVALUATED
+    harness.receive(recover(epoch=2, limit=1))
+    assert harness.state is WorkerState.IDLE
+
+
+def test_a_result_of_no_work_is_refused() -> None:
+    harness, task = begun()
+    harness.work([task])
+    with pytest.raises(InvalidTransition, match=r"w is WAITING: WorkResult\(.* means nothing"):
+        harness.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
+
+
 def test_a_result_counts_for_its_clock() -> None:
     harness, task = begun()
     harness.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
-    tally = harness.worker._open[1]
+    tally = harness.worker.contributions.open[1]
     assert (tally.chunks, tally.seconds, tally.loss_sum, tally.loss_count) == ({0: Ranges(((0, 1),))}, 0.5, 3.0, 2)

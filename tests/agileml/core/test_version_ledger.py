@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.core.progress import VersionLedger
+from agileml.core.version_ledger import VersionLedger
 from agileml.policies.policy import ClockSums
 from agileml.protocol.messages import Move, PartitionProgress, WorkDone
 from agileml.work.plan import WorkPlan

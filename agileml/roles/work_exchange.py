@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from agileml.policies.flexrr import ClockTook, FlexRR, Lend, OtherBegan, OtherDeclined, OtherReported, OwnProgress
-from agileml.protocol.actions import CONTROLLER, Action, Chunk, Send
+from agileml.protocol.actions import CONTROLLER, Chunk
 from agileml.protocol.helping import (
     BegunHelping,
     CancelHelp,
@@ -21,85 +21,34 @@ from agileml.protocol.helping import (
     HelpGroup,
     ProgressReport,
 )
+from agileml.roles.context import WorkerContext
+from agileml.roles.loans import Errand, Loan, Loans, WorkPace, covers_of_chunks
 from agileml.roles.remaining import HeldShards, Remaining
 from agileml.work.counted import CountedWork
-from agileml.work.covers import Cover, covers_of
 from agileml.work.ranges import Ranges
 
 HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | HelpEnded
 
 
 @dataclass(slots=True)
-class Loan:
-    """Chunks that another worker is to do."""
-
-    to: str
-    clock: int
-    covers: tuple[Cover, ...]
-    begun: bool = False
-    cancelled: bool = False
-
-
-@dataclass(slots=True)
-class Errand:
-    """Chunks outside of a worker's own remaining work; without a `number` they were lent and came back too late."""
-
-    owner: str
-    number: int | None
-    clock: int
-    chunks: deque[tuple[int, int]]
-    begun: bool = False
-
-    def left(self) -> tuple[Cover, ...]:
-        """The chunks that are not done."""
-        return _covers(self.chunks)
-
-
-@dataclass(slots=True)
-class WorkPace:
-    """Progress of a worker's own work in a clock."""
-
-    clock: int = 0
-    total: int = 0
-    left: int = 0
-    seconds: float = 0.0
-    computed: int = 0
-    latest: float = 0.0
-    """Seconds of the clock at the speed of the last chunk; 0: unknown."""
-    reported: bool = False
-
-    @property
-    def progress(self) -> float:
-        """Clocks done, counting the part of this one."""
-        return self.clock + 1 - self.left / self.total if self.total else float(self.clock)
-
-
-@dataclass(slots=True)
 class Helping:
-    """The loans and errands of one worker. `running` returns the chunk that is being computed."""
+    """The loans and errands of one worker. `running` is the chunk that is being computed."""
 
-    node: str
+    context: WorkerContext
     work: CountedWork
     shards: HeldShards
-    out: list[Action]
     timer: Callable[[], float]
     policy: FlexRR = field(default_factory=FlexRR)
-    epoch: int = 0
-    loans: dict[int, Loan] = field(default_factory=dict)
+    loans: Loans = field(default_factory=Loans)
     errands: list[Errand] = field(default_factory=list)
     group: tuple[str, ...] = ()
     pace: WorkPace = field(default_factory=WorkPace)
     running: Chunk | None = None
-    kept_back: set[int] = field(default_factory=set)
-    """Shards that are to be given away: nothing of them is lent any more."""
-    _numbers: int = 0
 
-    def reset(self, epoch: int, shards: HeldShards) -> None:
+    def reset(self) -> None:
         """An epoch begins: what was lent is its owner's again, everywhere."""
-        self.epoch, self.shards = epoch, shards
         self.loans.clear()
         self.errands.clear()
-        self.kept_back.clear()
         self.group, self.pace, self.running = (), WorkPace(), None
         self.policy = replace(self.policy, heard={})
 
@@ -129,7 +78,7 @@ class Helping:
     def _compare(self, report: ProgressReport) -> None:
         if not self.pace.total:
             return
-        busy = any(loan.to == report.worker for loan in self.loans.values())
+        busy = report.worker in self.loans.borrowers()
         own = self.pace.progress, self.timer()
         seen = OtherReported(report.worker, report.progress, report.timer, *own, busy, report.pace, self.pace.latest)
         self._observe(seen)
@@ -139,7 +88,7 @@ class Helping:
         self._lend(proposals)
 
     def _go_on(self, message: BegunHelping) -> None:
-        loan = self.loans.get(message.number)
+        loan = self.loans.lent.get(message.number)
         if loan is None:
             # The loan's clock has been decided without it.
             return
@@ -148,21 +97,21 @@ class Helping:
             self._observe(OtherBegan(message.worker))
 
     def _lend(self, proposals: Iterable[Lend]) -> None:
+        context = self.context
         for proposal in proposals:
             chunks = self._from_the_end(max(1, round(proposal.share * self.pace.total)))
-            if not chunks or proposal.to == self.node:
+            if not chunks or proposal.to == self.context.node:
                 continue
             for shard, chunk in chunks:
                 self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
-            self._numbers += 1
-            covers = _covers(chunks)
-            self.loans[self._numbers] = Loan(proposal.to, self.pace.clock, covers)
+            covers = covers_of_chunks(chunks)
+            number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
             self.pace.left -= len(chunks)
-            self.out.append(Send(proposal.to, DoThis(self.epoch, self.node, self._numbers, self.pace.clock, covers)))
+            context.send(proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers))
 
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both sides drop it."""
-        self.loans = {number: loan for number, loan in self.loans.items() if loan.clock != clock}
+        self.loans.abandon(clock)
         self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _from_the_end(self, count: int) -> list[tuple[int, int]]:
@@ -171,7 +120,7 @@ class Helping:
         candidates = sorted(
             (chunk, shard)
             for shard, left in self.shards.items()
-            if left.clock == self.pace.clock and shard not in self.kept_back
+            if left.clock == self.pace.clock and shard not in self.loans.kept_back
             for chunk in left.chunks
             if (shard, chunk) != running
         )
@@ -183,7 +132,8 @@ class Helping:
             return
         behind = self.shards.first()
         if behind is None or behind[0].clock < message.clock:
-            self.out.append(Send(message.worker, HelpEnded(self.epoch, self.node, message.number, message.covers)))
+            ended = HelpEnded(self.context.epoch, self.context.node, message.number, message.covers)
+            self.context.send(message.worker, ended)
             return
         chunks = deque((shard, chunk) for shard, first, last in message.covers for chunk in range(first, last))
         self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
@@ -195,7 +145,7 @@ class Helping:
                 return
 
     def _take_back(self, message: HelpEnded) -> None:
-        loan = self.loans.pop(message.number, None)
+        loan = self.loans.lent.pop(message.number, None)
         if loan is None:
             return
         if message.left:
@@ -209,7 +159,7 @@ class Helping:
             else:
                 late.extend((shard, chunk) for chunk in range(first, last))
         if late:
-            self.errands.append(Errand(self.node, None, loan.clock, late, begun=True))
+            self.errands.append(Errand(self.context.node, None, loan.clock, late, begun=True))
 
     # -- work --------------------------------------------------------------------------------------------------------
 
@@ -228,7 +178,7 @@ class Helping:
         errand = self._errand_of(chunk)
         if errand is not None and not errand.begun and errand.number is not None:
             errand.begun = True
-            self.out.append(Send(errand.owner, BegunHelping(self.epoch, self.node, errand.number)))
+            self.context.send(errand.owner, BegunHelping(self.context.epoch, self.context.node, errand.number))
 
     def finish(self, chunk: Chunk, seconds: float) -> bool:
         """The chunk is done; whether it was outside of the worker's own remaining work."""
@@ -239,7 +189,8 @@ class Helping:
             return False
         errand.chunks.popleft()
         if errand.number is not None:
-            self.out.append(Send(CONTROLLER, Helped(self.node, self.epoch, chunk.clock, chunk.items, seconds)))
+            context = self.context
+            context.send(CONTROLLER, Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds))
         if not errand.chunks:
             self._end(errand)
         return True
@@ -254,7 +205,8 @@ class Helping:
     def _end(self, errand: Errand) -> None:
         self.errands.remove(errand)
         if errand.number is not None:
-            self.out.append(Send(errand.owner, HelpEnded(self.epoch, self.node, errand.number, errand.left())))
+            ended = HelpEnded(self.context.epoch, self.context.node, errand.number, errand.left())
+            self.context.send(errand.owner, ended)
 
     def holds_back(self, clock: int) -> bool:
         """Whether more of what is done for others will follow, so that the contribution to a clock can wait for it."""
@@ -279,8 +231,9 @@ class Helping:
 
     def _report(self) -> None:
         pace = 0.0 if self._is_coarse else self.pace.latest
-        report = ProgressReport(self.epoch, self.node, self.pace.progress, self.timer(), pace)
-        self.out.extend(Send(name, report) for name in self.group)
+        report = ProgressReport(self.context.epoch, self.context.node, self.pace.progress, self.timer(), pace)
+        for name in self.group:
+            self.context.send(name, report)
 
     def settle(self) -> None:
         """Adapts to a change of the own work: when a clock is over, nothing that was lent of it may begin any more."""
@@ -293,12 +246,11 @@ class Helping:
         clock = behind[0].clock
         if clock != self.pace.clock:
             self._turn_to(clock)
-        for number, loan in self.loans.items():
-            if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
-                self._cancel(number, loan)
+        for number, loan in self.loans.unwanted():
+            self._cancel(number, loan)
         self._take_over(clock)
         if self.policy.heard and self.pace.latest:
-            busy = {loan.to for loan in self.loans.values()}
+            busy = self.loans.borrowers()
             self._observe(OwnProgress(self.pace.progress, self.timer(), self.pace.latest, busy))
 
     def _take_over(self, clock: int) -> None:
@@ -306,7 +258,7 @@ class Helping:
 
         Meanwhile the others, which are faster, may begin the rest.
         """
-        waiting = [(number, loan) for number, loan in self.loans.items() if loan.clock < clock and not loan.begun]
+        waiting = [(number, loan) for number, loan in self.loans.lent.items() if loan.clock < clock and not loan.begun]
         coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)
         if waiting and not coming:
             self._cancel(*waiting[-1])
@@ -314,7 +266,7 @@ class Helping:
     def _cancel(self, number: int, loan: Loan) -> None:
         if not loan.begun and not loan.cancelled:
             loan.cancelled = True
-            self.out.append(Send(loan.to, CancelHelp(self.epoch, self.node, number)))
+            self.context.send(loan.to, CancelHelp(self.context.epoch, self.context.node, number))
 
     def _turn_to(self, clock: int) -> None:
         """Starts to measure a clock. Others expect the end of the last one from the report before it."""
@@ -335,12 +287,6 @@ class Helping:
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        lent = any(shard == cover[0] for loan in self.loans.values() for cover in loan.covers)
-        return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)
-
-
-def _covers(chunks: Iterable[tuple[int, int]]) -> tuple[Cover, ...]:
-    by_shard: dict[int, list[tuple[int, int]]] = {}
-    for shard, chunk in chunks:
-        by_shard.setdefault(shard, []).append((chunk, chunk + 1))
-    return covers_of({shard: Ranges.of(*spans) for shard, spans in by_shard.items()})
+        return self.loans.contain(shard) or any(
+            errand.number is None and shard in dict(errand.chunks) for errand in self.errands
+        )

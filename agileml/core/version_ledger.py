@@ -15,6 +15,8 @@ class VersionLedger:
 
     partitions: int
     committed: list[int] = field(default_factory=list)
+    reached: int = 0
+    """The latest version that every partition has committed."""
     copied: list[dict[str, set[int]]] = field(default_factory=list)
     served: list[set[str]] = field(default_factory=list)
     clocks: dict[int, ClockSums] = field(default_factory=dict)
@@ -28,7 +30,7 @@ class VersionLedger:
 
     def reset(self, clock: int) -> None:
         """Starts an epoch: every partition is at this version, and nodes report again what they hold."""
-        self.committed = [clock] * self.partitions
+        self.committed, self.reached = [clock] * self.partitions, clock
         self.copied = [{} for _ in range(self.partitions)]
         self.served = [set() for _ in range(self.partitions)]
 
@@ -38,7 +40,11 @@ class VersionLedger:
             self.copied[progress.partition].setdefault(progress.node, set()).add(progress.clock)
         else:
             self.served[progress.partition].add(progress.node)
-            self.committed[progress.partition] = max(self.committed[progress.partition], progress.clock)
+            before = self.committed[progress.partition]
+            if progress.clock > before:
+                self.committed[progress.partition] = progress.clock
+                if before == self.reached:
+                    self.reached = min(self.committed)
         sums = self.clocks.setdefault(progress.clock, ClockSums())
         sums.pulled += progress.pulled_bytes
         sums.backup += progress.backup_bytes
@@ -76,14 +82,14 @@ class VersionLedger:
         sums.helped_items += helped.items
         sums.helped_seconds += helped.seconds
 
+    def note_underway(self, node: str, chunks: int) -> None:
+        """A node has done chunks that it has not reported as a part of a clock."""
+        if chunks or node in self.underway:
+            self.underway[node] = chunks
+
     def lose(self, node: str) -> None:
         """Counts the chunks that a lost node had done and not sent yet: others have to do them again."""
         self.lost += self.underway.pop(node, 0)
-
-    @property
-    def reached(self) -> int:
-        """The latest version that every partition has committed."""
-        return min(self.committed)
 
     def safe(self, backups: tuple[str, ...]) -> int:
         """The latest version that every partition has on its backup, or on its server where there is no backup."""

@@ -24,7 +24,7 @@ from agileml.protocol.messages import (
     TakeShard,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.helping import Helping
+from agileml.roles.work_exchange import Helping
 from agileml.roles.worker import Worker
 from agileml.trainer import initial_model, plan_of
 from agileml.work.counted import CountedWork
@@ -69,7 +69,7 @@ class Pair:
             name, work, ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0), 0, 8, out
         )
         policy = FlexRR(Reassignment(checks=self.checks))
-        worker.helping = Helping(name, work, worker.shards, out, lambda: 0.0, policy)
+        worker.helping = Helping(worker.context, work, worker.shards, lambda: 0.0, policy)
         return worker
 
     def choices(self) -> list[str]:
@@ -95,8 +95,8 @@ class Pair:
         self._carry_out(name)
 
     def _carry_out(self, name: str) -> None:
-        actions = list(self.workers[name].out)
-        self.workers[name].out.clear()
+        actions = list(self.workers[name].context.out)
+        self.workers[name].context.out.clear()
         for action in actions:
             match action:
                 case Compute():
@@ -119,11 +119,11 @@ class Pair:
             assert helping is not None
             parts += [
                 sorted(worker.shards.items()),
-                helping.loans,
+                helping.loans.lent,
                 helping.errands,
                 helping.pace,
                 helping.policy.heard,
-                worker._due,
+                worker.handovers.due,
             ]
         return repr(parts)
 
@@ -132,7 +132,7 @@ class Pair:
         assert self.pushed == dict.fromkeys(everything, 1), f"{self.trace}: {self.pushed}"
         for worker in self.workers.values():
             assert worker.helping is not None
-            assert not worker.helping.loans
+            assert not worker.helping.loans.lent
             assert not worker.helping.errands
             assert all(left.clock == 2 for left in worker.shards.values())
 

@@ -1,0 +1,203 @@
+"""Who is there: nodes that join, load, are warned, hang, fall silent or leave. It answers; the controller acts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from agileml.core.events import ControllerSettings, NodeLost, Tick
+from agileml.core.gathering import StartUp
+from agileml.core.liveness import hung, silent
+from agileml.core.members import IN_EPOCH, OUT, Members, NodePhase
+from agileml.protocol.actions import Send
+from agileml.protocol.messages import Drain, Drained, Heartbeat, Hello, Leave, Ready, Routed, Warned, WorkDone
+
+LEFT_BEHIND = "evicted; it holds nothing of the job any more"
+EVICTED_EARLY = "evicted before it joined the epoch"
+DECLARED_LOST = "this node was declared lost and is no longer part of the job"
+
+NodeEvent = Hello | Ready | Warned | NodeLost | Heartbeat | Tick | Routed | Drained
+
+
+class Consequence(Enum):
+    """The answers that say nothing else."""
+
+    REMEMBER = "the record has changed"
+    GATHER = "a job that waits for nodes may have enough"
+    REPLAN = "partitions and shards may have to move"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event for the log."""
+
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class StillMember:
+    """A node that takes part has introduced itself again, to a controller that was restarted."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """An active node was warned: it has to give away what it holds."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostNodes:
+    """Nodes with the phase of each until now; those that were out before are left out, so that there may be none."""
+
+    phases: dict[str, NodePhase]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The nodes of the first epoch do not come, for this reason."""
+
+    why: str
+
+
+NodeAnswer = Send | Consequence | Note | StillMember | Leaving | LostNodes | Absent
+
+
+@dataclass(slots=True)
+class RollCall:
+    """The nodes of a job, and the rules by which they are refused, awaited and given up."""
+
+    settings: ControllerSettings
+    start_up: StartUp
+    members: Members = field(default_factory=Members)
+
+    def stale(self, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
+        """Whether an event is only a sign of life, because its node is out or its epoch is over.
+
+        To a node that is out, the answer says so. `open_`: the epoch has not ended with nodes that were lost.
+        """
+        node = getattr(event, "node", None)
+        if node is None or isinstance(event, Hello | NodeLost):
+            return False
+        member = self.members.get(node)
+        if member is None and isinstance(event, Warned):
+            return False
+        if member is None and isinstance(event, Ready | Heartbeat):
+            # The node's hello is on the way, or was lost with an earlier controller; then the node will send another.
+            return True
+        if member is None or member.phase in OUT:
+            # The node was taken for dead, but is alive: it must not continue in its old epoch.
+            lost = member is None or member.phase is NodePhase.DEAD
+            return Send(node, Leave(DECLARED_LOST if lost else LEFT_BEHIND, lost))
+        member.last_heard = now
+        if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
+            return False
+        # Before a rollback of all nodes, reports of single changes are irrelevant.
+        return bool(event.epoch != epoch or not open_)
+
+    def handle(self, event: NodeEvent, now: float, epoch: int) -> Iterator[NodeAnswer]:
+        """Processes an event. Each answer is to be acted on before the next one is asked for."""
+        match event:
+            case Hello():
+                yield from self._greet(event, now)
+            case Ready():
+                yield from self._add_ready(event.node)
+            case Warned():
+                yield from self._warn(event)
+            case NodeLost():
+                yield self._lose([event.node], event.why)
+            case Heartbeat():
+                yield from self._watch(event)
+            case Tick():
+                yield from self._look_for_silent(now, epoch)
+            case Routed():
+                self.members[event.node].routed = event.version
+                yield Consequence.REPLAN
+            case Drained():
+                yield from self._dismiss(event.node, epoch)
+                yield Consequence.REPLAN
+
+    def _greet(self, hello: Hello, now: float) -> Iterator[NodeAnswer]:
+        code, member = self.settings.nodes.code, self.members.get(hello.node)
+        if code and hello.code != code:
+            why = f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
+            yield Send(hello.node, Leave(why))
+            yield Note(f"refused: {why}")
+            if self.members.refuse(hello.node, hello.reliable, now):
+                yield Consequence.REMEMBER
+                # The first clock does not wait for a node that was refused.
+                yield Consequence.GATHER
+        elif member is None:
+            self.members.join(hello.node, hello.reliable, now)
+            yield Consequence.REMEMBER
+        elif member.phase in OUT:
+            # The node was warned or lost before its hello arrived, or while the controller was away.
+            lost = member.phase is NodePhase.DEAD
+            yield Send(hello.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
+        else:
+            member.last_heard = now
+            yield StillMember(hello)
+
+    def _add_ready(self, node: str) -> Iterator[NodeAnswer]:
+        if self.members[node].phase is NodePhase.LOADING:
+            self.members.set_phase(node, NodePhase.READY)
+            yield Consequence.REMEMBER
+            yield Note(f"{node} ready")
+            yield Consequence.GATHER
+        yield Consequence.REPLAN
+
+    def _warn(self, event: Warned) -> Iterator[NodeAnswer]:
+        yield Note(f"{event.node} warned: {event.seconds:g} s")
+        phase = self.members.warn(event.node)
+        if phase is None:
+            return
+        if phase is NodePhase.LEAVING:
+            yield Leaving(event.node)
+        else:
+            yield Send(event.node, Leave(EVICTED_EARLY))
+        yield Consequence.REMEMBER
+        # The first clock may have waited for this node alone.
+        yield Consequence.GATHER
+
+    def _lose(self, nodes: list[str], why: str) -> LostNodes:
+        return LostNodes(self.members.lose(nodes), why)
+
+    def _watch(self, beat: Heartbeat) -> Iterator[NodeAnswer]:
+        """Gives up a node whose heartbeat says that it hangs."""
+        self.members[beat.node].beating = True
+        if why := hung(beat, self.settings.nodes):
+            yield self._lose([beat.node], why)
+            yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
+
+    def _look_for_silent(self, now: float, epoch: int) -> Iterator[NodeAnswer]:
+        longest = self.settings.nodes.heartbeat_timeout
+        if lost := silent(self.members, now, longest):
+            yield self._lose(lost, f"no heartbeat for {longest:g} s")
+        elif not epoch and (why := self.start_up.overdue(self.members, now)):
+            yield Absent(why)
+
+    # -- the end of a node ---------------------------------------------------------------------------------------------
+
+    def drain(self, node: str, epoch: int) -> Send:
+        """Asks a node that holds nothing any more to make sure that no message is in flight."""
+        return Send(node, Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node)))
+
+    def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:
+        if self.members[node].phase is not NodePhase.DRAINING:
+            return
+        self.members.set_phase(node, NodePhase.GONE)
+        yield Consequence.REMEMBER
+        yield Send(node, Leave(LEFT_BEHIND))
+        yield Note(f"{node} left")
+        for other in self.members.names(NodePhase.DRAINING):
+            yield self.drain(other, epoch)
+
+    def dismiss_drained(self) -> Iterator[Send]:
+        """Before an epoch begins, lets those leave that hold nothing."""
+        for node in self.members.names(NodePhase.DRAINING):
+            self.members.set_phase(node, NodePhase.GONE)
+            yield Send(node, Leave(LEFT_BEHIND))

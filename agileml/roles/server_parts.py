@@ -1,0 +1,122 @@
+"""Parts of a server: partitions on their way, versions from which epochs start, and traffic with workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from agileml.protocol.messages import Handover, Pull, Push, Reads, Recover, Table, Version
+from agileml.roles.backups import BackupPartition
+from agileml.roles.partitions import ServedPartition
+
+PartitionMessage = Push | Pull | Reads
+"""Messages that wait for a partition."""
+
+Holder = ServedPartition | BackupPartition
+
+
+class Place(Enum):
+    """Where a partition is, as the server of a node sees it that does not serve the partition."""
+
+    COMING = "to be served here, but has not arrived"
+    MOVED = "was here in this epoch; messages are forwarded"
+    UNKNOWN = "was never here in this epoch"
+
+
+@dataclass(slots=True)
+class InTransit:
+    """Partitions that move. `forward` names the owners of those that moved away, `shadows` are what is left of them.
+
+    `arriving` ones wait for patches, `early` messages for partitions.
+    """
+
+    forward: dict[int, str] = field(default_factory=dict)
+    shadows: dict[int, ServedPartition] = field(default_factory=dict)
+    arriving: dict[int, Handover] = field(default_factory=dict)
+    early: list[PartitionMessage] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """An epoch begins: nothing is on its way."""
+        self.shadows, self.forward = {}, {}
+        self.early.clear()
+        self.arriving.clear()
+
+    def take_early(self) -> list[PartitionMessage]:
+        """Removes and returns the messages that wait."""
+        early, self.early = self.early, []
+        return early
+
+    def arrived(self, partition: int) -> None:
+        """The partition is served here from now on."""
+        self.forward.pop(partition, None)
+        self.shadows.pop(partition, None)
+
+    def reroute(self, table: Table, node: str) -> None:
+        """Applies new routes to partitions that moved away."""
+        for partition in [p for p in self.shadows if table.owners[p] != node]:
+            del self.shadows[partition]
+        for partition in self.forward:
+            if table.owners[partition] != node:
+                self.forward[partition] = table.owners[partition]
+
+
+@dataclass(slots=True)
+class Restoring:
+    """Versions from which epochs start. `former` are those that this node had, `awaited` partitions are to come.
+
+    `initial` returns version 0 of a partition.
+    """
+
+    initial: Callable[[int], Version]
+    former: dict[int, Version] = field(default_factory=dict)
+    awaited: set[int] = field(default_factory=set)
+
+    def begin(self, clock: int, held: Mapping[int, Holder]) -> None:
+        """An epoch begins from a version: keeps those that this node holds."""
+        former = {p: version for p, version in self.former.items() if version.clock == clock}
+        kept = {p: holder.versions[clock] for p, holder in held.items() if clock in holder.versions}
+        self.former, self.awaited = former | kept, set()
+
+    def version(self, partition: int, message: Recover, initial: str) -> Version | None:
+        """The version of a partition, if it is here or the initial one."""
+        version = self.former.get(partition)
+        if version is None and message.sources[partition] == initial:
+            return self.initial(partition)
+        return version
+
+
+@dataclass(slots=True)
+class WorkerTraffic:
+    """Bytes sent to workers by partition, and how long pushes waited for others, if `timer` is there to measure."""
+
+    timer: Callable[[], float] | None = None
+    _pushed: dict[str, float] = field(default_factory=dict)
+    """By worker, when its last request came with a push."""
+    _pulled: dict[int, int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        self._pulled.clear()
+
+    def note_push(self, worker: str) -> None:
+        """A push has come that requests values."""
+        if self.timer is not None:
+            self._pushed[worker] = self.timer()
+
+    def waited(self, worker: str) -> float | None:
+        """How long a worker's push has waited; None if that is not measured."""
+        pushed = self._pushed.get(worker)
+        return self.timer() - pushed if self.timer is not None and pushed is not None else None
+
+    def add_pulled(self, partition: int, size: int) -> None:
+        """Bytes of a partition were sent to a worker."""
+        self._pulled[partition] = self._pulled.get(partition, 0) + size
+
+    def take_pulled(self, partition: int) -> int:
+        """The bytes of a partition that were sent since the last time."""
+        return self._pulled.pop(partition, 0)
+
+    def forget(self, worker: str) -> None:
+        """A worker leaves."""
+        self._pushed.pop(worker, None)

@@ -1,0 +1,101 @@
+"""The shards of a worker that change hands: those that come, and those that it is to give away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agileml.errors import InvalidTransition
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Adopted, GiveShard, TakeShard
+from agileml.roles.context import WorkerContext
+from agileml.roles.remaining import HeldShards, Remaining
+from agileml.roles.work_exchange import Helping
+from agileml.work.counted import CountedWork
+
+
+@dataclass(slots=True)
+class ShardHandovers:
+    """The shards of a worker. `promised` ones are given away at the end of their clock, to the node they name.
+
+    Where workers help each other, a shard waits until nothing of it is lent: in `due` if only for that.
+    """
+
+    context: WorkerContext
+    work: CountedWork
+    shards: HeldShards = field(default_factory=HeldShards)
+    promised: dict[int, str] = field(default_factory=dict)
+    due: dict[int, str] = field(default_factory=dict)
+
+    def begin(self, shards: Mapping[int, Remaining]) -> None:
+        """An epoch begins with these shards."""
+        self.promised.clear()
+        self.due.clear()
+        self.shards.restart(shards)
+
+    def handle(self, order: TakeShard | GiveShard, helping: Helping | None) -> None:
+        """Takes a shard over, or gives one away, now or once it may leave."""
+        if isinstance(order, TakeShard):
+            self._take(order, helping)
+        else:
+            self._give(order, helping)
+
+    def _take(self, order: TakeShard, helping: Helping | None) -> None:
+        self.shards[order.shard] = Remaining(order.clock, order.chunks).counted(order.shard, self.work)
+        if helping is not None:
+            helping.recount()
+        self.context.send(CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard))
+
+    def _give(self, order: GiveShard, helping: Helping | None) -> None:
+        shard, to = order.shard, order.to
+        if shard not in self.shards:
+            if order.now:
+                # The order crossed with the shard, which had been promised before.
+                return
+            raise InvalidTransition(f"{self.context.node} is to give shard {shard} to {to}, but does not have it")
+        ready = order.now or self._between_clocks(shard)
+        if helping is not None:
+            helping.loans.kept_back.add(shard)
+            # The later order replaces the earlier one.
+            self.promised.pop(shard, None)
+            self.due.pop(shard, None)
+            # Until nothing of it is lent; see `give_unlent`.
+            (self.due if ready else self.promised)[shard] = to
+        elif ready:
+            self._release(shard, to, None)
+        else:
+            self.promised[shard] = to
+
+    def give_unlent(self, helping: Helping) -> None:
+        """Gives away what was promised, as far as nothing of it is lent."""
+        over = [(shard, to) for shard, to in self.promised.items() if self._between_clocks(shard)]
+        for shard, to in [*self.due.items(), *over]:
+            if not helping.outstanding(shard):
+                self._release(shard, to, helping)
+
+    def give_finished(self, shard: int) -> None:
+        """A chunk of a shard is done: gives the shard away if that was promised and the clock is over."""
+        if shard in self.promised and self._between_clocks(shard):
+            self._release(shard, self.promised[shard], None)
+
+    def advance(self, shard: int, chunk: int) -> None:
+        """A chunk is done."""
+        self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
+
+    def abandon(self, clock: int) -> None:
+        """A clock has been decided: what is not done of it came too late."""
+        for shard, left in list(self.shards.items()):
+            if left.clock == clock:
+                self.shards[shard] = left.counted(shard, self.work)
+
+    def _between_clocks(self, shard: int) -> bool:
+        return self.shards[shard].whole(shard, self.work)
+
+    def _release(self, shard: int, to: str, helping: Helping | None) -> None:
+        self.promised.pop(shard, None)
+        if helping is not None:
+            self.due.pop(shard, None)
+            helping.loans.kept_back.discard(shard)
+            helping.recount()
+        left = self.shards.pop(shard)
+        self.context.send(to, TakeShard(self.context.epoch, shard, left.clock, left.chunks))
