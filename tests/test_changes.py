@@ -23,7 +23,7 @@ PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 class Sample:
     """A thing of the kind that a row of the table is about.
 
-    `name` stands for NAME in the row. With `calls`, the words count only where they are called. `elsewhere` are files
+    `name` stands for NAME in the row. With `calls`, the words count only where they are defined or called. `elsewhere` are files
     that may mention the thing all the same, with the reason.
     """
 
@@ -92,6 +92,8 @@ def names(node: ast.AST) -> Iterator[str]:
 
 
 def called(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.ClassDef):
+        yield node.name
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         yield node.func.id
 
