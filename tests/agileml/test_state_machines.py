@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +22,7 @@ from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node_states import NodeState
 from agileml.roles.server import NOT_SERVED
 from agileml.roles.server_parts import PartitionMessage, Place
-from agileml.roles.transitions import Transition
+from agileml.roles.transitions import State, Transition
 from agileml.roles.worker_states import WorkerMessage, WorkerState
 from tests.agileml.targets import VALUES
 
@@ -110,7 +109,7 @@ def test_a_worker_has_a_rule_for_every_message_in_every_state(state: WorkerState
     ("table", "first"),
     [(node.TRANSITIONS, NodeState.OUTSIDE), (worker.TRANSITIONS, WorkerState.IDLE)],
 )
-def test_every_state_can_be_reached(table: Mapping[Enum, Mapping[type, Transition]], first: Enum) -> None:
+def test_every_state_can_be_reached(table: Mapping[State, Mapping[type, Transition]], first: State) -> None:
     reached, new = {first}, {first}
     while new:
         new = {after for state in new for rule in table[state].values() for after in rule.to} - reached

@@ -57,7 +57,6 @@ class Harness:
         chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
         self.worker = Worker("w", CountedWork(plan_of(trainer, trainer.shards())), chunk_runner, slack, keeps, self.out)
 
-    @property
     def state(self) -> WorkerState:
         return self.worker.state
 
@@ -329,18 +328,18 @@ def test_in_a_new_epoch_reads_are_sent_again() -> None:
 
 def test_a_worker_goes_through_its_states() -> None:
     harness = Harness()
-    assert harness.state is WorkerState.IDLE
+    assert harness.state() is WorkerState.IDLE
     harness.receive(recover(limit=1))
-    assert harness.state is WorkerState.WAITING
+    assert harness.state() is WorkerState.WAITING
     (task,) = harness.receive(snapshot(0, 0), snapshot(1, 0))
-    assert harness.state is WorkerState.COMPUTING
+    assert harness.state() is WorkerState.COMPUTING
     harness.work([task])
-    assert harness.state is WorkerState.IDLE
+    assert harness.state() is WorkerState.IDLE
     # The loss has no sample here, so that there is nothing to compute.
     assert harness.receive(Evaluate(1, 1)) == []
-    assert harness.state is WorkerState.EVALUATED
+    assert harness.state() is WorkerState.EVALUATED
     harness.receive(recover(epoch=2, limit=1))
-    assert harness.state is WorkerState.IDLE
+    assert harness.state() is WorkerState.IDLE
 
 
 def test_a_result_of_no_work_is_refused() -> None:
