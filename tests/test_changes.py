@@ -23,8 +23,8 @@ PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 class Sample:
     """A thing of the kind that a row of the table is about.
 
-    `name` stands for NAME in the row. With `calls`, the words count only where they are defined or called. `elsewhere` are files
-    that may mention the thing all the same, with the reason.
+    `name` stands for NAME in the row. With `calls`, the words count only where they are defined or called.
+    `elsewhere` are files that may mention the thing all the same, with the reason.
     """
 
     change: str

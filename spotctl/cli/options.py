@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -130,8 +129,3 @@ def operating_system(name: str, *others: str) -> str:
     if (chosen := os_of_product(name)).removesuffix("-vpc") not in known:
         raise BadRequest(f"--os {name!r} is not one of {', '.join(known)}{meant(chosen, known)}")
     return chosen
-
-
-def choice_of(name: str, values: Iterable[str]) -> Any:  # noqa: ANN401 - a type that Typer reads
-    """A type for an option that takes one of these values, which are known only when clouds are."""
-    return StrEnum(name, {value.replace("-", "_").upper(): value for value in values})

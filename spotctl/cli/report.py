@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pricing_data.units import counted
-from spotctl.cli.options import choice_of
 from spotctl.cli.session import JsonOption, Session
-from spotctl.clouds.parts import bill_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
@@ -152,12 +150,6 @@ def _formatted(report: Report, format_: Format) -> str:
             return focus.as_csv(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
 
 
-if TYPE_CHECKING:
-    BillCloud = str
-else:
-    BillCloud = choice_of("BillCloud", bill_clouds())
-
-
 @app.command()
 def reconcile(
     context: typer.Context,
@@ -165,9 +157,7 @@ def reconcile(
         Path,
         typer.Option(help="Cost and Usage Report of AWS, or detailed cost export of Google Cloud or Azure."),
     ],
-    provider: Annotated[
-        BillCloud | None, typer.Option(help="Cloud of the bill.", show_default="by its columns")
-    ] = None,
+    provider: Annotated[str, typer.Option(help="Cloud of the bill, such as aws.", show_default="by its columns")] = "",
     tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",
     accept: Annotated[
         bool, typer.Option("--accept", help="Correct the ledger where amounts differ, with a row per machine.")
@@ -192,7 +182,7 @@ def reconcile(
 
     session: Session = context.obj
     share = _share(tolerance)
-    bill_lines = read_bill(bill, provider or "")
+    bill_lines = read_bill(bill, provider)
     rows = [row for run in read(session.settings) for row in run.ledger.rows]
     agreement = compare(rows, bill_lines, share)
     if json_:

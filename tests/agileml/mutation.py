@@ -20,7 +20,7 @@ class Mutant:
     name: str
     where: object
     attribute: str
-    fault: Callable[..., Any]
+    fault: Callable[..., Any] | property
     aims: tuple[Target, ...] = ()
     then: tuple[str, str] | None = None
     machines: Machines | None = None

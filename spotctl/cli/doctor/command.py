@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from spotctl.cli.options import choice_of
 from spotctl.cli.session import JsonOption, Session
-from spotctl.clouds.parts import doctor_of
-from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
-
-_POLICIES = [name for cloud in rented_clouds() for name in cloud_of(cloud).policies]
-if TYPE_CHECKING:
-    Policy = str
-else:
-    Policy = choice_of("Policy", _POLICIES)
 
 
 def doctor(
     context: typer.Context,
     policy: Annotated[
-        Policy | None,
-        typer.Option("--policy", help="Print the minimal permissions for a cloud, in that cloud's format."),
-    ] = None,
+        str,
+        typer.Option(
+            "--policy", help="Print the minimal permissions for a cloud, such as aws, in that cloud's format."
+        ),
+    ] = "",
     json_: JsonOption = False,
 ) -> None:
     """Check versions, home folder, prices, orphaned resources and configured clouds, and explain how to fix problems.
@@ -36,7 +30,7 @@ def doctor(
     Example: spotctl doctor --policy aws > policy.json
     """
     session: Session = context.obj
-    if policy is not None:
+    if policy:
         session.answer_json(_document(policy, session))
         return
     from spotctl.cli.doctor import clouds, here, views
@@ -51,5 +45,10 @@ def doctor(
 
 
 def _document(policy: str, session: Session) -> dict[str, object]:
-    (cloud,) = (cloud for cloud in rented_clouds() if policy in cloud_of(cloud).policies)
-    return doctor_of(cloud).POLICIES[policy](session.settings)
+    from spotctl.clouds.parts import doctor_of
+    from spotctl.home.cloud import cloud_of, rented_clouds
+
+    clouds = {name: cloud for cloud in rented_clouds() for name in cloud_of(cloud).policies}
+    if policy not in clouds:
+        raise BadRequest(f"policy {policy!r} is not one of {', '.join(clouds)}")
+    return doctor_of(clouds[policy]).POLICIES[policy](session.settings)

@@ -31,6 +31,7 @@ from spotctl.clouds.azure.names import (
 )
 from spotctl.clouds.azure.refusals import meaning_of, translated
 from spotctl.clouds.azure.removal import Removal, group_resource, resource_in
+from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import RULES, DeploymentPlan, deployment, network_name, ssh_rules
@@ -47,7 +48,6 @@ from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
-    from spotctl.clouds.azure.session import AzureSession
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings

@@ -25,6 +25,7 @@ from spotctl.clouds.gcp.history import Past, failure_of, pasts
 from spotctl.clouds.gcp.labels import selection
 from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
 from spotctl.clouds.gcp.quotas import on_demand_quotas, spot_quotas
+from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.holdings import holdings_of
 from spotctl.clouds.remote.agents import RemoteAgents
@@ -35,7 +36,6 @@ from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
-    from spotctl.clouds.gcp.session import GcpSession
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings
 

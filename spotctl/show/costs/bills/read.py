@@ -12,13 +12,16 @@ from typing import Any, TextIO
 
 from spotctl.clouds.bill_format import BadCell, Cells, ExportFormat, moment, normalized
 from spotctl.clouds.bill_lines import BadBill, BillLine, ProviderBill
-from spotctl.clouds.parts import bill_formats
+from spotctl.clouds.parts import bill_clouds, bill_formats
+from spotctl.home.errors import BadRequest
 
 _SHOWN_COLUMNS = 6
 
 
 def read_bill(path: Path, provider: str = "") -> ProviderBill:
     """Reads a bill; without `provider`, the columns tell whose it is."""
+    if provider and provider not in bill_clouds():
+        raise BadRequest(f"provider {provider!r} is not one of {', '.join(bill_clouds())}")
     lines: list[BillLine] = []
     begins: list[int] = []
     ends: list[int] = []
