@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ GlobArgument = Annotated[
     typer.Argument(help="Glob over markets, part by part: 'aws/us-east-1/*/c4.*'. Default: all.", show_default=False),
 ]
 
-CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud: aws, gcp, azure, local. Repeatable.")]
+CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud, such as aws or local. Repeatable.")]
 RegionOption = Annotated[list[str] | None, typer.Option(help="Only this region. Repeatable.")]
 TypeOption = Annotated[
     list[str] | None, typer.Option("--type", help="Only instance types that match this glob: 'c6i.*'. Repeatable.")
@@ -141,6 +141,15 @@ def operating_system(name: str, *others: str) -> str:
     return chosen
 
 
-def choice_of(name: str, values: Iterable[str]) -> Any:  # noqa: ANN401 - a type that Typer reads
-    """A type for an option that takes one of these values, which are known only when clouds are."""
-    return StrEnum(name, {value.replace("-", "_").upper(): value for value in values})
+def choice_of(name: str, values: Callable[[], Iterable[str]]) -> Any:  # noqa: ANN401 - a type that Typer reads
+    """A type for an option that takes one of these values, which are known only when clouds are.
+
+    Every command makes this type, so a broken package of a cloud does not stop here: a command that asks the clouds
+    reports it.
+    """
+    from pricing_data.errors import BadCloudPackage
+
+    try:
+        return StrEnum(name, {value.replace("-", "_").upper(): value for value in values()})
+    except BadCloudPackage:
+        return str

@@ -155,7 +155,7 @@ def _formatted(report: Report, format_: Format) -> str:
 if TYPE_CHECKING:
     BillCloud = str
 else:
-    BillCloud = choice_of("BillCloud", bill_clouds())
+    BillCloud = choice_of("BillCloud", bill_clouds)
 
 
 @app.command()

@@ -12,11 +12,15 @@ from spotctl.clouds.parts import doctor_of
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.wall_clock import wall_us
 
-_POLICIES = [name for cloud in rented_clouds() for name in cloud_of(cloud).policies]
+
+def _policies() -> list[str]:
+    return [name for cloud in rented_clouds() for name in cloud_of(cloud).policies]
+
+
 if TYPE_CHECKING:
     Policy = str
 else:
-    Policy = choice_of("Policy", _POLICIES)
+    Policy = choice_of("Policy", _policies)
 
 
 def doctor(

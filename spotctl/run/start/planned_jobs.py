@@ -4,7 +4,7 @@ of their clouds."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -87,13 +87,14 @@ def _unknown(markets: Collection[Market], settings: Settings) -> set[Market]:
 
 
 def _read(markets: Collection[Market], settings: Settings) -> None:
-    """Reads quotas from the clouds. A quota that cannot be read stays unknown: the cloud decides at the purchase."""
+    """Reads quotas from the clouds that state them. An unknown quota stays so: the cloud decides at the purchase."""
     places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
     for (cloud, region), there in places:
         provider = cloud_provider(settings, [cloud], [region])
-        assert isinstance(provider, StatesQuotas)
-        assert isinstance(provider, Closes)
-        with closing(provider), suppress(SpotctlError):
+        if not isinstance(provider, StatesQuotas):
+            continue
+        end = closing(provider) if isinstance(provider, Closes) else nullcontext()
+        with end, suppress(SpotctlError):
             account_quotas.keep(
                 settings, provider.quotas(region, {market.instance_type for market in there}), wall_us()
             )

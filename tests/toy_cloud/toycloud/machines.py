@@ -1,4 +1,4 @@
-"""Machines of the toy cloud: what stands in their tags besides the tags of the request, and the link to their agents."""
+"""Machines of the toy cloud: their tags besides those of the request, and the link to their agents."""
 
 from __future__ import annotations
 

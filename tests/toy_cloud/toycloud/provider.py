@@ -82,7 +82,7 @@ class ToyProvider:
             return
         job.mkdir(parents=True, exist_ok=True)
         if supplies.folder is not None:
-            shutil.copytree(supplies.folder, job, dirs_exist_ok=True)
+            shutil.copytree(supplies.folder, job, ignore=self._own_folder, dirs_exist_ok=True)
         order = next(ToyOrder.of_tags(known.tags) for known in self._processes.list({}) if known.id == process)
         if order.payload is not None:
             link.assign(order.payload)
@@ -121,6 +121,10 @@ class ToyProvider:
         """The copy of the job's folder on a machine."""
         return self._jobs / _process(machine)
 
+    def _own_folder(self, folder: str, names: Sequence[str]) -> set[str]:
+        """The folder of the cloud, which may lie in that of a job."""
+        return {name for name in names if Path(folder, name).absolute() == self._jobs.parent}
+
     def _market(self) -> Replayed:
         today = self.now() // DAY * DAY
         return Replayed.of(history(market, today - PAST, today + FUTURE) for market in MARKETS)
@@ -138,8 +142,8 @@ def _process(machine: str) -> str:
 def provider(
     settings: Settings,
     regions: tuple[str, ...],
-    agents: RemoteAgents,
-    prices: PriceLookup,  # noqa: ARG001
+    agents: RemoteAgents,  # noqa: ARG001 - for machines that are reached over ssh
+    prices: PriceLookup,  # noqa: ARG001 - for clouds that keep no history of their prices
 ) -> ToyProvider:
     """See `ProviderPart`. NotPermitted: the cloud has no folder."""
     folder = settings.text("toy_folder")
