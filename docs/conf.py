@@ -9,7 +9,7 @@ import reference
 PAGES = {
     "Start": "tutorial glossary",
     "How to": "troubleshooting nightly budget-and-deadline several-jobs training trainers own-strategy reports prices"
-    " aws google-cloud azure between-machines parallel",
+    " aws google-cloud azure write-a-cloud between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api benchmarks",
     "Explanation": "planning forecast guarantees papers stragglers machines remote-runner architecture test-clouds"

@@ -56,21 +56,24 @@ def _installed() -> Mapping[str, EntryPoint]:
 
 
 def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
-    markets = descriptor_of_entry(entry).markets
+    markets = getattr(descriptor_of_entry(entry), "markets", None)
     if not isinstance(markets, CloudMarkets):
-        raise BadCloudPackage(
-            f"cloud {entry.name}: {entry.value} has no markets; its package does not fit this version"
-        )
+        raise BadCloudPackage(f"{_origin(entry)}: {entry.value} has no markets; the package does not fit this version")
     return markets
 
 
 def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401 - `spotctl.home.cloud.Cloud`, which is above this package
     try:
         return entry.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise BadCloudPackage(
-            f"cloud {entry.name}: {entry.value} cannot be loaded ({error}); install its package again or remove it"
+            f"{_origin(entry)}: {entry.value} cannot be loaded ({error}); install the package again, or remove it"
         ) from error
+
+
+def _origin(entry: EntryPoint) -> str:
+    """A cloud and the package that it comes with."""
+    return f"cloud {entry.name}" if entry.dist is None else f"cloud {entry.name} of package {entry.dist.name}"
 
 
 def cloud_names() -> tuple[str, ...]:
@@ -94,14 +97,14 @@ def descriptor_of(cloud: str) -> Any:  # noqa: ANN401 - see above
 
 
 def part_of(cloud: str, name: str) -> ModuleType:
-    """A module of a cloud's package. BadCloudPackage: the package has no such part."""
+    """A module of a cloud's package. BadCloudPackage: the package has no such part, or it cannot be imported."""
     module = f"{_package_of(cloud)}.{name}"
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise BadCloudPackage(f"cloud {cloud} has no part {name!r} ({module})") from error
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module
+        problem = f"has no part {name!r}" if missing else f"part {name!r} cannot be loaded: {error}"
+        raise BadCloudPackage(f"{_origin(_installed()[cloud])}: {problem} ({module})") from error
 
 
 def has_part(cloud: str, name: str) -> bool:

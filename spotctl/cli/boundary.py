@@ -65,6 +65,7 @@ def _code_of(error: Exception) -> int | None:
     # The first match wins, so subclasses come before their base classes.
     codes: tuple[tuple[type[Exception], int], ...] = (
         (pricing.BadInput, USAGE),
+        (pricing.BadCloudPackage, USAGE),
         (spotctl.BadSettings, USAGE),
         (spotctl.BadRequest, USAGE),
         (spotctl.MissingSecret, CREDENTIALS),

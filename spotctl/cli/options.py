@@ -21,7 +21,7 @@ GlobArgument = Annotated[
     typer.Argument(help="Glob over markets, part by part: 'aws/us-east-1/*/c4.*'. Default: all.", show_default=False),
 ]
 
-CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud: aws, gcp, azure, local. Repeatable.")]
+CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud, such as aws or local. Repeatable.")]
 RegionOption = Annotated[list[str] | None, typer.Option(help="Only this region. Repeatable.")]
 TypeOption = Annotated[
     list[str] | None, typer.Option("--type", help="Only instance types that match this glob: 'c6i.*'. Repeatable.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -30,16 +30,17 @@ def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Marke
 
 
 def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
-    """Asks the clouds for quotas, and keeps the answers.
+    """Asks the clouds that state quotas, and keeps the answers.
 
     A quota that cannot be read stays unknown: the cloud decides at the purchase.
     """
     places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
     for (cloud, region), there in places:
         provider = cloud_provider(settings, [cloud], [region])
-        assert isinstance(provider, StatesQuotas)
-        assert isinstance(provider, Closes)
-        with closing(provider), suppress(SpotctlError):
+        if not isinstance(provider, StatesQuotas):
+            continue
+        end = closing(provider) if isinstance(provider, Closes) else nullcontext()
+        with end, suppress(SpotctlError):
             account_quotas.keep(
                 settings, provider.quotas(region, {market.instance_type for market in there}), wall_us()
             )

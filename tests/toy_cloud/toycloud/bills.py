@@ -1,0 +1,33 @@
+"""The toy cloud's bill: a CSV file with a line for each machine."""
+
+from __future__ import annotations
+
+from spotctl.clouds.bill_format import Cells, ExportFormat, amount_of, not_before, text_of, time_of
+from spotctl.clouds.bill_lines import BillLine
+
+
+def lines_of(cells: Cells, where: str) -> list[BillLine]:
+    """The charge of a row."""
+    begin = time_of(cells, "rented")
+    return [
+        BillLine(
+            where,
+            text_of(cells, "toy"),
+            True,
+            begin,
+            not_before(begin, time_of(cells, "returned")),
+            amount_of(cells, "charge"),
+            "USD",
+            "toy machine",
+            cells.get("run", ""),
+        )
+    ]
+
+
+FORMAT = ExportFormat(
+    "toy",
+    (("toy",), ("rented",), ("returned",), ("charge",)),
+    lines_of,
+    None,
+    "a bill of the toy cloud toy and charge",
+)
