@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from importlib.resources import files
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pricing_data.errors import BadCloudPackage
 from pricing_data.units import DAY
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "spotctl.clouds"
 USUAL_LONGEST_PAUSE = 45 * DAY
@@ -51,6 +52,9 @@ class CloudMarkets:
 @cache
 def _installed() -> Mapping[str, EntryPoint]:
     """The entry points by the names of their clouds, in the order of lists."""
+    # Imported here, as are resources below: most commands need neither to show their help.
+    from importlib.metadata import entry_points
+
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     return {name: known[name] for name in sorted(known, key=lambda name: (markets_of_entry(known[name]).rank, name))}
 
@@ -114,8 +118,10 @@ def has_part(cloud: str, name: str) -> bool:
 
 def shipped_lines(table: str) -> Iterator[list[str]]:
     """For each cloud that ships a table of list prices, the lines of its file, with the header."""
+    from importlib import resources
+
     for cloud in _installed():
-        path = files(_package_of(cloud)) / "lists" / f"{table}.csv"
+        path = resources.files(_package_of(cloud)) / "lists" / f"{table}.csv"
         if path.is_file():
             yield path.read_text(encoding="utf-8").splitlines()
 

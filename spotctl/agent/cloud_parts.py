@@ -1,4 +1,4 @@
-"""Loads the parts of a cloud that its machines need: the modules `machine` and `storage` of the cloud's package.
+"""Loads the parts of a cloud that its machines need: the modules `machine`, `scheme` and `storage` of its package.
 
 They import this package, agileml and the standard library only, and are copied to machines with it. The descriptor of a
 cloud, which its entry point names, is never loaded here.
@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 GROUP = "spotctl.clouds"
-MACHINE, STORAGE = "machine", "storage"
+MACHINE, SCHEME, STORAGE = "machine", "scheme", "storage"
 
 
 @cache
@@ -33,3 +33,22 @@ def cloud_part(cloud: str, name: str) -> ModuleType | None:
         if error.name not in (module, cloud_packages()[cloud]):
             raise
         return None
+
+
+@cache
+def clouds_by_scheme() -> Mapping[str, str]:
+    """The clouds that have an object store, by the scheme of its locations."""
+    parts = {cloud: cloud_part(cloud, SCHEME) for cloud in cloud_packages()}
+    return {part.SCHEME: cloud for cloud, part in parts.items() if part is not None}
+
+
+def forms() -> list[str]:
+    """How locations in object stores are written."""
+    return [form_of(cloud) for cloud in clouds_by_scheme().values()]
+
+
+def form_of(cloud: str) -> str:
+    """How locations in a cloud's object store are written."""
+    part = cloud_part(cloud, SCHEME)
+    assert part is not None
+    return str(part.FORM)

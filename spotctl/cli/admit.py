@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pricing_data.spelling import either
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
-from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -41,6 +39,7 @@ def admit(
         rules: rules of the firewall that were changed
     """
     from spotctl.clouds.capabilities import AdmitsSsh, Closes
+    from spotctl.home.cloud import rented_clouds
     from spotctl.home.cloud_settings import address_range
 
     session: Session = context.obj
@@ -68,6 +67,9 @@ def admit(
 
 def _networks(cloud: str) -> str:
     """The settings that name networks, such as `subnet or security_group in [azure]`."""
+    from pricing_data.spelling import either
+    from spotctl.home.cloud import cloud_of
+
     return f"{either(cloud_of(cloud).settings_of_machines.networks)} in [{cloud}]"
 
 

@@ -10,7 +10,8 @@ import stands in further modules of the package, its parts:
 - `bills`: `FORMAT`, how its bill exports are read
 - `machine`: what the agent on a machine needs: `notices(environment)`; only agileml and the standard library
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
-- `storage`: `SCHEME`, `bucket(name, who)` and `MACHINE`, its object store; only agileml and the standard library
+- `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
+- `storage`: `bucket(name, who)` and `MACHINE`, its object store; only agileml and the standard library
 - `identity`: `LAUNCHER`, the launcher's identity at the object store
 
 Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.

@@ -13,7 +13,8 @@ from typing import Protocol, runtime_checkable
 from spotctl.agent.blobs.bucket import NoSuchObject, ObjectVersions, StoreRefused
 from spotctl.agent.blobs.http import Caller, HttpCall
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
-from spotctl.agent.blobs.locations import forms, place_of
+from spotctl.agent.blobs.locations import place_of
+from spotctl.agent.cloud_parts import forms
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore
 from spotctl.agent.blobs.bucket import ObjectBucket, StoreRefused
 from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
 from spotctl.agent.blobs.objects import ObjectBlobStore
-from spotctl.agent.cloud_parts import STORAGE, cloud_packages, cloud_part
+from spotctl.agent.cloud_parts import STORAGE, cloud_part, clouds_by_scheme, forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +18,6 @@ class ObjectPlace:
 
     bucket: ObjectBucket
     prefix: str
-
-
-@cache
-def clouds_by_scheme() -> Mapping[str, str]:
-    """The clouds that have an object store, by the scheme of its locations."""
-    parts = {cloud: cloud_part(cloud, STORAGE) for cloud in cloud_packages()}
-    return {part.SCHEME: cloud for cloud, part in parts.items() if part is not None}
-
-
-def forms() -> list[str]:
-    """How locations in object stores are written."""
-    return [form_of(cloud) for cloud in clouds_by_scheme().values()]
-
-
-def form_of(cloud: str) -> str:
-    """How locations in a cloud's object store are written."""
-    part = cloud_part(cloud, STORAGE)
-    assert part is not None
-    return str(part.FORM)
 
 
 def store_at(location: str, who: StoreIdentity = MACHINE) -> BlobStore:

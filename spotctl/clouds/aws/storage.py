@@ -20,7 +20,6 @@ from spotctl.agent.blobs.s3 import S3Bucket
 from spotctl.agent.self_deletion import ask
 from spotctl.clouds.aws.machine import metadata_host
 
-SCHEME, FORM = "s3", "s3://BUCKET/..."
 S3 = "https://s3.amazonaws.com"
 
 

@@ -17,7 +17,6 @@ from spotctl.agent.blobs.identity import BearerToken, TokenIdentity
 from spotctl.agent.self_deletion import fetch_metadata
 from spotctl.clouds.azure.machine import metadata_host
 
-SCHEME, FORM = "az", "az://CONTAINER@ACCOUNT/..."
 _STORAGE = "https://storage.azure.com/"
 VERSION = "2023-11-03"
 

@@ -14,8 +14,6 @@ from spotctl.agent.blobs.s3 import S3Bucket
 from spotctl.agent.self_deletion import fetch_metadata
 from spotctl.clouds.gcp.machine import metadata_host
 
-SCHEME, FORM = "gs", "gs://BUCKET/..."
-
 
 def _at_generation(version: str | None) -> Mapping[str, str]:
     return {"x-goog-if-generation-match": version or "0"}

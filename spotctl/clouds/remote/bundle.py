@@ -27,7 +27,7 @@ import agileml
 import bidbrain
 import pricing_data
 from pricing_data.atomic_write import atomic_write
-from spotctl.agent.cloud_parts import GROUP, MACHINE, STORAGE, cloud_packages, cloud_part
+from spotctl.agent.cloud_parts import GROUP, MACHINE, SCHEME, STORAGE, cloud_packages, cloud_part
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.home.paths import PACKAGE
@@ -75,7 +75,7 @@ def _machine_parts() -> dict[str, bytes]:
     """The modules of clouds that the agent imports, with the packages around them."""
     files: dict[str, bytes] = {}
     for cloud, package in cloud_packages().items():
-        parts = [part for name in (MACHINE, STORAGE) if (part := cloud_part(cloud, name)) is not None]
+        parts = [part for name in (MACHINE, SCHEME, STORAGE) if (part := cloud_part(cloud, name)) is not None]
         # A package around them is imported, too; what it imports is not on the machine.
         around = [import_module(package.rsplit(".", above)[0]) for above in range(package.count(".") + 1)]
         for module in (*parts, *(outer for outer in around if parts and outer.__name__ != "spotctl")):

@@ -18,7 +18,7 @@ from agileml.pipeline.schedule.schemes import SCHEMES
 from pricing_data.known_clouds import cloud_names
 from pricing_data.spelling import either
 from pricing_data.units import MINUTE, format_time
-from spotctl.agent.blobs.locations import clouds_by_scheme, form_of
+from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES, meant
 from spotctl.files.job.devices import ACCELERATOR_SPEEDS, CPU

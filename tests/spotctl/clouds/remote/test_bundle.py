@@ -34,7 +34,7 @@ def test_the_wheel_runs_with_nothing_but_the_standard_library(tmp_path: Path) ->
     assert {path.name for path in info.iterdir()} == {"METADATA", "RECORD", "WHEEL", "entry_points.txt"}
     modules = ("spotctl.agent.rented", "spotctl.agent.node", "spotctl.agent.iterator")
     # A machine of one cloud may keep its checkpoints in the object store of another.
-    clouds = "assert spotctl.agent.notices.poller_of('gcp', {}) and len(spotctl.agent.blobs.locations.forms()) == 3"
+    clouds = "assert spotctl.agent.notices.poller_of('gcp', {}) and len(spotctl.agent.cloud_parts.forms()) == 3"
     code = f"import {', '.join(modules)}, spotctl.agent.blobs.locations; {clouds}; print(spotctl.__file__)"
     words = [sys.executable, "-E", "-s", "-S", "-c", code]
     done = subprocess.run(words, cwd=tmp_path / "unpacked", capture_output=True, text=True, check=False)

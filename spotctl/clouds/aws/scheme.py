@@ -1,0 +1,3 @@
+"""How locations in S3 are written."""
+
+SCHEME, FORM = "s3", "s3://BUCKET/..."

@@ -1,0 +1,3 @@
+"""How locations in Blob Storage are written."""
+
+SCHEME, FORM = "az", "az://CONTAINER@ACCOUNT/..."

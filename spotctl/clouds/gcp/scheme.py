@@ -1,0 +1,3 @@
+"""How locations in Cloud Storage are written."""
+
+SCHEME, FORM = "gs", "gs://BUCKET/..."
