@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
+from spotctl.cli import api
 from spotctl.log import events as ev
 from spotctl.show.costs import answers, cost_summary, focus, page, tables
 from spotctl.show.costs.cost import Report, report
@@ -179,6 +180,14 @@ def test_the_message_about_replayed_runs_calls_nothing_paid() -> None:
     summary = cost_summary(of([one_local()]))
     assert dict(summary.lines)["replayed"] == "$4.68"
     assert "paid" not in dict(summary.lines)
+
+
+@pytest.mark.usefixtures("mixed")
+def test_the_python_api_separates_them_too(tmp_path: Path) -> None:
+    paid, replayed = (api.report(local=local, home=tmp_path / "home") for local in (False, True))
+    assert (paid.total_usd, paid.replayed) == (0.64, False)
+    assert (replayed.total_usd, replayed.replayed) == (pytest.approx(4.68), True)
+    assert paid.frame()["total_usd"].sum() == pytest.approx(0.64)
 
 
 # -- random mixes ------------------------------------------------------------------------------------------------------
