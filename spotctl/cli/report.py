@@ -27,6 +27,9 @@ SinceOption = Annotated[
 UntilOption = Annotated[
     str, typer.Option(help="Only money spent before then: 2026-02-01, 1d (a day ago).", show_default="now")
 ]
+LocalOption = Annotated[
+    bool, typer.Option("--local", help="Only runs on the local market, where no real money is spent.")
+]
 
 
 class Format(StrEnum):
@@ -58,13 +61,17 @@ def cost(
         typer.Option("--format", help="html: one self-contained file. focus: CSV with columns of FOCUS 1.2 (or 1.0)."),
     ] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
+    local: LocalOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
     --since and --until use this computer's clock, and count the part of a run in between. Days and times in the report
-    use the provider's clock; on the local market that is the replayed history, and no real money is spent. Types and
-    markets are split into spot and on-demand machines.
+    use the provider's clock; on the local market that is the replayed history. Types and markets are split into spot
+    and on-demand machines.
+
+    Runs on the local market, where no real money is spent, are in no sum with other runs: they are left out unless
+    there are no others. --local reports on them alone.
 
     Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
 
@@ -78,7 +85,7 @@ def cost(
     chosen_format = Format.JSON if json_ else format_
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
-    report = gather_report(session, job or (), since, until, by)
+    report = gather_report(session, job or (), since, until, by, local=local)
     if not report.runs:
         _say_if_empty(session)
     if chosen_format is Format.TABLE and out is None:
@@ -103,7 +110,9 @@ def _say_if_empty(session: Session) -> None:
         session.remark(no_runs(Paths(session.settings.home)))
 
 
-def gather_report(session: Session, jobs: Sequence[str], since: str, until: str, by: str) -> Report:
+def gather_report(
+    session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False
+) -> Report:
     """The report that these options ask for."""
     from spotctl.cli import elsewhere
     from spotctl.cli.options import moment_of, start_of
@@ -116,7 +125,7 @@ def gather_report(session: Session, jobs: Sequence[str], since: str, until: str,
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
     elsewhere.refresh(session)
-    return gather(session.settings, jobs, period, groups, now)
+    return gather(session.settings, jobs, period, groups, now, local=local)
 
 
 def _formatted(report: Report, format_: Format) -> str:

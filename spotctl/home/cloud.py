@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from pricing_data.known_clouds import CloudMarkets, cloud_names, descriptor_of
+from pricing_data.known_clouds import CloudMarkets, cloud_names, descriptor_of, is_cloud, markets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,11 @@ class Cloud:
 def cloud_of(name: str) -> Cloud:
     """The descriptor of a known cloud."""
     return cast("Cloud", descriptor_of(name))
+
+
+def is_replayed(provider: str) -> bool:
+    """Whether the runs of a provider are on a replayed market, where nothing is billed."""
+    return is_cloud(provider) and markets_of(provider).is_synthetic
 
 
 def rented_clouds() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bidbrain.billing import highest_price
 from pricing_data.market import Market
+from spotctl.home.cloud import is_replayed
 from spotctl.log import events as ev
 from spotctl.log.attempts import CommandWork
 from spotctl.log.events import Intended
@@ -153,6 +154,11 @@ class RunState:
     stopping: ev.StopRequested | None = None
     stopped: int | None = None
     ended: ev.RunEnded | None = None
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the run is on a replayed market, where nothing is billed."""
+        return self.began is not None and is_replayed(self.began.provider)
 
     @property
     def alive(self) -> tuple[Held, ...]:

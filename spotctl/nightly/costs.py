@@ -15,7 +15,11 @@ def write_report(settings: Settings, job: str, since: int, now: int, path: Path)
 
     Returns the JSON of `report cost --json` with a summary: `in_short` in a sentence, `markdown` for a chat.
     """
-    report = gather(settings, (job,), Period(since), (By.RUN,), now)
+    period = Period(since)
+    report = gather(settings, (job,), period, (By.RUN,), now)
+    if not report.runs:
+        # Earlier nights were on a cloud, this one on the local market.
+        report = gather(settings, (job,), period, (By.RUN,), now, local=True)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write(path, page.html(report))
     summary = cost_summary(report, path)

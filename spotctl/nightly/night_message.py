@@ -83,18 +83,24 @@ class NightResult:
 
 @dataclass(frozen=True, slots=True)
 class NightTotals:
-    """Totals over the runs of a night. Money in nano-dollar-seconds, None while a run has not ended."""
+    """Totals over the runs of a night. Money in nano-dollar-seconds, None while a run has not ended.
+
+    Replayed money counts only if all runs were replayed.
+    """
 
     spent: int | None
     on_demand: int | None
+    replayed: bool
     evictions: int
     alive: int
 
     @staticmethod
     def of(runs: Sequence[RunState]) -> "NightTotals":
+        billed = [run for run in runs if not run.is_replayed]
         return NightTotals(
-            _total(runs, "spent"),
-            _total(runs, "on_demand"),
+            _total(billed or runs, "spent"),
+            _total(billed or runs, "on_demand"),
+            bool(runs) and not billed,
             sum(run.evictions for run in runs),
             sum(len(run.alive) for run in runs),
         )
@@ -118,6 +124,7 @@ def night_message(
         runs: runs of the night
         cost_usd: cost of the night; null if unknown
         on_demand_usd: cost of the same work on on-demand machines
+        replayed: whether the night was on the local market: then these amounts were replayed, and nothing was billed
         evictions: number of evictions
         left_running: number of machines still held
         model: file of the model; null without one
@@ -154,6 +161,7 @@ def night_message(
         "runs": [run.run for run in runs],
         "cost_usd": spent if runs else 0.0,
         "on_demand_usd": on_demand if runs else 0.0,
+        "replayed": totals.replayed,
         "evictions": totals.evictions,
         "left_running": totals.alive,
         "model": model,
@@ -173,7 +181,7 @@ def _happened(result: NightResult, runs: Sequence[RunState]) -> str:
 
 def _cost(totals: NightTotals, spent: float | None, on_demand: float | None) -> str:
     so_far = " so far" if totals.spent is None and spent is not None else ""
-    return cost_text(spent, on_demand) + so_far
+    return cost_text(spent, on_demand, replayed=totals.replayed) + so_far
 
 
 def _still_running(alive: int, name: str) -> str:

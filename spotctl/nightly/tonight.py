@@ -293,9 +293,12 @@ class NightRunner:
         secrets = [] if spec is None else secret_values(spec, os.environ)
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
         self._send(message, "" if result.outcome == DONE else "/fail")
-        spent = NightTotals.of(runs).spent
+        totals = NightTotals.of(runs)
+        spent = totals.spent
         self.state_dir.record(msgspec.structs.replace(record, reported=True, outcome=result.outcome, spent=spent))
-        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=spent if runs else 0)
+        # Metrics of nights are added up over jobs, and replayed money is not real.
+        cost = 0 if totals.replayed or not runs else spent
+        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
         self._publish_night(running=False)
         return StartReport(result, message, self.log.path)
 

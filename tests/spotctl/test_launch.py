@@ -58,7 +58,7 @@ def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: 
     published = metrics.read_text()
     assert f"spotctl_clock{{{run}}} 15\n" in published
     assert f"spotctl_updates_lost_total{{{run}}} 0\n" in published
-    assert f"spotctl_spent_dollars{{{run}}} {answer['cost_usd']}\n" in published
+    assert f"spotctl_replayed_spent_dollars{{{run}}} {answer['cost_usd']}\n" in published
     assert f"spotctl_running{{{run}}} 0\n" in published
     assert (answer["outcome"], answer["clocks"], answer["updates_lost"]) == ("done", 15, 0)
     assert 0 < answer["cost_usd"] < answer["on_demand_usd"]

@@ -63,11 +63,12 @@ def report(
     since: str = "",
     until: str = "",
     by: str = "job",
+    local: bool = False,
     home: str | PathLike[str] | None = None,
 ) -> CostReport:
     """The cost of the runs of one job, of several, or of all. The options are those of `spotctl report cost`."""
     names = [jobs] if isinstance(jobs, str) else jobs
-    return CostReport.of(gather_report(_session(home), names, since, until, by))
+    return CostReport.of(gather_report(_session(home), names, since, until, by, local=local))
 
 
 def _session(home: str | PathLike[str] | None) -> Session:

@@ -108,7 +108,8 @@ class PlannedJob(Drawn):
 class LaunchedJob(Drawn):
     """How a run ended: its `outcome` (`done`, `failed`, `stopped`, `budget reached`, ...) and its figures.
 
-    Costs are None if nothing was rented. `hours` are those of the market. `model` is the file of a training's model.
+    Costs are None if nothing was rented; `replayed` means that nothing was billed, because the market was the local
+    one. `hours` are those of the market. `model` is the file of a training's model.
     """
 
     run: str
@@ -116,6 +117,7 @@ class LaunchedJob(Drawn):
     message: str
     cost_usd: float | None
     on_demand_usd: float | None
+    replayed: bool
     hours: float
     evictions: int
     model: Path | None
@@ -132,6 +134,7 @@ class LaunchedJob(Drawn):
             message=ended.message,
             cost_usd=answer["cost_usd"],
             on_demand_usd=answer["on_demand_usd"],
+            replayed=answer["replayed"],
             hours=answer["hours"],
             evictions=state.evictions,
             model=Path(answer["model"]) if "model" in answer else None,
@@ -142,6 +145,7 @@ class LaunchedJob(Drawn):
 class CostReport(Drawn):
     """The cost of runs, and of the same work on demand; None where that is unknown.
 
+    `replayed`: the runs were on the local market, and nothing was billed. No report has both kinds of money.
     `page` is the report as a self-contained HTML page, which a notebook shows.
     """
 
@@ -149,6 +153,7 @@ class CostReport(Drawn):
     total_usd: float
     on_demand_usd: float | None
     saved_pct: float | None
+    replayed: bool
     evictions: int
 
     @classmethod
@@ -162,6 +167,7 @@ class CostReport(Drawn):
             total_usd=answer["total_usd"],
             on_demand_usd=answer["on_demand_usd"],
             saved_pct=answer["saved_pct"],
+            replayed=report.is_replayed,
             evictions=answer["evictions"],
         )
 

@@ -21,6 +21,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         message: the same in words
         cost_usd: cost of the run; null if it could not be computed
         on_demand_usd: cost of the same work on on-demand machines
+        replayed: whether the run was on the local market: then these amounts were replayed, and nothing was billed
         hours: duration of the run by the market's clock
         evictions: number of evictions
         busy: share of the machines' time spent on work that counts; null if no machine was rented
@@ -43,6 +44,7 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
         "message": ended.message,
         "cost_usd": None if spent is None else usd(spent),
         "on_demand_usd": None if on_demand is None else usd(on_demand),
+        "replayed": state.is_replayed,
         "hours": (state.at - state.started) / HOUR,
         **facts,
         "evictions": state.evictions,

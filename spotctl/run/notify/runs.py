@@ -16,7 +16,7 @@ from spotctl.log.state import RunState
 from spotctl.run.notify.message import Message
 from spotctl.run.notify.webhook import Delivery, post
 
-_FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
+_FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "replayed", "hours", "evictions", "model")
 
 
 def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> Delivery | None:
@@ -32,7 +32,7 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     answer = final_figures(state, ended)
     lines = {
         "What happened": ended.message,
-        "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"]),
+        "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"], replayed=state.is_replayed),
         "Evictions": str(state.evictions),
         "Still running": _still_running(state),
         "Model": str(answer.get("model", "")),
@@ -72,13 +72,12 @@ def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded)
     return Message(f"{state.run}-budget", f"{job}: the budget will not last (run {state.run})", False, lines, facts)
 
 
-def cost_text(spent: float | None, on_demand: float | None) -> str:
-    """`$3.10 (on demand $8.20)`."""
+def cost_text(spent: float | None, on_demand: float | None, *, replayed: bool) -> str:
+    """`$3.10 (on demand $8.20)`, and for replayed money that nothing was billed."""
     if spent is None:
         return "unknown"
-    if not on_demand:
-        return usd_text(spent)
-    return f"{usd_text(spent)} (on demand {usd_text(on_demand)})"
+    compared = f" (on demand {usd_text(on_demand)})" if on_demand else ""
+    return f"{usd_text(spent)}{compared}{', replayed: nothing was billed' if replayed and spent else ''}"
 
 
 def _still_running(state: RunState) -> str:

@@ -5,10 +5,10 @@ import io
 from dataclasses import asdict
 from typing import Any
 
-from spotctl.show.costs.columns import JSON_GROUP, JSON_WHOLE, MARKDOWN, texts
+from spotctl.show.costs.columns import JSON_GROUP, JSON_WHOLE, MARKDOWN, headings, texts
 from spotctl.show.costs.cost import Group, Report
 from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.formatting import digits_of, headline, span_of
+from spotctl.show.costs.formatting import digits_of, headline, left_out, span_of
 from spotctl.show.costs.month import Month
 from spotctl.show.costs.unit_cost import UnitTrend, trends_of
 
@@ -25,6 +25,8 @@ def as_json(report: Report) -> dict[str, Any]:
         trend[].change_pct: change from before to the latest runs in percent
         month: the current month
         month -> _month
+        replayed: runs on the local market, which bills nothing
+        replayed -> _replayed
         groups: the report by the values of --by
         groups[] -> _group
     """
@@ -33,6 +35,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "saving": saving(report.whole),
         "trend": [_trend(trend) for trend in trends_of(report)],
         "month": _month(report.month),
+        "replayed": _replayed(report),
         "groups": [_group(group) for group in report.groups],
     }
 
@@ -42,7 +45,7 @@ def _trend(trend: UnitTrend) -> dict[str, Any]:
 
 
 def _month(month: Month) -> dict[str, Any]:
-    """The present month: what it has cost, and what it is expected to cost.
+    """The present month: what it has cost, and what it is expected to cost, without runs on the local market.
 
     Fields:
         month: the month, as in 2026-06
@@ -59,6 +62,23 @@ def _month(month: Month) -> dict[str, Any]:
         "forecast_low_usd": usd(month.low),
         "forecast_high_usd": usd(month.high),
         "budget_usd": month.budget,
+    }
+
+
+def _replayed(report: Report) -> dict[str, Any]:
+    """The runs on the local market. No other amount contains theirs, unless the report is on them alone.
+
+    Fields:
+        reported: whether the report is on these runs: then nothing in it was billed
+        runs: number of these runs in the period
+        total_usd: their cost at the replayed prices
+        on_demand_usd: cost of the same work on on-demand machines at the replayed prices
+    """
+    return {
+        "reported": report.is_replayed,
+        "runs": report.replayed.runs,
+        "total_usd": usd(report.replayed.total),
+        "on_demand_usd": usd(report.replayed.on_demand),
     }
 
 
@@ -123,13 +143,15 @@ def as_csv(report: Report) -> str:
 def as_markdown(report: Report) -> str:
     """The headline and a table of the groups, for a chat or a ticket."""
     keys = [by.value for by in report.by]
-    headings = [*keys, *(column.heading for column in MARKDOWN)]
+    names = [*keys, *headings(MARKDOWN, report)]
+    remark = left_out(report)
     lines = [
         f"**{escaped(headline(report))}**",
         "",
         span_of(report),
         "",
-        "| " + " | ".join(headings) + " |",
+        *([escaped(remark), ""] if remark else []),
+        "| " + " | ".join(names) + " |",
         "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
         *(f"| {' | '.join(_markdown_cells(group, digits_of(report)))} |" for group in report.groups),
     ]

@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 from pricing_data.units import HOUR
 from spotctl.show.costs import formatting
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
 
 FigureValue = int | float | None
@@ -93,7 +94,9 @@ COLUMNS = {
         FigureColumn(
             "lost_work_usd", "lost work", DOLLARS, "lost_work", "paid for work that evictions lost and that was redone"
         ),
-        FigureColumn("waiting_usd", "waiting", DOLLARS, "waiting", "paid for time in which machines were not working"),
+        FigureColumn(
+            "waiting_usd", "not working", DOLLARS, "waiting", "paid for time in which machines were not working"
+        ),
         FigureColumn("evictions", "evictions", COUNT, "evictions", "number of evictions"),
         FigureColumn("work", "clocks", COUNT, "work", "clocks done; null if unknown"),
         FigureColumn("usd_per_work", "per clock", DOLLARS_PER_WORK, "usd_per_work", "cost of a clock"),
@@ -131,6 +134,13 @@ COLUMNS = {
         FigureColumn(
             "traffic_runs", "runs that counted traffic", COUNT, "traffic_runs", "number of runs that counted traffic"
         ),
+        FigureColumn(
+            "replayed_runs",
+            "replayed runs",
+            COUNT,
+            "replayed_runs",
+            "number of runs on the local market, which bills nothing: all runs of a report, or none",
+        ),
         FigureColumn("machine_hours", "machine-hours", HOURS, "machine_micros", "hours of all machines"),
     )
 }
@@ -145,7 +155,10 @@ JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd w
 JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
 JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
 JSON_WHOLE = (*JSON_TOTAL, COLUMNS["loss_usd"], *JSON_UNITS, *JSON_TRAFFIC)
-JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC)
+JSON_GROUP = (
+    *(*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC),
+    COLUMNS["replayed_runs"],
+)
 """The columns of a group in JSON and CSV. Names may be added but never change."""
 
 TERMINAL = columns(
@@ -161,6 +174,11 @@ TERMINAL_PRIORITY = columns(
 MARKDOWN = columns("total_usd on_demand_usd saved_pct lost_work_usd waiting_usd free_usd evictions usd_per_work")
 HTML_GROUPS = columns("runs evictions lost_work_usd on_demand_usd total_usd saved_pct")
 HTML_RUNS = columns("machine_hours evictions on_demand_usd total_usd saved_pct")
+
+
+def headings(shown: Sequence[FigureColumn], report: Report) -> list[str]:
+    """The headings of columns; amounts that were not billed are not called paid."""
+    return [formatting.paid(report) if column.name == "total_usd" else column.heading for column in shown]
 
 
 def texts(shown: Sequence[FigureColumn], figures: Figures, digits: int) -> list[str]:

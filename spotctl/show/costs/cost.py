@@ -1,4 +1,7 @@
-"""The costs of runs, in total and by any grouping."""
+"""The costs of runs, in total and by any grouping.
+
+The money of a replayed market is not real: runs there are reported alone, and are in no sum with other runs.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,14 +42,26 @@ class Report:
     runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
-    """All logged runs of these jobs, oldest first, including those outside the report."""
+    """All logged runs of these jobs, oldest first, including those outside the report, but none of the other kind."""
     month: Month
-    """The present month of all jobs that were asked for."""
+    """The present month of all jobs that were asked for, without replayed runs."""
+    replayed: Figures
+    """The replayed runs of the period, whether or not the report is on them."""
 
     @property
     def is_replayed(self) -> bool:
-        """Whether all runs were on a replayed market, where nothing is paid."""
+        """Whether the report is on runs on a replayed market, where nothing is billed."""
         return bool(self.runs) and all(run.is_replayed for run in self.runs)
+
+    @property
+    def left_out(self) -> int:
+        """The number of replayed runs that the report leaves out."""
+        return 0 if self.is_replayed else self.replayed.runs
+
+    @property
+    def without_machines(self) -> int:
+        """The number of runs that rented nothing, and so are in no group of a grouping that splits runs."""
+        return len(self.runs) - len({row.run for row in self.rows})
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows if row.run == run)
@@ -72,13 +87,18 @@ def report(
     by: Sequence[By],
     at: int,
     month_budget: float | None = None,
+    *,
+    local: bool = False,
 ) -> Report:
     """The report on what runs cost within a period, from all their rows; runs outside it are the history of their jobs.
 
-    A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut.
+    A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut. Replayed runs
+    are left out unless there are no others; with `local`, the others are.
     """
-    whole = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
-    parts = [within for part in whole if (within := _within(part, period, at))]
+    every = [RunPart.of(run, shared(run, of_run)) for run, of_run in by_run(rows, timelines)]
+    billed, replayed = ([part for part in every if part.run.is_replayed is kind] for kind in (False, True))
+    whole = replayed if local or not billed else billed
+    parts = _all_within(whole, period, at)
     jobs = {part.run.job for part in parts}
     return Report(
         figures(parts),
@@ -88,7 +108,8 @@ def report(
         tuple(part.run for part in parts),
         at,
         tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
-        month_of([(part.run, part.rows) for part in whole], at, month_budget),
+        month_of([(part.run, part.rows) for part in billed], at, month_budget),
+        figures(_all_within(replayed, period, at)),
     )
 
 
@@ -97,6 +118,10 @@ def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[
     for row in rows:
         rows_of[row.run].append(row)
     return [(timeline, rows_of[timeline.run]) for timeline in timelines]
+
+
+def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPart]:
+    return [within for part in whole if (within := _within(part, period, at))]
 
 
 def _within(whole: RunPart, period: Period, at: int) -> RunPart | None:

@@ -30,7 +30,7 @@ def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
     whole, digits = report.whole, fmt.digits_of(report)
     in_short = _uses(whole, digits)
     lines = [
-        ("paid", _paid(whole, digits)),
+        (fmt.paid(report), _paid(whole, digits)),
         ("on demand", f"{fmt.money(whole.on_demand, digits)} for the same work"),
         ("spent on", in_short),
         ("evictions", fmt.whole_number(whole.evictions)),
@@ -41,6 +41,8 @@ def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
         )
     if report.is_replayed:
         lines.append(("market", "local: no real money was spent"))
+    if remark := fmt.left_out(report):
+        lines.append(("replayed", remark))
     if page is not None:
         lines.append(("report", str(page)))
     return CostSummary(fmt.headline(report), in_short, tuple(lines))

@@ -61,6 +61,8 @@ class Figures:
     traffic_runs: int = 0
     """How many of the runs have counted their bytes."""
     successes: int = 0
+    replayed_runs: int = 0
+    """How many of the runs were on a replayed market: all or none, because no sum has both kinds of money."""
     budget: int | None = None
     """The budgets of the runs, None unless all are whole and have one."""
     on_demand_low: int = 0
@@ -81,6 +83,10 @@ class Figures:
     def waiting(self) -> int:
         """Paid for time in which machines did not work."""
         return sum(self.uses.get(use, 0) for use in WAITING)
+
+    def step(self, name: str) -> int:
+        """The amount that a step has saved; negative if it cost money."""
+        return dict(self.steps).get(name, 0)
 
     @property
     def saved(self) -> int:
@@ -190,6 +196,7 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
         runs=len(runs),
         running=sum(run.is_running for run in runs),
         successes=sum(run.outcome == DONE for run in runs),
+        replayed_runs=sum(run.is_replayed for run in runs),
         **(_worked(runs) if whole else {"work": None}),
     )
 

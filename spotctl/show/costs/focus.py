@@ -2,8 +2,9 @@
 
 https://focus.finops.org/focus-specification/v1-2/, column by column in docs/focus.md; columns that begin with `x_` are
 ours. `ListCost` is the list price of the time that was charged, which the specification asks for; what the same work
-would have cost on demand is in the other formats. `BilledCost` is zero on the local market. The log does not know the
-paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of a million rows exact.
+would have cost on demand is in the other formats. `BilledCost` and `EffectiveCost` are zero on the local market. The
+log does not know the paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of
+a million rows exact.
 """
 
 from __future__ import annotations
@@ -119,10 +120,10 @@ def _when(row: LedgerRow) -> dict[str, str]:
 
 def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     """The amount paid, and the list price of the same quantity."""
-    paid = _dollars(row.amount)
+    charged = _dollars(row.amount)
     # Nothing is billed for a replayed market.
-    billed = "0.0" if row.market.is_synthetic else paid
-    money = {"BilledCost": billed, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": paid}
+    paid = "0.0" if row.market.is_synthetic else charged
+    money = {"BilledCost": paid, "EffectiveCost": paid, "ContractedCost": charged, "ListCost": charged}
     if row.kind is ChargeKind.CORRECTION or not row.price:
         return money
     quantity = _EXACT.divide(Decimal(row.amount), Decimal(row.price) * 3600)

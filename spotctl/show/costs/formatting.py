@@ -4,6 +4,7 @@ from bidbrain.billing.bill import NANO_SECONDS_PER_DOLLAR
 from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime, usd_text
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.grouping import WHOLE_RUNS
 from spotctl.show.costs.run_timeline import RunTimeline
 
 UNKNOWN = "-"
@@ -18,7 +19,11 @@ def money(amount: int, digits: int = 2) -> str:
 
 def digits_of(report: Report) -> int:
     """The decimals for the amounts of a report: cents, or four where cents would hide most of it."""
-    return 2 if report.whole.total >= NANO_SECONDS_PER_DOLLAR or not report.whole.total else 4
+    return _digits(report.whole.total)
+
+
+def _digits(total: int) -> int:
+    return 2 if total >= NANO_SECONDS_PER_DOLLAR or not total else 4
 
 
 def percent(value: float | None) -> str:
@@ -91,11 +96,17 @@ def subject(report: Report) -> str:
     return jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
 
 
+def paid(report: Report) -> str:
+    """The word for the amounts of a report."""
+    return "replayed" if report.is_replayed else "paid"
+
+
 def headline(report: Report) -> str:
     """The report in a sentence."""
     whole, digits = report.whole, digits_of(report)
     so_far = " so far" if whole.running else ""
-    text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {counted(whole.runs, 'run')}"
+    spent = f"{money(whole.total, digits)} {paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
+    text = f"{subject(report)}: {spent} for {counted_runs(report)}"
     if whole.loss:
         text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
     if whole.saved_pct is None:
@@ -108,8 +119,23 @@ def headline(report: Report) -> str:
     return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
 
 
+def counted_runs(report: Report) -> str:
+    """The number of runs, and how many of them are missing in the groups, if these split runs."""
+    missing = 0 if WHOLE_RUNS.issuperset(report.by) else report.without_machines
+    return counted(len(report.runs), "run") + (f" ({missing} without machines)" if missing else "")
+
+
+def left_out(report: Report) -> str:
+    """The replayed runs that are not in the report; empty if there are none."""
+    if not report.left_out:
+        return ""
+    total = report.replayed.total
+    runs, amount = counted(report.left_out, "run"), money(total, _digits(total))
+    return f"left out: {runs} on the local market, {amount} replayed and not billed (--local reports on replayed runs)"
+
+
 def span_of(report: Report) -> str:
-    """When the runs were, and whether anything was really paid."""
+    """When the runs were, and whether anything was billed."""
     began = [run.wall_began for run in report.runs]
     if not began:
         return "No run began in that time."

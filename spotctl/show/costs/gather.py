@@ -14,8 +14,10 @@ from spotctl.show.costs.period import Period
 from spotctl.show.costs.run_timeline import in_order
 
 
-def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int) -> Report:
-    """The report on what some jobs (empty: all) cost within a period."""
+def gather(
+    settings: Settings, jobs: Collection[str], period: Period, by: Sequence[By], now: int, *, local: bool = False
+) -> Report:
+    """The report on what some jobs (empty: all) cost within a period; with `local`, on their replayed runs alone."""
     if jobs:
         from spotctl.log.statuses import job_names
 
@@ -24,7 +26,8 @@ def gather(settings: Settings, jobs: Collection[str], period: Period, by: Sequen
         # Only these jobs are read: missing prices of another job must not prevent this report.
         runs = accounts(settings, jobs)
         rows = [row for run in runs for row in run.rows]
-        return report(rows, in_order(run.timeline for run in runs), period, by, now, settings.monthly_budget)
+        timelines = in_order(run.timeline for run in runs)
+        return report(rows, timelines, period, by, now, settings.monthly_budget, local=local)
 
 
 def _check_known(jobs: Collection[str], known: Collection[str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from pricing_data.units import HOUR, counted, usd_text
+from pricing_data.units import HOUR, usd_text
 from spotctl.show.costs import formatting as fmt
 from spotctl.show.costs.charts.bars import BarPart, share_bar, stacked_bars
 from spotctl.show.costs.charts.steps import cumulative
@@ -41,10 +41,16 @@ _TERMS = (
         "Refunded",
         "Charged at first, then refunded because the provider evicted the machine within a free hour.",
     ),
+    ("Start-up", "Time in which machines started and loaded data and code."),
     ("Redone work", "Time in which machines repeated work that was lost in evictions."),
     (
         "Waiting",
-        "Time in which machines started, loaded data, or idled: ready before the others, or after the end.",
+        "Time in which machines idled, ready before the others or after the end, and time at work beyond what"
+        " undisturbed machines would have needed.",
+    ),
+    (
+        "Failed runs, reliable machines",
+        "All of their cost is in steps of their own; start-up, redone work and waiting are those of other machines.",
     ),
 )
 _MANY_ROWS = 12
@@ -91,7 +97,7 @@ def _head(report: Report) -> Html:
     jobs = sorted({run.job for run in report.runs})
     title = f"{', '.join(jobs[:3])}{' and others' if len(jobs) > 3 else ''}" or "No runs"
     parts = [
-        paragraph(f"Cost report · {_period(report)} · {counted(whole.runs, 'run')}", "eyebrow"),
+        paragraph(f"Cost report · {_period(report)} · {fmt.counted_runs(report)}", "eyebrow"),
         el("h1", title),
         _verdict(report, digits),
     ]
@@ -100,9 +106,12 @@ def _head(report: Report) -> Html:
     if report.is_replayed:
         replayed = (
             "These runs were on the local market, which replays recorded or synthetic prices and evictions. No real"
-            " money was spent. Dates of runs are this computer's; times in charts are the market's."
+            " money was spent, and no amount on this page was billed. Dates of runs are this computer's; times in"
+            " charts are the market's."
         )
         parts.append(paragraph(replayed, "notice"))
+    if remark := fmt.left_out(report):
+        parts.append(paragraph(remark, "notice"))
     if whole.running:
         running = "1 run is" if whole.running == 1 else f"{whole.running} runs are"
         unsettled = fmt.money(whole.unsettled, digits)
@@ -113,7 +122,7 @@ def _head(report: Report) -> Html:
 def _verdict(report: Report, digits: int) -> Html:
     whole = report.whole
     so_far = " so far" if whole.running else ""
-    paid = f"{fmt.money(whole.total, digits)} paid{so_far}."
+    paid = f"{fmt.money(whole.total, digits)} {fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
     if whole.loss:
         paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
     if whole.saved_pct is None:
@@ -131,7 +140,8 @@ def _comparison(report: Report, digits: int) -> Html:
     whole = report.whole
     most = max(whole.total, whole.on_demand, 1)
     parts = []
-    for name, amount, class_ in (("Paid", whole.total, "paid"), ("On demand", whole.on_demand, "od")):
+    bars = ((fmt.paid(report).capitalize(), whole.total, "paid"), ("On demand", whole.on_demand, "od"))
+    for name, amount, class_ in bars:
         width = f"{max(100 * amount / most, 0.4):.2f}%"
         bar = el("svg", el("rect", width=width, height=14, rx=3, class_=class_), aria_hidden="true")
         parts += [el("dt", name), el("dd", bar), el("dd", fmt.money(amount, digits), class_="amount")]
@@ -143,8 +153,7 @@ def _tiles(report: Report) -> Html:
     tiles = [
         ("Machine-hours", fmt.hours(whole.machine_micros), _hourly(whole)),
         ("Evictions", fmt.whole_number(whole.evictions), _eviction_rate(whole)),
-        ("Redone work", fmt.money(whole.lost_work, digits), _share_of(whole.lost_work, whole.total)),
-        ("Waiting", fmt.money(whole.waiting, digits), _share_of(whole.waiting, whole.total)),
+        *(_tile_of_step(report, name) for name in ("start-up", "redone work", "waiting")),
         ("Refunded", fmt.money(whole.free, digits), "charged and refunded"),
     ]
     if whole.usd_per_work is not None:
@@ -166,6 +175,12 @@ def _tiles(report: Report) -> Html:
         ),
         class_="tiles",
     )
+
+
+def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:
+    """The tile of a step from on demand to paid, with the amount of that step."""
+    cost = -report.whole.step(name)
+    return name.capitalize(), fmt.money(cost, fmt.digits_of(report)), _share_of(cost, report.whole.total)
 
 
 def _hourly(whole: Figures) -> str:
@@ -193,7 +208,7 @@ def _uses(report: Report) -> Html:
         for part in parts
         if part.value or part.class_ == "working"
     ]
-    heads = (ColumnHead("machines were", is_text=True), ColumnHead("paid"), ColumnHead("share"))
+    heads = (ColumnHead("machines were", is_text=True), ColumnHead(fmt.paid(report)), ColumnHead("share"))
     foot = ("total", usd_text(total, digits), "")
     alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
     free = report.whole.free
@@ -211,8 +226,8 @@ def _saving(report: Report) -> Html:
         return Html()
     rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
     rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]
-    heads = (ColumnHead("step", is_text=True), ColumnHead("cost"))
-    return section("From on demand to paid", table(heads, rows, ("paid", fmt.money(whole.total, digits))))
+    heads, paid = (ColumnHead("step", is_text=True), ColumnHead("cost")), fmt.paid(report)
+    return section(f"From on demand to {paid}", table(heads, rows, (paid, fmt.money(whole.total, digits))))
 
 
 def _working_share(parts: Sequence[BarPart]) -> str:
@@ -228,14 +243,14 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     if len(report.runs) == 1:
         layers = cumulative_of(report.rows, markets)
         alt = f"Cumulative cost of {report.runs[0].run}, {fmt.money(report.whole.total)} in total"
-        lead = "Amount paid up to each moment of the run, net of refunds."
+        lead = f"Amount {fmt.paid(report)} up to each moment of the run, net of refunds."
         picture = for_both_widths(lambda canvas: cumulative(canvas, alt, layers))
         return section(title, paragraph(lead, "lead"), figure(picture, keys))
     bars, unit = bars_of(report, markets)
     alt = f"Cost of each {unit}, by market: {len(bars)} bars"
     lead = f"Each bar is a {unit}, at the date on which it began by this computer's clock."
     rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
-    figures = table((ColumnHead(unit, is_text=True), ColumnHead("paid")), rows)
+    figures = table((ColumnHead(unit, is_text=True), ColumnHead(fmt.paid(report))), rows)
     picture = for_both_widths(lambda canvas: stacked_bars(canvas, alt, bars))
     return section(title, paragraph(lead, "lead"), figure(picture, keys, figures))
 
@@ -245,12 +260,12 @@ def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
     heads = (
         ColumnHead("market", is_text=True),
         ColumnHead("machine-hours", wide_only=True),
-        ColumnHead("paid per hour"),
+        ColumnHead(f"{fmt.paid(report)} per hour"),
         ColumnHead("on demand per hour", wide_only=True),
         ColumnHead("evictions"),
         ColumnHead("refunded", wide_only=True),
         ColumnHead("on demand", wide_only=True),
-        ColumnHead("paid"),
+        ColumnHead(fmt.paid(report)),
     )
     rows = [
         (
@@ -275,7 +290,7 @@ def _groups(report: Report) -> Html:
     digits = fmt.digits_of(report)
     heads = [
         *(ColumnHead(by.value, is_text=True) for by in report.by),
-        *heads_of(HTML_GROUPS, wide_only="runs evictions lost_work_usd on_demand_usd"),
+        *heads_of(HTML_GROUPS, report, wide_only="runs evictions lost_work_usd on_demand_usd"),
     ]
     rows = [[*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups]
     for group, row in zip(report.groups, rows, strict=True):

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spotctl.show.costs.charts.svg import Canvas, legend
-from spotctl.show.costs.columns import FigureColumn
+from spotctl.show.costs.columns import FigureColumn, headings
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.html import Html, el, fragment
 
 
@@ -23,9 +24,11 @@ class ColumnHead:
         return " ".join(names) or None
 
 
-def heads_of(columns: Sequence[FigureColumn], wide_only: str) -> list[ColumnHead]:
+def heads_of(columns: Sequence[FigureColumn], report: Report, wide_only: str) -> list[ColumnHead]:
     """The heads of report columns; `wide_only` names those that a phone hides, separated by blanks."""
-    return [ColumnHead(column.heading, wide_only=column.name in wide_only.split()) for column in columns]
+    hidden = wide_only.split()
+    names = zip(columns, headings(columns, report), strict=True)
+    return [ColumnHead(heading, wide_only=column.name in hidden) for column, heading in names]
 
 
 def table(

@@ -152,7 +152,7 @@ def plan_section(report: Report) -> Html:
     if not planned:
         return section(title, paragraph("No plan was logged for these runs."))
     ended = [cost for cost in planned if not cost.timeline.is_running]
-    lead = _plan_text(ended) if ended else "The plan of runs that are still running."
+    lead = _plan_text(ended, fmt.paid(report)) if ended else "The plan of runs that are still running."
     latest = planned[-1]
     parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
     if len(planned) > 1:
@@ -163,10 +163,10 @@ def plan_section(report: Report) -> Html:
     return section(title, *parts)
 
 
-def _plan_text(ended: Sequence[RunCost]) -> str:
+def _plan_text(ended: Sequence[RunCost], word: str) -> str:
     planned = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
     paid = sum(usd(cost.figures.total) for cost in ended)
-    text = f"{usd_text(planned)} was planned and {usd_text(paid)} paid"
+    text = f"{usd_text(planned)} was planned and {usd_text(paid)} {word}"
     if planned:
         text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
     if len(ended) > 1:
@@ -288,7 +288,7 @@ def runs_section(report: Report) -> Html:
         ColumnHead("started", is_text=True, wide_only=True),
         ColumnHead("duration", wide_only=True),
         ColumnHead("outcome", is_text=True),
-        *heads_of(HTML_RUNS, wide_only="machine_hours on_demand_usd"),
+        *heads_of(HTML_RUNS, report, wide_only="machine_hours on_demand_usd"),
     ]
     foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
     parts = [table(heads, [_run_row(cost, digits) for cost in listed], foot)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pricing_data.market import Market
 from spotctl.files.job.forms import RAY
+from spotctl.home.cloud import is_replayed
 from spotctl.log.ledger.rows import SameWork
 from spotctl.log.outcomes import FAILED
 
@@ -97,8 +98,8 @@ class RunTimeline:
 
     @property
     def is_replayed(self) -> bool:
-        """Whether the run was on a replayed market, where nothing is paid."""
-        return self.provider == "local"
+        """Whether the run was on a replayed market, where nothing is billed."""
+        return is_replayed(self.provider)
 
 
 def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:

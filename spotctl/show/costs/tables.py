@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import usd_text
-from spotctl.show.costs.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, FigureColumn, texts
+from spotctl.show.costs.columns import COLUMNS, TERMINAL, TERMINAL_PRIORITY, FigureColumn, headings, texts
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.formatting import (
     RUNNING_MARK,
@@ -16,6 +16,7 @@ from spotctl.show.costs.formatting import (
     digits_of,
     gigabytes,
     headline,
+    left_out,
     money,
     per_work,
     span_of,
@@ -34,7 +35,7 @@ _FILE_WIDTH = 160
 def terminal_report(report: Report, width: int) -> Lines:
     """The report on a terminal of this width: its headline, the groups and their total."""
     if not report.runs:
-        return Lines(Text(span_of(report)))
+        return Lines(*map(Text, filter(None, (span_of(report), left_out(report)))))
     names = _names(report, width)
     columns = _fitting(report, width - names.width)
     lines: list[RenderableType] = [
@@ -52,8 +53,8 @@ def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), show_footer=len(report.groups) > 1)
     for i, heading in enumerate(names.headings):
         table.add_column(heading, no_wrap=True, footer=Text("" if i else _TOTAL, style="bold"))
-    for column, total in zip(columns, texts(columns, report.whole, digits), strict=True):
-        table.add_column(column.heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
+    for heading, total in zip(headings(columns, report), texts(columns, report.whole, digits), strict=True):
+        table.add_column(heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
     for row in names.rows:
         *firsts, last = map(Text, row.names)
         if row.group is None:
@@ -90,23 +91,23 @@ def _fitting(report: Report, room: int) -> list[FigureColumn]:
 def _width_of(report: Report, column: FigureColumn) -> int:
     """The width of a column, with the gap in front of it."""
     digits = digits_of(report)
-    all_figures = (report.whole, *(group.figures for group in report.groups))
-    return max(map(len, [column.heading, *(column.text(figures, digits) for figures in all_figures)])) + _GAP
+    cells = [column.text(figures, digits) for figures in (report.whole, *(group.figures for group in report.groups))]
+    return max(map(len, [*headings([column], report), *cells])) + _GAP
 
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     whole = report.whole
-    notes = []
+    notes = [left_out(report)] if report.left_out else []
     if whole.on_demand:
         digits = digits_of(report)
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
     notes += map(_trend, trends_of(report))
-    if report.runs:
+    if not report.is_replayed:
         notes.append(_month(report.month, digits_of(report)))
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
-    if report.runs and not report.is_replayed and not all(run.on_ray for run in report.runs):
+    if not report.is_replayed and not all(run.on_ray for run in report.runs):
         notes.append(_traffic(report))
     if whole.work is not None and whole.usd_per_work is not None:
         notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
@@ -39,16 +39,26 @@ _UPDATED = _Metric(
 )
 _NIGHT_RUNNING = _Metric("spotctl_night_running", "gauge", "1 while a process attends to a night of the job.")
 _NIGHT_DONE = _Metric("spotctl_night_done", "gauge", "1 if the job was done in the last night that has ended.")
-_NIGHT_COST = _Metric("spotctl_night_cost_dollars", "gauge", "Cost of the last night that has ended.")
+_NIGHT_COST = _Metric("spotctl_night_cost_dollars", "gauge", "Billed for the last night that has ended.")
 _NIGHT_END = _Metric("spotctl_night_end_timestamp_seconds", "gauge", "When the last night ended, since 1970.")
 _NIGHT_SUCCESS = _Metric(
     "spotctl_night_success_timestamp_seconds", "gauge", "When the last night ended in which the job was done."
 )
+_REPLAYED = {
+    metric: replace(
+        metric,
+        name=metric.name.replace("spotctl_", "spotctl_replayed_"),
+        meaning=f"{metric.meaning} On the local market, which bills nothing.",
+    )
+    for metric in (_SPENT, _COMMITTED, _ON_DEMAND, _BUDGET)
+}
+"""The money of replayed runs has names of its own, so that no sum over a metric has both kinds of money."""
 _METRICS = (
     _SPENT,
     _COMMITTED,
     _ON_DEMAND,
     _BUDGET,
+    *_REPLAYED.values(),
     _MACHINES,
     _GPU,
     _EVICTIONS,
@@ -111,7 +121,8 @@ def _samples(figures: RunFigures) -> Iterator[tuple[_Metric, Labels, float]]:
     run = (("job", state.began.job), ("run", state.run))
     amounts = ((_SPENT, money.spent), (_COMMITTED, money.committed), (_ON_DEMAND, money.on_demand))
     for metric, amount in (*amounts, (_BUDGET, money.budget)):
-        yield from _known(metric, run, None if amount is None else usd(amount))
+        named = _REPLAYED[metric] if state.is_replayed else metric
+        yield from _known(named, run, None if amount is None else usd(amount))
     for labels, count in _machines(figures):
         yield _MACHINES, (*run, *labels), count
     for market, busy, _ in cards_by_market(state):

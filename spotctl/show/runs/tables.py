@@ -49,6 +49,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
         clock: clocks that a training has done
         loss: loss at the last clock, and of the model once that is made; null for commands
         spent_usd: cost so far
+        replayed: whether the run is on the local market: then nothing is billed
         evictions: number of evictions
         attempt: number of the attempt of a command
         checkpoint: newest checkpoint of a command; null before the first
@@ -67,6 +68,7 @@ def _job(status: RunStatus) -> dict[str, Any]:
         "clock": None if progress is None else progress.clock,
         "loss": None if progress is None else _last_loss(state, progress),
         "spent_usd": None if status.spent is None else usd(status.spent),
+        "replayed": state.is_replayed,
         "evictions": state.evictions,
         **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
     }

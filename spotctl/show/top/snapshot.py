@@ -39,7 +39,7 @@ class MarketLine:
 class RunSnapshot:
     """A run at one moment. `goal` is the clock at which the training ends, None if its end is another condition.
 
-    `command` describes the progress of a command job in words; empty for a training.
+    `command` describes the progress of a command job in words; empty for a training. `is_replayed`: nothing is billed.
     """
 
     job: str
@@ -57,6 +57,7 @@ class RunSnapshot:
     warned: int
     evictions: int
     money: Money
+    is_replayed: bool
     footprint: tuple[MachineCount, ...]
     losses: tuple[tuple[int, float], ...]
     markets: tuple[MarketLine, ...]
@@ -90,6 +91,7 @@ def take_snapshot(
         warned=sum(held.warned_until is not None for held in state.alive),
         evictions=state.evictions,
         money=money,
+        is_replayed=state.is_replayed,
         footprint=timeline.footprint,
         losses=timeline.losses,
         markets=_markets(state, prices),
@@ -146,6 +148,7 @@ def answer(snapshot: RunSnapshot) -> dict[str, Any]:
         spent_usd: cost so far
         on_demand_usd: cost so far of the same work on on-demand machines
         budget_usd: the job's budget; null if it has none
+        replayed: whether the run is on the local market: then nothing is billed
         markets: markets in which the run has or had machines
         markets[] -> _market_json
         footprint: number of machines over time: lists of moment, reliable machines, other machines
@@ -169,6 +172,7 @@ def answer(snapshot: RunSnapshot) -> dict[str, Any]:
         "spent_usd": _usd(money.spent),
         "on_demand_usd": _usd(money.on_demand),
         "budget_usd": _usd(money.budget),
+        "replayed": snapshot.is_replayed,
         "markets": [_market_json(line) for line in snapshot.markets],
         "footprint": [[format_time(count.at), count.reliable, count.transient] for count in snapshot.footprint],
         "events": [{"at": format_time(event.at), "what": str(event)} for event in snapshot.events],

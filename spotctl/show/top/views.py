@@ -36,10 +36,14 @@ def head(snapshot: RunSnapshot) -> Text:
     if snapshot.loss is not None:
         progress.append(f"loss {snapshot.loss:.4g}")
     first = Text(snapshot.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
-    return Text("\n").join([first, Text(_money(snapshot.money)), Text(_machines(snapshot))])
+    return Text("\n").join([first, Text(_money(snapshot)), Text(_machines(snapshot))])
 
 
-def _money(money: Money) -> str:
+def _money(snapshot: RunSnapshot) -> str:
+    return f"{_compared(snapshot.money)}{'   replayed' if snapshot.is_replayed else ''}"
+
+
+def _compared(money: Money) -> str:
     spent = f"spent {_usd(money.spent)}"
     if money.budget is not None:
         spent += f" of {_usd(money.budget)} budget ({percent(money.used)})"

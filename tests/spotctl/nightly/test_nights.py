@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pricing_data.units import HOUR, SECOND
@@ -117,7 +118,7 @@ def test_overlapping_and_repeated_starts_are_one_run_and_one_message(tmp_path: P
     assert (third.code, len(events(home, RunBegan)), len(webhook.got)) == (0, 1, 1)
     # As if the start had been killed between the end of the run and the message.
     assert state_dir.last is not None
-    state_dir.record(replace(state_dir.last, reported=False))
+    state_dir.record(msgspec.structs.replace(state_dir.last, reported=False))
     assert spotctl("nightly", "run", "small").code == 0
     assert len(events(home, RunBegan)) == 1
     assert [one["id"] for one in webhook.got] == [sent["id"]] * 2

@@ -162,11 +162,15 @@ def main() -> int:
     asked = parser.parse_args()
     found = recounted(asked.home / "log.sqlite", from_parquet(asked.prices) if asked.prices else None)
     command = [sys.executable, "-m", "spotctl", "--home", asked.home, "report", "cost", "--by", "run", "--json"]
-    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    answers = [
+        json.loads(subprocess.run([*command, *words], check=True, capture_output=True, text=True).stdout)
+        for words in ((), ("--local",))
+    ]
+    groups = {group["run"]: group for answer in answers for group in answer["groups"]}
     for run, one in found.items():
         instead = "not recounted" if one.on_demand is None else f"${one.on_demand / 10**9:.9f}"
         sys.stdout.write(f"{run}: paid ${one.bill / 10**9:.9f}, on demand {instead}\n")
-    lines = differences(found, answer)
+    lines = differences(found, {"groups": list(groups.values())})
     sys.stdout.writelines(f"{line}\n" for line in lines)
     whole = sum(one.bill for one in found.values())
     known = sum(one.on_demand is not None for one in found.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -147,7 +148,7 @@ def test_prices_are_the_mean_over_held_machines() -> None:
     made = MadeRun("a", "a", NIGHT)
     made.begin()
     report = report_of([made])
-    markets = markets_of(type(report)(report.whole, report.by, (), tuple(rows), report.runs, 0, (), report.month))
+    markets = markets_of(replace(report, rows=tuple(rows)))
     (one,) = held_prices(rows, markets)
     assert [((begin - NIGHT) // HOUR, (end - NIGHT) // HOUR) for begin, end, _ in one.pieces] == [
         (0, 1),

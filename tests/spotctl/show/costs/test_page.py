@@ -102,7 +102,7 @@ def test_every_report_makes_a_valid_page(name: str) -> None:
 def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
     text = " ".join(read(month_report).texts)
     whole = month_report.whole
-    for amount in (whole.total, whole.on_demand, whole.saved, whole.free, whole.waiting, whole.lost_work):
+    for amount in (whole.total, whole.on_demand, whole.saved, whole.free, -whole.step("waiting"), whole.lost_work):
         assert f"${amount / NANO_SECONDS_PER_DOLLAR:,.2f}" in text
     assert all(run.run in text for run in month_report.runs)
     assert all(title in text for title in ("Plan against actual", "Trend", "By job and region", "Machines over time"))
@@ -121,6 +121,24 @@ def test_the_steps_from_on_demand_to_paid_are_shown(month_report: Report) -> Non
     digits = digits_of(month_report)
     for name, amount in month_report.whole.steps:
         assert not amount or f"{name} {money(-amount, digits)}" in shown
+
+
+@pytest.mark.parametrize("name", ["month", "failed"])
+def test_a_word_has_one_amount_on_the_page(name: str) -> None:
+    """A tile said "Waiting $0.76" with start-up, a step said "waiting $0.07" without it."""
+    runs = month()[:2]
+    if name == "failed":
+        runs.append(MadeRun("lost-1", "lost", NIGHT))
+        runs[-1].begin()
+        runs[-1].price(AWS[0], [NIGHT, NIGHT + DAY], [900_000_000] * 2)
+        runs[-1].end_machines(runs[-1].rent(AWS[0], 1, NIGHT), NIGHT + 3 * HOUR, "returned")
+        runs[-1].finish(NIGHT + 4 * HOUR, "failed")
+    report = report_of(runs)
+    texts = read(report).texts
+    for word in ("start-up", "redone work", "waiting"):
+        tile = texts[texts.index(word.capitalize()) + 1]
+        assert tile == texts[texts.index(word) + 1] == money(-report.whole.step(word), digits_of(report))
+        assert tile != "$0.00"
 
 
 def test_messages_of_failed_runs_are_shown() -> None:

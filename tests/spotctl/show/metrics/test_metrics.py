@@ -56,9 +56,9 @@ def test_the_figures_of_a_run() -> None:
     found = parsed(metrics_text([FIGURES], 12.5))
     run = 'job="small",run="small-1"'
     assert {name.removeprefix("spotctl_"): samples[run] for name, samples in found.items() if run in samples} == {
-        "spent_dollars": 2,
-        "committed_dollars": 3,
-        "on_demand_dollars": 8,
+        "replayed_spent_dollars": 2,
+        "replayed_committed_dollars": 3,
+        "replayed_on_demand_dollars": 8,
         "evictions_total": 4,
         "clock": 40,
         "clocks": 100,
@@ -74,6 +74,17 @@ def test_the_figures_of_a_run() -> None:
         f'{run},kind="transient",market="local/sim-east/sim-east-a/c4.xlarge",pricing="spot"': 1,
     }
     assert found["spotctl_updated_timestamp_seconds"] == {"": 12.5}
+
+
+def test_no_metric_has_real_and_replayed_money() -> None:
+    """Monitoring adds a metric up over runs."""
+    assert FIGURES.state.began is not None
+    began = replace(FIGURES.state.began, job="paid", provider="aws")
+    billed = replace(FIGURES, state=replace(FIGURES.state, began=began))
+    found = parsed(metrics_text([FIGURES, billed], 0))
+    for name, dollars in (("spent", 2.0), ("committed", 3.0), ("on_demand", 8.0)):
+        assert found[f"spotctl_{name}_dollars"] == {'job="paid",run="small-1"': dollars}
+        assert found[f"spotctl_replayed_{name}_dollars"] == {'job="small",run="small-1"': dollars}
 
 
 def test_gpus_are_a_gauge_by_market_where_they_are_known() -> None:

@@ -113,6 +113,7 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
     status = RunStatus(now, attended=True, spent=None)
+    assert run_tables.status_answer([status])["jobs"][0]["replayed"] is True
     assert final_figures(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
     assert "evictions 4" in live(figures(now))[0]
 

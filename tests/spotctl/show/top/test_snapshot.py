@@ -120,6 +120,7 @@ def test_json_answer() -> None:
     found = json.loads(json.dumps(answer(snapshot()), allow_nan=False))
     assert found["machines"] == {"reliable": 1, "transient": 1, "warned": 0}
     assert (found["spent_usd"], found["on_demand_usd"], found["budget_usd"]) == (3.0, 12.0, 6.0)
+    assert found["replayed"] is True
     assert (found["clock"], found["clocks"], found["evictions"]) == (40, 50, 4)
     assert found["footprint"][1] == ["2026-01-01T00:01:00Z", 1, 3]
     assert found["events"][0] == {"at": "2026-01-01T00:00:00Z", "what": "run started on local"}
@@ -148,7 +149,7 @@ def test_unknown_amounts_are_not_shown_as_zero() -> None:
     one = take_snapshot(timeline, "running", at(0), Money(None, None, None), None, prices)
     assert text(views.head(one)) == [
         "small-1   running",
-        "spent -   on demand -",
+        "spent -   on demand -   replayed",
         "machines 0 reliable + 0 transient   evictions 0   market time 00:00:00",
     ]
     assert text(views.losses(one, 80, 1)) == ["loss  not reported yet"]
@@ -158,7 +159,7 @@ def test_unknown_amounts_are_not_shown_as_zero() -> None:
 def test_head_at_80_columns() -> None:
     assert text(views.head(snapshot())) == [
         "small-1   running   stage 2   clock 40 of 50   loss 0.2",
-        "spent $3.00 of $6.00 budget (50%)   on demand $12.00: 75% saved",
+        "spent $3.00 of $6.00 budget (50%)   on demand $12.00: 75% saved   replayed",
         "machines 1 reliable + 1 transient   evictions 4   market time 00:10:00",
     ]
 
