@@ -29,9 +29,9 @@ class FactTable(Generic[F]):
     to_row: Callable[[F], tuple[Any, ...]]
     of_row: Callable[..., F]
 
-    def write(self, path: Path, facts: Iterable[F]) -> None:
+    def write(self, path: Path, facts: Iterable[F], description: bytes) -> None:
         """Writes facts as a new file."""
-        write_rows(path, self.schema, map(self.to_row, facts))
+        write_rows(path, self.schema, map(self.to_row, facts), description)
 
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, optionally of one cloud only."""
