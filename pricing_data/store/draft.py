@@ -49,7 +49,7 @@ def watched_of(root: Path, manifest: Manifest, names: Collection[str] | None = N
 
 
 class Draft:
-    """The next state of a store: the current one, and what a commit changes. Only a process with the write lock has one."""
+    """The next state of a store: the current one, and what a commit changes. Making one takes the write lock."""
 
     def __init__(self, root: Path, before: Manifest) -> None:
         self._root = root

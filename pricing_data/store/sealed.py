@@ -28,22 +28,23 @@ _DESCRIPTION = b"spotctl.store"
 _BLOCK = 1 << 16
 _MAGIC = 8
 """Bytes after the footer: its length, and the format's name."""
-_NAME = re.compile(r"(?P<kind>[a-z_]+)(-[0-9a-f]{32})?-(?P<number>\d{8})-(?P<digest>[0-9a-f]{32})\.parquet")
+_NAME = re.compile(r"(?P<kind>[a-z_]+)(?P<sources>-[0-9a-f]{32})?-(?P<number>\d{8})-(?P<digest>[0-9a-f]{32})\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The part of a file's name that says what the file holds, and which commit wrote it."""
+    """A file's name: what the file holds, which commit wrote it, and whether it follows from other files."""
 
     kind: str
     number: int
     digest: str
+    derived: bool
 
     @classmethod
     def of(cls, name: str) -> Origin | None:
         """The origin of a sealed file; None for any other."""
         match = _NAME.fullmatch(name)
-        return cls(match["kind"], int(match["number"]), match["digest"]) if match else None
+        return cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"])) if match else None
 
 
 class BlockSums(io.FileIO):

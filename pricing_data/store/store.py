@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from pricing_data.catalog import Catalog
-from pricing_data.errors import StoreError, UnknownMarket
+from pricing_data.corrections import CorrectedPrices, PriceCorrection, in_force
+from pricing_data.errors import BadInput, StoreError, UnknownMarket, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
-from pricing_data.series import PriceSeries
+from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import manifest as manifests
+from pricing_data.store.corrected import corrected
 from pricing_data.store.draft import Draft, facts_of, rows_of, watched_of
-from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
-from pricing_data.store.manifest import Manifest, ManifestLost
+from pricing_data.store.facts import CORRECTIONS, INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.manifest import Manifest, ManifestLost, damaged
 from pricing_data.store.parquet import read_rows
 from pricing_data.store.rebuild import rebuilt
 from pricing_data.store.sealed import Origin
 from pricing_data.store.segments import SegmentFile, market_of, tables_of
-from pricing_data.store.table import PriceTable
-from pricing_data.units import Span, counted
+from pricing_data.store.table import NO_ROWS, PriceTable
+from pricing_data.store.upkeep import Inspection, copy, inspect
+from pricing_data.units import Span, counted, format_time
 
 # A commit only adds a segment, which is fast; with more segments than this, reading gets slow.
 _MAX_SEGMENTS = 24
@@ -74,18 +80,25 @@ class PriceStore:
         """The number of stored price events, and of bytes on disk."""
         manifest = self._manifest()
         rows = sum(entry.rows - entry.corrections for entry in manifest.segments)
-        return rows, sum(_file_size(self.root / name) for name in manifest.files)
+        withdrawn = sum(price is None for prices in self._in_force(manifest).values() for price in prices.values())
+        return rows - withdrawn, sum(_file_size(self.root / name) for name in manifest.files)
 
-    def over_segments(self, read: Callable[[list[Path]], R]) -> R:
-        """Calls `read` with the Parquet files that contain the prices, and returns its result.
+    def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
+        """Calls `read` with the Parquet files that contain the prices and the corrections, and returns its result.
 
         If it raises FileNotFoundError because a writer replaced a file, it is called again with the current files.
         """
-        return self._snapshot(lambda manifest: read([self.root / entry.name for entry in manifest.segments]))
+        return self._snapshot(
+            lambda manifest: read([self.root / entry.name for entry in manifest.segments], self._in_force(manifest))
+        )
 
     def markets(self) -> list[Market]:
         """Every market with at least one event, in the order of their text."""
         return [market_of(name) for name in self._snapshot(self._names)]
+
+    def corrections(self) -> list[PriceCorrection]:
+        """All corrections of prices, also those that later ones replace, oldest first."""
+        return sorted(self._facts(CORRECTIONS), key=lambda correction: correction.made)
 
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])
@@ -98,7 +111,8 @@ class PriceStore:
         names = None if markets is None else {str(market) for market in markets}
 
         def read(manifest: Manifest) -> PriceTable:
-            return replace(rows_of(self.root, manifest, names), watched=watched_of(self.root, manifest, names))
+            rows = corrected(rows_of(self.root, manifest, names), self._in_force(manifest))
+            return replace(rows, watched=watched_of(self.root, manifest, names))
 
         return self._snapshot(read)
 
@@ -107,10 +121,10 @@ class PriceStore:
         names = {str(market) for market in markets}
 
         def read(manifest: Manifest) -> list[R]:
-            watched = watched_of(self.root, manifest, names)
+            watched, in_force = watched_of(self.root, manifest, names), self._in_force(manifest)
             with ExitStack() as stack:
                 segments = [stack.enter_context(SegmentFile(self.root / entry.name)) for entry in manifest.segments]
-                tables = tables_of(segments, names)
+                tables = (corrected(table, in_force) for table in tables_of(segments, names))
                 return [compute(series) for table in tables for series in replace(table, watched=watched)]
 
         return self._snapshot(read)
@@ -154,6 +168,35 @@ class PriceStore:
             self.compact()
         return done + Committed(known=repeated, conflicts=contradicted)
 
+    def correct(self, correction: PriceCorrection) -> PriceCorrection:
+        """Keeps a correction of a stored price, made at the given moment or just after all others; returns it.
+
+        Raises UnknownPrice if no price change of the market is stored at its time.
+        """
+        kept = correction
+
+        def change(draft: Draft) -> None:
+            nonlocal kept
+            times = rows_of(self.root, draft.manifest, {str(correction.market)}).times
+            if correction.time not in times:
+                raise UnknownPrice(_no_price_at(correction, times))
+            before = [known.made for known in facts_of(self.root, draft.manifest, CORRECTIONS)]
+            kept = replace(correction, made=max([correction.made, *(made + 1 for made in before)]))
+            draft.add_facts(CORRECTIONS, (kept,))
+
+        self._change(change)
+        return kept
+
+    def inspect(self) -> Inspection:
+        """Reads every file, and says what is wrong."""
+        return self._snapshot(lambda _: inspect(self.root))
+
+    def back_up(self, to: Path) -> Inspection:
+        """Copies the store to a new folder while nothing is written, and checks the copy."""
+        if not manifests.data_files(self.root):
+            raise BadInput(f"backup: no prices are stored in {self.root}")
+        return self._locked(lambda: copy(self.root, self._saved(), to))
+
     def compact(self) -> None:
         """Merges small segments, so that reading opens few files. The content stays the same."""
         if len(self._manifest().segments) > 1:
@@ -178,7 +221,7 @@ class PriceStore:
                 return read(self._manifest())
             except FileNotFoundError as error:
                 missing = error
-        raise StoreError(_missing(self.root, missing))
+        raise StoreError(_missing(self.root, missing.filename or missing))
 
     def _manifest(self) -> Manifest:
         """The current manifest, made again from the other files if it is lost."""
@@ -195,29 +238,43 @@ class PriceStore:
             return manifest
 
     def _names(self, manifest: Manifest) -> list[str]:
-        names: set[str] = set()
+        rows: Counter[str] = Counter()
         for entry in manifest.segments:
             with SegmentFile(self.root / entry.name) as segment:
-                names.update(segment.names)
-        return sorted(names)
+                rows.update(segment.rows_of)
+        in_force = self._in_force(manifest)
+        # A market whose every event may be withdrawn needs a look at its rows.
+        doubtful = {name for name in in_force if rows[name] and None in in_force[name].values()}
+        rest = corrected(rows_of(self.root, manifest, doubtful), in_force) if doubtful else NO_ROWS
+        return sorted(rows.keys() - doubtful | {str(market) for market in rest.markets})
+
+    def _in_force(self, manifest: Manifest) -> CorrectedPrices:
+        return in_force(facts_of(self.root, manifest, CORRECTIONS))
 
     def _facts(self, kind: FactTable[F], cloud: str | None = None) -> list[F]:
         return self._snapshot(lambda manifest: facts_of(self.root, manifest, kind, cloud))
 
     def _change(self, change: Callable[[Draft], None]) -> Manifest:
         """Lets `change` make the next state of the store under the write lock, saves and returns it."""
+
+        def changed() -> Manifest:
+            manifest = self._saved()
+            try:
+                if any(Origin.of(name) is None for name in manifest.files):
+                    manifest = self._save(manifest, Draft.describe_files)
+                return self._save(manifest, change)
+            finally:
+                manifests.remove_strays(self.root, manifests.load(self.root))
+
+        return self._locked(changed)
+
+    def _locked(self, act: Callable[[], R]) -> R:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with manifests.exclusively(self.root, self._on_wait):
-                manifest = self._saved()
-                try:
-                    if any(Origin.of(name) is None for name in manifest.files):
-                        manifest = self._save(manifest, Draft.describe_files)
-                    return self._save(manifest, change)
-                finally:
-                    manifests.remove_strays(self.root, manifests.load(self.root))
+                return act()
         except FileNotFoundError as error:
-            raise StoreError(_missing(self.root, error)) from error
+            raise StoreError(_missing(self.root, error.filename or error)) from error
         except OSError as error:
             raise StoreError(_os_message(self.root, error)) from error
 
@@ -229,7 +286,7 @@ class PriceStore:
         manifest = self._manifest()
         for name in manifest.files:
             if not (self.root / name).exists():
-                raise StoreError(_missing(self.root, FileNotFoundError(errno.ENOENT, "", str(self.root / name))))
+                raise StoreError(_missing(self.root, self.root / name))
         manifests.save(self.root, manifest)
         return manifest
 
@@ -260,9 +317,17 @@ def _file_size(path: Path) -> int:
         return 0
 
 
-def _missing(root: Path, error: FileNotFoundError) -> str:
+def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
+    if not times.size:
+        return f"no price history of {correction.market} is stored (spotctl prices ls lists the stored markets)"
+    after = int(np.searchsorted(times, correction.time))
+    near = " and ".join(format_time(int(time)) for time in times[max(after - 1, 0) : after + 1])
+    return f"no price change of {correction.market} is stored at {format_time(correction.time)}; the nearest: {near}"
+
+
+def _missing(root: Path, file: object) -> str:
     return (
-        f"price store: a file is missing ({error.filename or error}); restore it from a backup (spotctl prices check"
+        f"price store: a file is missing ({file}); restore it from a backup (spotctl prices check"
         f" lists all that is missing), or move {root} away and import again"
     )
 
