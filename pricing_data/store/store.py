@@ -188,8 +188,8 @@ class PriceStore:
         return kept
 
     def inspect(self) -> Inspection:
-        """Reads every file, and says what is wrong."""
-        return self._snapshot(lambda _: inspect(self.root))
+        """Reads every file while nothing is written, and says what is wrong."""
+        return self._locked(lambda: inspect(self.root)) if self.root.exists() else inspect(self.root)
 
     def back_up(self, to: Path) -> Inspection:
         """Copies the store to a new folder while nothing is written, and checks the copy."""
@@ -232,9 +232,11 @@ class PriceStore:
             if not manifest.files:
                 raise
             why = str(lost).partition("; ")[0]
-            self._on_repair(
-                f"{why}; its content was taken from the {counted(len(manifest.files), 'file')} of the store"
-            )
+            for path in (self.root / entry.name for entry in manifest.segments if not entry.bytes):
+                both = damaged(path, "the list of files is lost, too") if path.exists() else _missing(self.root, path)
+                raise StoreError(both) from lost
+            files = counted(len(manifest.files), "file")
+            self._on_repair(f"{why}; its content was taken from the {files} of the store")
             return manifest
 
     def _names(self, manifest: Manifest) -> list[str]:

@@ -1,6 +1,6 @@
 """A damaged store: an error, a remark, or the right answer, and never another number.
 
-`SPOTCTL_STORE_DAMAGE=all` changes every byte of the store; else a sample of them, a new one for each day of the year.
+`SPOTCTL_STORE_DAMAGE=all` changes every byte of the store; else a sample of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pricing_data.units import HOUR, Span
 from tests.pricing_data.histories import START, market, random_batch, segment_paths
 from tests.pricing_data.store.test_table import contents
 
-SAMPLE = 300
+SAMPLE = 150
 
 
 def filled(root: Path) -> PriceStore:
@@ -90,6 +90,7 @@ def places(store: PriceStore) -> Iterator[tuple[Path, int]]:
     yield from every if os.environ.get("SPOTCTL_STORE_DAMAGE") == "all" else chance.sample(every, SAMPLE)
 
 
+@pytest.mark.slow
 def test_no_changed_byte_changes_a_number(store: PriceStore) -> None:
     expected = answers(store)
     unnoticed = 0
