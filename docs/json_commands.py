@@ -159,7 +159,7 @@ def files(now: float) -> dict[str, str]:
 
 WRITTEN = (
     *("first.yaml", "prices.csv", "prices.svg", "beta.svg", "profile.json", "plan.json"),
-    *("shared", "shared/aws-2025-03-01.parquet"),
+    *("shared", "shared/aws-2025-03-01.parquet", "prices-backup"),
 )
 """What they write."""
 

@@ -81,10 +81,10 @@ class Manifest:
         return name if name is not None and name.startswith(self.derived_kind(kind)) else None
 
     def described(self, replaced: Collection[str], **holds: int) -> bytes:
-        """How a new file describes the store and itself: what is beside it, what it replaces, and what it holds."""
+        """How a new file describes the store and itself: the other files, what it replaces, and what it holds."""
         content = {
             "number": self.number,
-            "beside": sorted(self.files - set(replaced)),
+            "others": sorted(self.files - set(replaced)),
             "replaces": sorted(replaced),
             "covered": self.covered,
             **holds,

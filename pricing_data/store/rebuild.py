@@ -1,4 +1,4 @@
-"""A lost manifest, made again from the store's files, each of which says what was beside it when it was written."""
+"""A lost manifest, made again from the store's files, each of which names the others of its time."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def rebuilt(root: Path) -> Manifest:
     if not described:
         return _of_names(root, names, 0, {})
     later = {name for name, origin in origins.items() if origin.number >= newest}
-    beside = {name for description in described.values() for name in description["beside"]}
+    others = {name for description in described.values() for name in description["others"]}
     replaced = {name for description in described.values() for name in description["replaces"]}
     covered = {key: Span(*span) for each in described.values() for key, span in each["covered"].items()}
     highest = max(origin.number for origin in origins.values())
-    return _of_names(root, (later | beside) - replaced, highest, covered)
+    return _of_names(root, (later | others) - replaced, highest, covered)
 
 
 def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, Span]) -> Manifest:

@@ -96,7 +96,7 @@ def _footer(file: io.BufferedReader) -> tuple[int, bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class FileSeal:
     """The checksums of a file whose footer is as it was written."""
 
     path: Path
@@ -115,7 +115,7 @@ class Seal:
                     raise StoreError(damaged(self.path, f"block {index} does not match its checksum"))
 
 
-def seal_of(path: Path, metadata: Mapping[bytes, bytes]) -> Seal | None:
+def seal_of(path: Path, metadata: Mapping[bytes, bytes]) -> FileSeal | None:
     """The seal of an open Parquet file; None for a file whose name has no digest.
 
     Raises ValueError if the footer is not as it was written.
@@ -130,7 +130,7 @@ def seal_of(path: Path, metadata: Mapping[bytes, bytes]) -> Seal | None:
     content = json.loads(metadata[_SEAL])
     if content["end"] != start:
         raise ValueError("bytes were added or removed before the footer")
-    return Seal(path, content["block"], tuple(content["sums"]), start)
+    return FileSeal(path, content["block"], tuple(content["sums"]), start)
 
 
 def description_of(path: Path) -> dict[str, Any]:

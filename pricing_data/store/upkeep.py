@@ -35,7 +35,7 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a look at every byte of a store showed."""
+    """The result of reading every byte of a store."""
 
     files: int
     events: int

@@ -110,7 +110,7 @@ def correct(
     if bool(price) == withdraw:
         raise BadRequest("correct: name the right price, or --withdraw the price change")
     if not reason.strip():
-        raise BadRequest("correct: say why with --reason, for whoever reads it in a year")
+        raise BadRequest("correct: say why with --reason TEXT; the reason is kept with the correction")
     store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
     right = None if withdraw else parse_usd(price)
     made = store.correct(PriceCorrection(Market.parse(market), parse_time(time), right, reason.strip(), wall_us()))
