@@ -65,11 +65,8 @@ def cost(
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
     --since and --until use this computer's clock, and count the part of a run in between. Days and times in the report
-    use the provider's clock; on the local market that is the replayed history. Types and markets are split into spot
-    and on-demand machines.
-
-    Runs on the local market, where no real money is spent, are in no sum with other runs: they are left out unless
-    there are no others. --local reports on them alone.
+    use the provider's clock; on the local market that is the replayed history, and no real money is spent. Types and
+    markets are split into spot and on-demand machines.
 
     Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
 
