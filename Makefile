@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all ray fuzz faults focus kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all ray fuzz faults focus damage kills format trainers pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ faults: ## 5,000 random fault schedules in virtual time and 200 on processes tha
 
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
 	$(PYTHON) -m tests.spotctl.show.costs.focus_validator
+
+damage: ## Every byte of a small price store changed in turn: an error, a remark, or the right answer
+	SPOTCTL_STORE_DAMAGE=all $(PYTHON) -m pytest tests/pricing_data/store/test_damage.py
 
 kills: ## Runners killed around every request to each simulated cloud and every write to the log, and answers lost
 	$(PYTHON) -m tests.spotctl.run.cloud_kills

@@ -191,7 +191,7 @@ def _numpy_stats(table: PriceTable) -> list[object]:
 
 def _sql(store: PriceStore) -> object:
     sql = "select market, avg(usd_per_hour), max(usd_per_hour) from prices group by 1"
-    return store.over_segments(lambda paths: query(paths, sql))
+    return store.over_segments(lambda paths, corrected: query(paths, corrected, sql))
 
 
 def _pandas_import(source: Path, plain: Path) -> None:

@@ -45,6 +45,11 @@ JSON_COMMANDS = {
     " limit 2'": "spotctl.cli.prices.sql:sql",
     "prices export local/sim-east/*/c4.* --out prices.csv": "spotctl.cli.prices.export:export",
     "prices import prices.csv history.csv": "spotctl.cli.prices.commands:import_",
+    "prices correct aws/us-east-1/us-east-1a/c5.large 2025-03-01T05:00:00Z 0.93"
+    " --reason typo": "spotctl.cli.prices.upkeep:correct",
+    "prices corrections": "spotctl.cli.prices.upkeep:corrections",
+    "prices check": "spotctl.cli.prices.upkeep:check",
+    "prices backup prices-backup": "spotctl.cli.prices.upkeep:backup",
     "prices watch aws/us-east-1 --below 99 --no-fetch": "spotctl.cli.prices.watch:_PriceWatcher._report",
     "prices snapshot make --cloud aws --day 2025-03-01 --out shared": "spotctl.cli.prices.snapshot:make",
     "prices snapshot add shared/aws-2025-03-01.parquet": "spotctl.cli.prices.snapshot:add",
@@ -154,7 +159,7 @@ def files(now: float) -> dict[str, str]:
 
 WRITTEN = (
     *("first.yaml", "prices.csv", "prices.svg", "beta.svg", "profile.json", "plan.json"),
-    *("shared", "shared/aws-2025-03-01.parquet"),
+    *("shared", "shared/aws-2025-03-01.parquet", "prices-backup"),
 )
 """What they write."""
 

@@ -40,7 +40,10 @@ def keep(store: PriceStore, catalog: Catalog) -> None:
     """Stores the statistics of all markets. If that fails, on a full disk, statistics are computed when needed."""
     with suppress(StoreError):
         store.derive(
-            _KIND, lambda path: _write(path, store.each(store.markets(), lambda series: describe(series, catalog)))
+            _KIND,
+            lambda path, description: _write(
+                path, store.each(store.markets(), lambda series: describe(series, catalog)), description
+            ),
         )
 
 
@@ -54,11 +57,11 @@ def statistics(store: PriceStore, markets: Iterable[Market], catalog: Catalog) -
     return [by_name[name] for name in sorted(by_name)]
 
 
-def _write(path: Path, described: Iterable[MarketStats]) -> None:
+def _write(path: Path, described: Iterable[MarketStats], description: bytes) -> None:
     rows = [
         (str(stats.market), stats.on_demand.price if stats.on_demand else None, *_figures(stats)) for stats in described
     ]
-    write_rows(path, _SCHEMA, rows)
+    write_rows(path, _SCHEMA, rows, description)
 
 
 def _read(path: Path, names: Collection[str], catalog: Catalog) -> dict[str, MarketStats]:

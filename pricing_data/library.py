@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pricing_data import kept_stats
 from pricing_data.catalog import Catalog
+from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import BadInput, UnknownMarket
 from pricing_data.interruptions import Interruption
 from pricing_data.known_clouds import cloud_names, is_cloud
@@ -158,9 +159,12 @@ class Library:
         """Stores the statistics of all markets; called after prices were added."""
         kept_stats.keep(self.store, self.catalog)
 
-    def over_segments(self, read: Callable[[list[Path]], R]) -> R:
-        """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices."""
-        return self.store.over_segments(lambda paths: read(paths or [bundled_prices()]))
+    def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
+        """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices.
+
+        The corrections of these prices are not in the files.
+        """
+        return self.store.over_segments(lambda paths, corrected: read(paths or [bundled_prices()], corrected))
 
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])

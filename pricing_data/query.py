@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import BadInput
 from pricing_data.store.segments import SegmentFile
 
@@ -32,6 +33,13 @@ select * from ({rows}) as stored where not exists (
     where newer.market = stored.market and newer.time = stored.time and newer.price > stored.price
 )
 """
+_REPAIRED = """
+select stored.market, stored.time, coalesce(correction.price, stored.price) as price
+from ({rows}) as stored
+left join (values {corrections}) as correction(market, time, price, withdrawn)
+    on correction.market = stored.market and correction.time = stored.time
+where not coalesce(correction.withdrawn, false)
+"""
 _WRITE = "write one select ... from prices"
 
 
@@ -43,7 +51,7 @@ class QueryResult:
     rows: list[tuple[object, ...]]
 
 
-def query(segments: Sequence[Path], sql: str) -> QueryResult:
+def query(segments: Sequence[Path], corrected: CorrectedPrices, sql: str) -> QueryResult:
     """Runs SQL on the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour."""
     import duckdb
 
@@ -56,7 +64,7 @@ def query(segments: Sequence[Path], sql: str) -> QueryResult:
         connection.execute("set python_enable_replacements = false")
         connection.execute("set lock_configuration = true")
         try:
-            connection.execute(_VIEW.format(rows=_rows(segments)))
+            connection.execute(_VIEW.format(rows=_with_corrections(_rows(segments), corrected)))
             result = connection.execute(_only_select(connection.extract_statements(sql)))
             columns = tuple(column[0] for column in result.description or ()) if result else ()
             rows = result.fetchall() if columns else []
@@ -76,11 +84,23 @@ def _rows(segments: Sequence[Path]) -> str:
     parts, corrections = [], []
     for path in segments:
         with SegmentFile(path) as segment:
+            # DuckDB reads the file by itself, and knows nothing of our checksums.
+            segment.check_bytes()
             parts.append(_ROWS.format(units=segment.units, path=str(path).replace("'", "''")))
             if segment.corrections:
                 corrections.append(parts[-1])
     rows = " union all ".join(parts)
     return _CORRECTED.format(rows=rows, corrections=" union all ".join(corrections)) if corrections else rows
+
+
+def _with_corrections(rows: str, corrected: CorrectedPrices) -> str:
+    """SQL for these rows as they were corrected."""
+    values = ", ".join(
+        f"('{market}', {time}, {'null::bigint' if price is None else price}, {price is None})"
+        for market, prices in corrected.items()
+        for time, price in prices.items()
+    )
+    return _REPAIRED.format(rows=rows, corrections=values) if values else rows
 
 
 def _only_select(statements: list[Statement]) -> Statement:

@@ -1,4 +1,4 @@
-"""Fact tables: instance types, list prices and interruption figures, each in one small Parquet file.
+"""Fact tables: instance types, list prices, interruption figures and corrections, each in one small Parquet file.
 
 A fact has a key; a newer fact replaces an older one with the same key.
 """
@@ -11,12 +11,13 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.corrections import PriceCorrection
 from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrice
 from pricing_data.market import Market
 from pricing_data.store.parquet import read_rows, write_rows
 
-F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice)
+F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection)
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class FactTable(Generic[F]):
     to_row: Callable[[F], tuple[Any, ...]]
     of_row: Callable[..., F]
 
-    def write(self, path: Path, facts: Iterable[F]) -> None:
+    def write(self, path: Path, facts: Iterable[F], description: bytes) -> None:
         """Writes facts as a new file."""
-        write_rows(path, self.schema, map(self.to_row, facts))
+        write_rows(path, self.schema, map(self.to_row, facts), description)
 
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, optionally of one cloud only."""
@@ -45,7 +46,7 @@ class FactTable(Generic[F]):
         return sorted(by_key.values(), key=_order)
 
 
-def _order(fact: InstanceType | OnDemandPrice | Interruption | ListPrice) -> tuple[str, ...]:
+def _order(fact: InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection) -> tuple[str, ...]:
     """A fixed order, so that equal facts give equal files."""
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
@@ -121,4 +122,20 @@ LIST_PRICES = FactTable[ListPrice](
     ),
     to_row=astuple,
     of_row=ListPrice,
+)
+
+CORRECTIONS = FactTable[PriceCorrection](
+    "corrections",
+    key=lambda fact: (fact.market, fact.time, fact.made),
+    schema=pa.schema(
+        [
+            ("market", pa.string()),
+            ("time", pa.int64()),
+            ("price", pa.int64()),
+            ("reason", pa.string()),
+            ("made", pa.int64()),
+        ]
+    ),
+    to_row=lambda fact: (str(fact.market), fact.time, fact.price, fact.reason, fact.made),
+    of_row=lambda market, *rest: PriceCorrection(Market.parse(market), *rest),
 )

@@ -1,7 +1,8 @@
 """The manifest: the list of files that make up the store. Replacing it commits a change.
 
-Segments are written under new names and never changed; a commit renames a new manifest over the old one. If a writer
-dies, it leaves files that no manifest lists; the next writer deletes them.
+Files are written under new names and never changed; a commit renames a new manifest over the old one. If a writer
+dies, it leaves files that no manifest lists; the next writer deletes them. If the manifest is lost, it is made again
+from the files, which describe themselves and each other.
 """
 
 from __future__ import annotations
@@ -11,21 +12,29 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from pricing_data.errors import StoreError
 from pricing_data.units import Span
 
-FORMAT = 2
-# Format 1 differs only in the segments, which say themselves how they are to be read.
-_READABLE = (1, 2)
-_NAME = "manifest.json"
-# The names of files that writers create: tables, and manifests not yet renamed.
-_OURS = re.compile(r"[a-z_]+-[0-9a-f]{32}\.parquet|manifest\.json\.[0-9a-f]{32}")
+FORMAT = 3
+# Format 1 differs only in the segments, which say themselves how they are to be read; 3 has a number and a seal.
+_READABLE = (1, 2, 3)
+_UNSEALED = (1, 2)
+NAME = "manifest.json"
+_TEMPORARY = re.compile(r"manifest\.json\.[0-9a-f]{32}")
+UNFINISHED = ".partial"
+"""The end of the name of a file that belongs to no commit yet."""
+_DATA = re.compile(r"[a-z_]+-[0-9a-f-]{32,}\.parquet")
+
+
+class ManifestLost(StoreError):
+    """The list of the store's files is missing or damaged, and the files are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +54,42 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The store's state. `facts` maps a fact table to its file, `covered` a history to its complete span."""
+    """The store's state. `facts` maps a fact table to its file, `covered` a history to its complete span.
+
+    `number` counts the commits. `replaced` are files whose rows are in other files now; they are deleted when possible.
+    """
 
     segments: tuple[SegmentEntry, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
     covered: dict[str, Span] = field(default_factory=dict)
+    number: int = 0
+    replaced: tuple[str, ...] = ()
 
     @property
     def files(self) -> set[str]:
         """The names of all files that this manifest lists."""
         return {entry.name for entry in self.segments} | set(self.facts.values())
 
-    def derived_name(self, kind: str) -> str:
-        """The name of a file of figures that follow from all other files."""
+    def derived_kind(self, kind: str) -> str:
+        """The beginning of the name of a file of figures that follow from all other files."""
         sources = sorted(self.files - {self.facts.get(kind)})
-        return f"{kind}-{blake2b(' '.join(sources).encode(), digest_size=16).hexdigest()}.parquet"
+        return f"{kind}-{blake2b(' '.join(sources).encode(), digest_size=16).hexdigest()}"
+
+    def derived(self, kind: str) -> str | None:
+        """The file of these figures; None if there is none, or if another file has changed since."""
+        name = self.facts.get(kind)
+        return name if name is not None and name.startswith(self.derived_kind(kind)) else None
+
+    def described(self, replaced: Collection[str], **holds: int) -> bytes:
+        """How a new file describes the store and itself: the other files, what it replaces, and what it holds."""
+        content = {
+            "number": self.number,
+            "others": sorted(self.files - set(replaced)),
+            "replaces": sorted(replaced),
+            "covered": self.covered,
+            **holds,
+        }
+        return json.dumps(content).encode()
 
     def with_fact(self, table: str, name: str) -> Manifest:
         """A copy with another file for a fact table."""
@@ -67,26 +97,46 @@ class Manifest:
 
 
 def load(root: Path) -> Manifest:
-    """The manifest of a store; an empty one if none has been written yet."""
-    path = root / _NAME
+    """The manifest of a store; an empty one if nothing has been written yet.
+
+    Raises ManifestLost if there are files and no manifest, or a damaged one.
+    """
+    path = root / NAME
     try:
-        text = path.read_text()
+        return parsed(path.read_bytes(), path)
     except FileNotFoundError:
+        if data_files(root):
+            raise ManifestLost(f"price store: {path} is missing") from None
         return Manifest()
     except OSError as error:
         raise StoreError(f"price store: cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise StoreError(damaged(path, error)) from error
+
+
+def data_files(root: Path) -> list[str]:
+    """The names of all files in the folder that may be part of a store."""
     try:
-        return _parsed(json.loads(text), path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(damaged(path, error)) from error
+        return sorted(path.name for path in root.iterdir() if _DATA.fullmatch(path.name))
+    except FileNotFoundError:
+        return []
 
 
-def _parsed(content: dict[str, object], path: Path) -> Manifest:
-    version = content["format"]
-    if version not in _READABLE:
-        raise StoreError(f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade spotctl")
+def parsed(text: bytes, path: Path) -> Manifest:
+    """A manifest from the text of its file."""
+    try:
+        content = json.loads(text)
+        version, seal = content["format"], content.pop("seal", None)
+        if isinstance(version, int) and version > FORMAT:
+            raise StoreError(f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade spotctl")
+        if version not in _READABLE or (seal is None and version not in _UNSEALED):
+            raise ValueError("its format or checksum is missing")
+        if seal is not None and seal != _seal(content):
+            raise ValueError("it does not match its checksum")
+        return _of_content(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ManifestLost(damaged(path, error)) from error
+
+
+def _of_content(content: dict[str, Any]) -> Manifest:
     segments, facts, covered = content["segments"], content["facts"], content["covered"]
     if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):
         raise TypeError("segments, facts or covered has another type")
@@ -94,26 +144,40 @@ def _parsed(content: dict[str, object], path: Path) -> Manifest:
         tuple(SegmentEntry(**entry) for entry in segments),
         facts,
         {history: Span(*span) for history, span in covered.items()},
+        content.get("number", 0),
+        tuple(content.get("replaced", ())),
     )
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def damaged(path: Path, why: object) -> str:
     """The error message for a file of the store that cannot be parsed."""
-    return f"price store: {path} is damaged ({why}); move {path.parent} away and import again"
+    return (
+        f"price store: {path} is damaged ({why}); restore it from a backup (spotctl prices check lists all that is"
+        f" damaged), or move {path.parent} away and import again"
+    )
 
 
 def save(root: Path, manifest: Manifest) -> None:
-    """Replaces the store's manifest, durably and in one step."""
-    content = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
-    temporary = root / f"{_NAME}.{uuid.uuid4().hex}"
-    try:
-        with temporary.open("w") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(root / _NAME)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Replaces the store's manifest, durably and in one step; its unfinished files become files of the store.
+
+    If the process dies in between, `remove_strays` finds the manifest that was not renamed, and with it those files.
+    """
+    content = {"format": FORMAT, **asdict(manifest)}
+    content["seal"] = _seal(json.loads(json.dumps(content)))
+    temporary = root / f"{NAME}.{uuid.uuid4().hex}"
+    with temporary.open("w") as file:
+        file.write(json.dumps(content, indent=1))
+        file.flush()
+        os.fsync(file.fileno())
+    for name in manifest.files:
+        with suppress(FileNotFoundError):
+            (root / (name + UNFINISHED)).rename(root / name)
+    _sync_directory(root)
+    temporary.replace(root / NAME)
     _sync_directory(root)
 
 
@@ -132,15 +196,31 @@ def _sync_directory(root: Path) -> None:
 
 
 def remove_strays(root: Path, manifest: Manifest) -> None:
-    """Deletes the store's files that the manifest does not list: replaced ones, and those of a writer that died.
+    """Deletes what is certainly not part of the store: unfinished files, files of a commit that was not completed, and
+    files that others replace. Any other file stays, even one that looks like the store's.
 
-    Other files in the folder stay. Call it only while holding the write lock. The next writer retries a file that
-    cannot be deleted now.
+    Call it only while holding the write lock. The next writer retries a file that cannot be deleted now.
     """
     for path in root.iterdir():
-        if _OURS.fullmatch(path.name) and path.name not in manifest.files:
-            with suppress(OSError):
-                path.unlink()
+        if _TEMPORARY.fullmatch(path.name):
+            # A damaged one names no file; so what it may have named stays, and `spotctl prices check` lists it.
+            with suppress(OSError, StoreError):
+                _undo(root, parsed(path.read_bytes(), path), manifest)
+            _delete(path)
+        elif path.name.endswith(f".parquet{UNFINISHED}") or path.name in manifest.replaced:
+            _delete(path)
+
+
+def _undo(root: Path, abandoned: Manifest, current: Manifest) -> None:
+    """Deletes the files that only a commit which was not completed lists."""
+    if abandoned.number > current.number:
+        for name in abandoned.files - current.files:
+            _delete(root / name)
+
+
+def _delete(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 @contextmanager

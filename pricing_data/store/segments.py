@@ -26,6 +26,7 @@ from pricing_data.errors import StoreError
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.store.manifest import damaged
+from pricing_data.store.sealed import BlockSums, seal_of
 from pricing_data.store.table import NO_ROWS, PriceTable
 from pricing_data.units import SECOND
 
@@ -66,13 +67,18 @@ def _fitting(values: Ints, units: Iterable[int]) -> int:
 
 
 class SegmentWriter:
-    """Writes a segment in parts, whose markets must come in order. The file is complete when the block ends."""
+    """Writes a segment in parts, whose markets must come in order. The file is complete when the block ends.
 
-    def __init__(self, path: Path, units: StoredUnits, corrections: int = 0) -> None:
+    A segment of a store is described and sealed; files for others are not.
+    """
+
+    def __init__(self, path: Path, units: StoredUnits, corrections: int = 0, description: bytes | None = None) -> None:
         self._units = units
         self._corrections = corrections
+        self._description = description
+        self._file = BlockSums(path)
         self._writer = pq.ParquetWriter(
-            path,
+            self._file,
             _SCHEMA,
             compression="zstd",
             use_dictionary=["market"],
@@ -89,12 +95,15 @@ class SegmentWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._flush(last=True)
-            about = {"names": self._names, "rows": self._rows, **self._units._asdict()}
-            about["corrections"] = self._corrections
-            self._writer.add_key_value_metadata({_INDEX: _sealed(about)})
-        self._writer.close()
+        with self._file:
+            if kind is None:
+                self._flush(last=True)
+                about = {"names": self._names, "rows": self._rows, **self._units._asdict()}
+                about["corrections"] = self._corrections
+                self._writer.add_key_value_metadata({_INDEX: _sealed(about)})
+                if self._description is not None:
+                    self._writer.add_key_value_metadata(self._file.seal(self._description))
+            self._writer.close()
 
     def add(self, table: PriceTable) -> None:
         """Adds the rows of further markets."""
@@ -158,13 +167,13 @@ def _index(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     return index
 
 
-def write_segment(path: Path, table: PriceTable, corrections: int = 0) -> None:
+def write_segment(path: Path, table: PriceTable, corrections: int = 0, description: bytes | None = None) -> None:
     """Writes a table as a new segment file. `corrections` of its rows replace lower prices in other segments."""
-    with SegmentWriter(path, StoredUnits.of(table), corrections) as writer:
+    with SegmentWriter(path, StoredUnits.of(table), corrections, description) as writer:
         writer.add(table)
 
 
-def merge_segments(path: Path, sources: Iterable[Path], corrections: int) -> int:
+def merge_segments(path: Path, sources: Iterable[Path], corrections: int, description: bytes) -> int:
     """Writes the rows of several segments as one, a few markets at a time; returns the number of rows.
 
     Of two prices of one market and time, the higher one stays. `corrections` are those of the sources.
@@ -174,7 +183,7 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int) -> int
         units = StoredUnits(min(s.units.time for s in segments), min(s.units.price for s in segments))
         before = sum(segment.rows for segment in segments)
         written = 0
-        with SegmentWriter(path, units, corrections) as writer:
+        with SegmentWriter(path, units, corrections, description) as writer:
             for table in tables_of(segments):
                 written += len(table)
                 writer.add(table)
@@ -215,6 +224,7 @@ class SegmentFile:
         try:
             self._file = pq.ParquetFile(path, page_checksum_verification=True)
             self.metadata: dict[bytes, bytes] = self._file.metadata.metadata
+            self._seal = seal_of(path, self.metadata)
             index = _index(self.metadata)
         except FileNotFoundError:
             raise
@@ -238,6 +248,17 @@ class SegmentFile:
     def rows(self) -> int:
         """The number of rows."""
         return sum(self.rows_of.values())
+
+    def check_bytes(self) -> None:
+        """Raises StoreError if any byte differs from what was written; a file of an earlier version cannot tell."""
+        if self._seal:
+            self._seal.check()
+
+    def check(self) -> None:
+        """Raises StoreError if any byte differs from what was written, ValueError if rows are not in order."""
+        self.check_bytes()
+        for series in self.read():
+            _ = series.first
 
     def read(self, names: Collection[str] | None = None) -> PriceTable:
         """The rows of these markets, or of all markets."""
@@ -270,6 +291,9 @@ class SegmentFile:
         """Times and prices of row ranges; decodes only the row groups that contain them."""
         size = self._group
         groups = sorted({g for start, end in extents for g in range(start // size, (end - 1) // size + 1)})
+        if self._seal:
+            for group in groups:
+                self._seal.check(*self._bytes_of(group))
         try:
             rows = self._file.read_row_groups(groups, columns=["time", "price"])
         except (pa.ArrowException, OSError) as error:
@@ -279,6 +303,12 @@ class SegmentFile:
         return _picked(rows.column("time"), ranges, self.units.time), _picked(
             rows.column("price"), ranges, self.units.price
         )
+
+    def _bytes_of(self, group: int) -> tuple[int, int]:
+        """Where the times and prices of a row group begin and end in the file."""
+        columns = [self._file.metadata.row_group(group).column(i) for i in (1, 2)]
+        starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+        return min(starts), max(at + column.total_compressed_size for at, column in zip(starts, columns, strict=True))
 
 
 def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import errno
 import os
-import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from pricing_data.catalog import Catalog
-from pricing_data.errors import StoreError, UnknownMarket
-from pricing_data.fetched_rows import FetchedRows, covered_by
+from pricing_data.corrections import CorrectedPrices, PriceCorrection, in_force
+from pricing_data.errors import BadInput, StoreError, UnknownMarket, UnknownPrice
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.interruptions import Interruption
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
-from pricing_data.observed import WatchRecord, joined
-from pricing_data.series import PriceSeries
-from pricing_data.store import manifest as manifests, watched as watched_table
-from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
-from pricing_data.store.manifest import Manifest, SegmentEntry
-from pricing_data.store.segments import SegmentFile, market_of, merge_segments, tables_of, write_segment
-from pricing_data.store.table import NO_ROWS, PriceTable, novelty
-from pricing_data.units import Span
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.store import manifest as manifests
+from pricing_data.store.corrected import corrected
+from pricing_data.store.draft import Draft, facts_of, rows_of, watched_of
+from pricing_data.store.facts import CORRECTIONS, INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.manifest import Manifest, ManifestLost, damaged
+from pricing_data.store.parquet import read_rows
+from pricing_data.store.rebuild import rebuilt
+from pricing_data.store.sealed import Origin
+from pricing_data.store.segments import SegmentFile, market_of, tables_of
+from pricing_data.store.table import NO_ROWS, PriceTable
+from pricing_data.store.upkeep import Inspection, copy, inspect
+from pricing_data.units import Span, counted, format_time
 
 # A commit only adds a segment, which is fast; with more segments than this, reading gets slow.
 _MAX_SEGMENTS = 24
@@ -48,36 +55,50 @@ class Committed:
 class PriceStore:
     """Price history, instance types, on-demand prices and interruption figures in one folder.
 
-    The first commit creates the folder. `on_wait` is called if another process is writing and this one has to wait.
+    The first commit creates the folder. `on_wait` is called if another process is writing and this one has to wait,
+    `on_repair` with a remark if the store had to be repaired to be read.
     """
 
-    def __init__(self, root: Path, on_wait: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        on_wait: Callable[[], None] = lambda: None,
+        on_repair: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.root = root
         self._on_wait = on_wait
+        self._on_repair = on_repair
 
     # --- reading: each call sees one consistent state ---
 
     @property
     def covered(self) -> dict[str, Span]:
         """The complete span of each history."""
-        return manifests.load(self.root).covered
+        return self._manifest().covered
 
     def size(self) -> tuple[int, int]:
         """The number of stored price events, and of bytes on disk."""
-        manifest = manifests.load(self.root)
+        manifest = self._manifest()
         rows = sum(entry.rows - entry.corrections for entry in manifest.segments)
-        return rows, sum(_file_size(self.root / name) for name in manifest.files)
+        withdrawn = sum(price is None for prices in self._in_force(manifest).values() for price in prices.values())
+        return rows - withdrawn, sum(_file_size(self.root / name) for name in manifest.files)
 
-    def over_segments(self, read: Callable[[list[Path]], R]) -> R:
-        """Calls `read` with the Parquet files that contain the prices, and returns its result.
+    def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
+        """Calls `read` with the Parquet files that contain the prices and the corrections, and returns its result.
 
         If it raises FileNotFoundError because a writer replaced a file, it is called again with the current files.
         """
-        return self._snapshot(lambda manifest: read([self.root / entry.name for entry in manifest.segments]))
+        return self._snapshot(
+            lambda manifest: read([self.root / entry.name for entry in manifest.segments], self._in_force(manifest))
+        )
 
     def markets(self) -> list[Market]:
         """Every market with at least one event, in the order of their text."""
         return [market_of(name) for name in self._snapshot(self._names)]
+
+    def corrections(self) -> list[PriceCorrection]:
+        """All corrections of prices, also those that later ones replace, oldest first."""
+        return sorted(self._facts(CORRECTIONS), key=lambda correction: correction.made)
 
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])
@@ -90,7 +111,8 @@ class PriceStore:
         names = None if markets is None else {str(market) for market in markets}
 
         def read(manifest: Manifest) -> PriceTable:
-            return replace(self._rows(manifest, names), watched=self._watched(manifest, names))
+            rows = corrected(rows_of(self.root, manifest, names), self._in_force(manifest))
+            return replace(rows, watched=watched_of(self.root, manifest, names))
 
         return self._snapshot(read)
 
@@ -99,17 +121,17 @@ class PriceStore:
         names = {str(market) for market in markets}
 
         def read(manifest: Manifest) -> list[R]:
-            watched = self._watched(manifest, names)
+            watched, in_force = watched_of(self.root, manifest, names), self._in_force(manifest)
             with ExitStack() as stack:
                 segments = [stack.enter_context(SegmentFile(self.root / entry.name)) for entry in manifest.segments]
-                tables = tables_of(segments, names)
+                tables = (corrected(table, in_force) for table in tables_of(segments, names))
                 return [compute(series) for table in tables for series in replace(table, watched=watched)]
 
         return self._snapshot(read)
 
     def catalog(self, cloud: str | None = None) -> Catalog:
         """The instance types and list prices that were imported or fetched."""
-        lists = ListPrices(tuple(self._facts(LIST_PRICES, None)))
+        lists = ListPrices(tuple(self._facts(LIST_PRICES)))
         return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)), lists)
 
     def interruptions(self, cloud: str | None = None) -> list[Interruption]:
@@ -117,13 +139,14 @@ class PriceStore:
         return self._facts(INTERRUPTIONS, cloud)
 
     def derived(self, kind: str, read: Callable[[Path], R]) -> R | None:
-        """Calls `read` with the file that `derive` wrote; None without that file, or if the store has changed since."""
-
-        def current(manifest: Manifest) -> R | None:
-            name = manifest.derived_name(kind)
-            return read(self.root / name) if manifest.facts.get(kind) == name else None
-
-        return self._snapshot(current)
+        """Calls `read` with the file that `derive` wrote; None without it, or if the store has changed since."""
+        name = self._manifest().derived(kind)
+        if name is None:
+            return None
+        # What follows from other files is not worth an error: the caller computes it again.
+        with suppress(FileNotFoundError, StoreError):
+            return read(self.root / name)
+        return None
 
     # --- writing: all rows of a commit, or none ---
 
@@ -136,32 +159,56 @@ class PriceStore:
         repeated = len(fetched.prices) - len(table) - contradicted
         done = Committed()
 
-        def change(manifest: Manifest) -> Manifest:
+        def change(draft: Draft) -> None:
             nonlocal done
-            manifest, done = self._with_prices(manifest, table)
-            manifest = self._with_facts(manifest, fetched)
-            manifest = self._with_watched(manifest, fetched.watched)
-            manifest = replace(manifest, covered=covered_by([manifest.covered, fetched.covered]))
-            return self._compacted(manifest) if len(manifest.segments) > _MAX_SEGMENTS else manifest
+            news = draft.add(fetched, table)
+            done = Committed(len(news.fresh), news.known, len(news.higher) + news.lower)
+
+        if len(self._change(change).segments) > _MAX_SEGMENTS:
+            self.compact()
+        return done + Committed(known=repeated, conflicts=contradicted)
+
+    def correct(self, correction: PriceCorrection) -> PriceCorrection:
+        """Keeps a correction of a stored price, made at the given moment or just after all others; returns it.
+
+        Raises UnknownPrice if no price change of the market is stored at its time.
+        """
+        kept = correction
+
+        def change(draft: Draft) -> None:
+            nonlocal kept
+            times = rows_of(self.root, draft.manifest, {str(correction.market)}).times
+            if correction.time not in times:
+                raise UnknownPrice(_no_price_at(correction, times))
+            before = [known.made for known in facts_of(self.root, draft.manifest, CORRECTIONS)]
+            kept = replace(correction, made=max([correction.made, *(made + 1 for made in before)]))
+            draft.add_facts(CORRECTIONS, (kept,))
 
         self._change(change)
-        return done + Committed(known=repeated, conflicts=contradicted)
+        return kept
+
+    def inspect(self) -> Inspection:
+        """Reads every file while nothing is written, and says what is wrong."""
+        return self._locked(lambda: inspect(self.root)) if self.root.exists() else inspect(self.root)
+
+    def back_up(self, to: Path) -> Inspection:
+        """Copies the store to a new folder while nothing is written, and checks the copy."""
+        if not manifests.data_files(self.root):
+            raise BadInput(f"backup: no prices are stored in {self.root}")
+        return self._locked(lambda: copy(self.root, self._saved(), to))
 
     def compact(self) -> None:
         """Merges small segments, so that reading opens few files. The content stays the same."""
-        if len(manifests.load(self.root).segments) > 1:
-            self._change(self._compacted)
+        if len(self._manifest().segments) > 1:
+            self._change(Draft.compact)
 
-    def derive(self, kind: str, write: Callable[[Path], None]) -> None:
+    def derive(self, kind: str, write: Callable[[Path, bytes], None]) -> None:
         """Lets `write` make a file of figures that follow from the stored rows, unless there is such a file."""
 
-        def change(manifest: Manifest) -> Manifest:
-            path = self.root / manifest.derived_name(kind)
-            if manifest.facts.get(kind) == path.name or not manifest.segments:
-                return manifest
-            write(path)
-            manifests.sync(path)
-            return manifest.with_fact(kind, path.name)
+        def change(draft: Draft) -> None:
+            name = draft.manifest.derived(kind)
+            if draft.manifest.segments and (name is None or not self._is_sound(name)):
+                draft.put_table(kind, write, draft.manifest.derived_kind(kind))
 
         self._change(change)
 
@@ -171,133 +218,98 @@ class PriceStore:
         """Reads with one manifest, and again with the next one if a writer deleted a file in between."""
         for _ in range(5):
             try:
-                return read(manifests.load(self.root))
+                return read(self._manifest())
             except FileNotFoundError as error:
                 missing = error
-        raise StoreError(_missing(self.root, missing))
+        raise StoreError(_missing(self.root, missing.filename or missing))
+
+    def _manifest(self) -> Manifest:
+        """The current manifest, made again from the other files if it is lost."""
+        try:
+            return manifests.load(self.root)
+        except ManifestLost as lost:
+            manifest = rebuilt(self.root)
+            if not manifest.files:
+                raise
+            why = str(lost).partition("; ")[0]
+            for path in (self.root / entry.name for entry in manifest.segments if not entry.bytes):
+                both = damaged(path, "the list of files is lost, too") if path.exists() else _missing(self.root, path)
+                raise StoreError(both) from lost
+            files = counted(len(manifest.files), "file")
+            self._on_repair(f"{why}; its content was taken from the {files} of the store")
+            return manifest
 
     def _names(self, manifest: Manifest) -> list[str]:
-        names: set[str] = set()
+        rows: Counter[str] = Counter()
         for entry in manifest.segments:
             with SegmentFile(self.root / entry.name) as segment:
-                names.update(segment.names)
-        return sorted(names)
+                rows.update(segment.rows_of)
+        in_force = self._in_force(manifest)
+        # A market whose every event may be withdrawn needs a look at its rows.
+        doubtful = {name for name in in_force if rows[name] and None in in_force[name].values()}
+        rest = corrected(rows_of(self.root, manifest, doubtful), in_force) if doubtful else NO_ROWS
+        return sorted(rows.keys() - doubtful | {str(market) for market in rest.markets})
 
-    def _rows(self, manifest: Manifest, names: set[str] | None = None, span: Span | None = None) -> PriceTable:
-        tables = []
-        for entry in manifest.segments:
-            if span is not None and (entry.last < span.start or entry.first > span.end):
-                continue
-            with SegmentFile(self.root / entry.name) as segment:
-                tables.append(segment.read(names))
-        return PriceTable.merged(tables)
+    def _in_force(self, manifest: Manifest) -> CorrectedPrices:
+        return in_force(facts_of(self.root, manifest, CORRECTIONS))
 
-    def _facts(self, kind: FactTable[F], cloud: str | None) -> list[F]:
-        def read(manifest: Manifest) -> list[F]:
-            name = manifest.facts.get(kind.name)
-            return kind.read(self.root / name, cloud) if name else []
+    def _facts(self, kind: FactTable[F], cloud: str | None = None) -> list[F]:
+        return self._snapshot(lambda manifest: facts_of(self.root, manifest, kind, cloud))
 
-        return self._snapshot(read)
+    def _change(self, change: Callable[[Draft], None]) -> Manifest:
+        """Lets `change` make the next state of the store under the write lock, saves and returns it."""
 
-    def _change(self, change: Callable[[Manifest], Manifest]) -> None:
-        """Replaces the manifest by the one that `change` returns, under the write lock."""
+        def changed() -> Manifest:
+            manifest = self._saved()
+            try:
+                if any(Origin.of(name) is None for name in manifest.files):
+                    manifest = self._save(manifest, Draft.describe_files)
+                return self._save(manifest, change)
+            finally:
+                manifests.remove_strays(self.root, manifests.load(self.root))
+
+        return self._locked(changed)
+
+    def _locked(self, act: Callable[[], R]) -> R:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with manifests.exclusively(self.root, self._on_wait):
-                before = manifests.load(self.root)
-                try:
-                    after = change(before)
-                    if after != before:
-                        manifests.save(self.root, after)
-                finally:
-                    # Whatever happened, files that the current manifest does not list are useless: those that were
-                    # replaced, those of a writer that died, and those of this one if it failed.
-                    manifests.remove_strays(self.root, manifests.load(self.root))
+                return act()
         except FileNotFoundError as error:
-            raise StoreError(_missing(self.root, error)) from error
+            raise StoreError(_missing(self.root, error.filename or error)) from error
         except OSError as error:
             raise StoreError(_os_message(self.root, error)) from error
 
-    def _with_prices(self, manifest: Manifest, table: PriceTable) -> tuple[Manifest, Committed]:
-        if not len(table):
-            return manifest, Committed()
-        span = Span(int(table.times.min()), int(table.times.max()))
-        stored = self._rows(manifest, {str(market) for market in table.markets}, span) if manifest.segments else NO_ROWS
-        news = novelty(table, stored)
-        done = Committed(len(news.fresh), news.known, len(news.higher) + news.lower)
-        rows = PriceTable.merged([news.fresh, news.higher]) if len(news.higher) else news.fresh
-        if not len(rows):
-            return manifest, done
-        # Readers take the higher of two prices of one time, so a correction need not rewrite the lower one.
-        return replace(manifest, segments=(*manifest.segments, self._write(rows, len(news.higher)))), done
+    def _saved(self) -> Manifest:
+        """The current manifest, which is on disk when this returns: a store with files has one from its beginning."""
+        if (self.root / manifests.NAME).exists():
+            with suppress(ManifestLost):
+                return manifests.load(self.root)
+        manifest = self._manifest()
+        for name in manifest.files:
+            if not (self.root / name).exists():
+                raise StoreError(_missing(self.root, self.root / name))
+        manifests.save(self.root, manifest)
+        return manifest
 
-    def _with_facts(self, manifest: Manifest, fetched: FetchedRows) -> Manifest:
-        manifest = self._with_fact(manifest, TYPES, fetched.types)
-        manifest = self._with_fact(manifest, ON_DEMAND, fetched.on_demand)
-        manifest = self._with_fact(manifest, LIST_PRICES, fetched.list_prices)
-        return self._with_fact(manifest, INTERRUPTIONS, fetched.interruptions)
+    def _save(self, before: Manifest, change: Callable[[Draft], None]) -> Manifest:
+        draft = Draft(self.root, before)
+        change(draft)
+        after = draft.manifest
+        if after == replace(before, number=after.number):
+            return before
+        gone = before.files - after.files
+        left = {name for name in before.replaced if (self.root / name).exists()}
+        after = replace(after, replaced=tuple(sorted((gone | left) - after.files)))
+        manifests.save(self.root, after)
+        return after
 
-    def _with_fact(self, manifest: Manifest, kind: FactTable[F], newer: tuple[F, ...]) -> Manifest:
-        if not newer:
-            return manifest
-        name = manifest.facts.get(kind.name)
-        known = kind.read(self.root / name) if name else []
-        facts = kind.merged(known, newer)
-        if facts == known:
-            return manifest
-        path = self._new_path(kind.name)
-        kind.write(path, facts)
-        manifests.sync(path)
-        return manifest.with_fact(kind.name, path.name)
-
-    def _watched(self, manifest: Manifest, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:
-        name = manifest.facts.get(watched_table.NAME)
-        return watched_table.read(self.root / name, names) if name else {}
-
-    def _with_watched(self, manifest: Manifest, newer: Mapping[Market, WatchRecord]) -> Manifest:
-        if not newer:
-            return manifest
-        known = self._watched(manifest)
-        watched = joined([known, newer])
-        if watched == known:
-            return manifest
-        path = self._new_path(watched_table.NAME)
-        watched_table.write(path, watched)
-        manifests.sync(path)
-        return manifest.with_fact(watched_table.NAME, path.name)
-
-    def _compacted(self, manifest: Manifest) -> Manifest:
-        """Merges segments until each is at least twice as large as all smaller ones together.
-
-        This keeps their number small, and rewrites each row a logarithmic number of times.
-        """
-        by_size = sorted(manifest.segments, key=lambda entry: entry.rows)
-        totals = accumulate(entry.rows for entry in by_size)
-        crowded = [
-            i for i, (entry, total) in enumerate(zip(by_size, totals, strict=True)) if entry.rows * 3 < total * 2
-        ]
-        if not crowded:
-            return manifest
-        few, rest = by_size[: crowded[-1] + 1], by_size[crowded[-1] + 1 :]
-        path = self._new_path("prices")
-        corrections = sum(entry.corrections for entry in few)
-        rows = merge_segments(path, [self.root / entry.name for entry in few], corrections)
-        corrections -= sum(entry.rows for entry in few) - rows
-        span = Span(min(entry.first for entry in few), max(entry.last for entry in few))
-        return replace(manifest, segments=(*rest, self._entry(path, rows, span, corrections)))
-
-    def _write(self, table: PriceTable, corrections: int) -> SegmentEntry:
-        path = self._new_path("prices")
-        write_segment(path, table, corrections)
-        return self._entry(path, len(table), Span(int(table.times.min()), int(table.times.max())), corrections)
-
-    def _entry(self, path: Path, rows: int, span: Span, corrections: int) -> SegmentEntry:
-        """The manifest's entry of a segment file, which is flushed to disk."""
-        manifests.sync(path)
-        return SegmentEntry(path.name, rows, path.stat().st_size, *span, corrections)
-
-    def _new_path(self, kind: str) -> Path:
-        return self.root / f"{kind}-{uuid.uuid4().hex}.parquet"
+    def _is_sound(self, name: str) -> bool:
+        try:
+            read_rows(self.root / name)
+        except (FileNotFoundError, StoreError):
+            return False
+        return True
 
 
 def _file_size(path: Path) -> int:
@@ -307,9 +319,18 @@ def _file_size(path: Path) -> int:
         return 0
 
 
-def _missing(root: Path, error: FileNotFoundError) -> str:
+def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
+    if not times.size:
+        return f"no price history of {correction.market} is stored (spotctl prices ls lists the stored markets)"
+    after = int(np.searchsorted(times, correction.time))
+    near = " and ".join(format_time(int(time)) for time in times[max(after - 1, 0) : after + 1])
+    return f"no price change of {correction.market} is stored at {format_time(correction.time)}; the nearest: {near}"
+
+
+def _missing(root: Path, file: object) -> str:
     return (
-        f"price store: a file is missing ({error.filename or error}); restore it, or move {root} away and import again"
+        f"price store: a file is missing ({file}); restore it from a backup (spotctl prices check"
+        f" lists all that is missing), or move {root} away and import again"
     )
 
 

@@ -14,7 +14,7 @@ NAME = "watched"
 _SCHEMA = pa.schema([("market", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("complete", pa.bool_())])
 
 
-def write(path: Path, watched: Mapping[Market, WatchRecord]) -> None:
+def write(path: Path, watched: Mapping[Market, WatchRecord], description: bytes) -> None:
     """Writes the table as a new file."""
     rows = (
         (str(market), span.start, span.end, complete)
@@ -22,7 +22,7 @@ def write(path: Path, watched: Mapping[Market, WatchRecord]) -> None:
         for complete, spans in ((True, record.complete), (False, record.recorded))
         for span in spans
     )
-    write_rows(path, _SCHEMA, rows)
+    write_rows(path, _SCHEMA, rows, description)
 
 
 def read(path: Path, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:

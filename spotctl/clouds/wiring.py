@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pricing_data.market import is_region_of
@@ -24,7 +26,13 @@ def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) 
     """The price store under the home; `on_wait` is called while another process writes to it."""
     from pricing_data.store import PriceStore
 
-    return PriceStore(settings.price_store, on_wait)
+    return PriceStore(settings.price_store, on_wait, _remark_once)
+
+
+@cache
+def _remark_once(text: str) -> None:
+    """Tells on stderr that the store had to be repaired; a command may open it several times."""
+    sys.stderr.write(f"spotctl: {text}\n")
 
 
 def library(settings: Settings) -> Library:

@@ -18,6 +18,7 @@ from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from pricing_data.catalog import InstanceType
+    from pricing_data.corrections import PriceCorrection
     from pricing_data.egress import EgressPrice
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
@@ -135,6 +136,12 @@ def one_market(
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     chart = Text(sparkline(series, max(10, width)), style="cyan")
     return Group(market_name(summary.market), pairs_table(rows), chart)
+
+
+def correction(made: PriceCorrection) -> str:
+    """A correction of a stored price in one line."""
+    right = "withdrawn" if made.price is None else f"corrected to ${format_usd(made.price)}/h"
+    return f"{made.market}, {format_time(made.time)}: {right} on {format_time(made.made)[:10]} ({made.reason})"
 
 
 def _machine(machine: InstanceType) -> str:

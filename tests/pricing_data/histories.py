@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import strategies as st
 
 from pricing_data.fetched_rows import PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.store import PriceStore
 from pricing_data.units import SECOND, parse_time
 
 START = parse_time("2026-01-01")
@@ -43,3 +46,8 @@ def random_batch(seed: int, markets: int, rows: int) -> PriceBatch:
         times.ravel().astype(np.int64),
         prices.ravel().astype(np.int64),
     )
+
+
+def segment_paths(store: PriceStore) -> list[Path]:
+    """The files with a store's prices."""
+    return store.over_segments(lambda paths, _: paths)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pricing_data.corrections import CorrectedPrices
 from pricing_data.errors import BadInput, UnknownMarket
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library, Selection
@@ -74,16 +75,20 @@ def test_an_unknown_cloud_is_rejected() -> None:
 )
 def test_a_query_reads_the_prices_and_nothing_else(library: Library, sql: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        library.over_segments(lambda segments: query(segments, sql))
+        library.over_segments(lambda segments, corrected: query(segments, corrected, sql))
 
 
 def test_no_query_can_change_a_segment(library: Library) -> None:
-    def attack(segments: list[Path]) -> bytes:
+    def attack(segments: list[Path], corrected: CorrectedPrices) -> bytes:
         before = segments[0].read_bytes()
         for source in ("(select 1)", "(pivot prices on region using count(*))"):
             for prefix in ("", "explain analyze ", "prepare p as ", "select 1; "):
                 with pytest.raises(BadInput):
-                    query(segments, f"{prefix}copy {source} to '{segments[0]}' (format csv, use_tmp_file false)")
+                    query(
+                        segments,
+                        corrected,
+                        f"{prefix}copy {source} to '{segments[0]}' (format csv, use_tmp_file false)",
+                    )
         assert segments[0].read_bytes() == before
         return before
 
@@ -93,13 +98,13 @@ def test_no_query_can_change_a_segment(library: Library) -> None:
 def test_a_query_is_repeated_after_a_concurrent_write(library: Library) -> None:
     asked = []
 
-    def read(segments: list[Path]) -> object:
+    def read(segments: list[Path], corrected: CorrectedPrices) -> object:
         asked.append(segments)
         if len(asked) == 1:
             events = [PriceEvent(market(), START + 9 + step, 1) for step in range(11)]
             library.store.commit(FetchedRows(prices=PriceBatch.of(events)))
             library.store.compact()
-        return query(segments, "select count(*) as n from prices").rows
+        return query(segments, corrected, "select count(*) as n from prices").rows
 
     assert library.over_segments(read) == [(20,)]
     assert len(asked) == 2

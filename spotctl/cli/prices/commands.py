@@ -30,6 +30,7 @@ from spotctl.cli.prices.egress import egress
 from spotctl.cli.prices.export import export
 from spotctl.cli.prices.sources import sources as sources_command
 from spotctl.cli.prices.sql import sql
+from spotctl.cli.prices.upkeep import backup, check, correct, corrections
 from spotctl.cli.prices.watch import watch
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
@@ -216,6 +217,8 @@ def show(
         machine -> spotctl.show.prices.as_json:machine
         interruptions: published interruption figures, oldest first
         interruptions[] -> spotctl.show.prices.as_json:interruptions
+        corrections: corrections of its prices, oldest first; absent if there are none
+        corrections[] -> spotctl.show.prices.as_json:correction
     """
     from pricing_data.market import Market
     from pricing_data.stats import describe
@@ -227,14 +230,17 @@ def show(
     series = recent(library.series(Market.parse(market)), last)
     market_stats, now = describe(series, library.catalog), wall_us()
     figures = library.interruptions(series.market)
+    corrected = [made for made in library.store.corrections() if made.market == series.market]
     name = (series.market.cloud, series.market.instance_type)
     machine = library.catalog.instance_type(*name) if library.catalog.knows(*name) else None
     if json_:
         published = {"interruptions": prices_json.interruptions(figures)} if figures else {}
         described = {"machine": prices_json.machine(machine)} if machine else {}
-        session.answer_json({**prices_json.stats(market_stats, now), **described, **published})
+        right = {"corrections": list(map(prices_json.correction, corrected))} if corrected else {}
+        session.answer_json({**prices_json.stats(market_stats, now), **described, **published, **right})
     else:
         session.out.print(terminal.one_market(market_stats, series, (machine, figures), now, session.out.width))
+        session.remark(*map(terminal.correction, corrected))
 
 
 @app.command()
@@ -340,6 +346,10 @@ def gaps(
 
 app.command()(export)
 app.command()(sql)
+app.command()(check)
+app.command()(backup)
+app.command()(correct)
+app.command()(corrections)
 
 
 def _systems(names: list[str] | None, products: list[str] | None) -> tuple[str, ...]:

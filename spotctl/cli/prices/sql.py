@@ -29,5 +29,5 @@ def sql(
     from spotctl.show.prices import as_json as prices_json
 
     session: Session = context.obj
-    answer = session.library.over_segments(lambda segments: run(segments, query))
+    answer = session.library.over_segments(lambda segments, corrected: run(segments, corrected, query))
     session.answer(json_, {"rows": prices_json.rows(answer)}, terminal.rows(answer, session.out.width))

@@ -10,6 +10,7 @@ from pricing_data.units import HOUR, format_time, to_usd
 
 if TYPE_CHECKING:
     from pricing_data.catalog import InstanceType
+    from pricing_data.corrections import PriceCorrection
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
     from pricing_data.ingest import FileReport
@@ -108,6 +109,25 @@ def interruptions(figures: Sequence[Interruption]) -> list[dict[str, Any]]:
         }
         for figure in figures
     ]
+
+
+def correction(made: PriceCorrection) -> dict[str, Any]:
+    """A correction of a stored price.
+
+    Fields:
+        market: the market
+        time: time of the price change
+        usd_per_hour: the right price; null if the price change was withdrawn
+        reason: why
+        made: when it was corrected
+    """
+    return {
+        "market": str(made.market),
+        "time": format_time(made.time),
+        "usd_per_hour": None if made.price is None else to_usd(made.price),
+        "reason": made.reason,
+        "made": format_time(made.made),
+    }
 
 
 def imported(report: FileReport) -> dict[str, Any]:

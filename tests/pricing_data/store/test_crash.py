@@ -14,7 +14,7 @@ import pytest
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
-from tests.pricing_data.histories import random_batch
+from tests.pricing_data.histories import random_batch, segment_paths
 
 BATCHES, ROWS, MARKETS = 8, 40_000, 20
 
@@ -85,7 +85,7 @@ def test_after_a_kill_it_has_all_or_none_of_each_batch(tmp_path: Path) -> None:
         writer.communicate()
         assert writer.returncode == 0
     assert whole_batches(store) == BATCHES
-    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in store.over_segments(list)}
+    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in segment_paths(store)}
 
 
 def test_two_concurrent_writers_lose_and_duplicate_nothing(tmp_path: Path) -> None:

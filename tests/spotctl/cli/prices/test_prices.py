@@ -260,11 +260,11 @@ def test_a_full_disk_while_printing_is_a_one_line_error(imported: Ended) -> None
 
 def test_rows_committed_before_a_store_error_are_reported(history: Path, tmp_path: Path) -> None:
     assert spotctl("prices", "import", history).code == 0
-    (tmp_path / "home" / "prices" / "manifest.json").write_text("{")
+    (tmp_path / "home" / "prices" / "manifest.json").write_text('{"format": 9}')
     ended = spotctl("prices", "import", history, history, "--json")
     assert ended.code == 1
     assert len(ended.json["files"]) == 1
-    assert "is damaged" in ended.error
+    assert "upgrade spotctl" in ended.error
 
 
 def test_a_reader_may_stop_early(imported: Ended) -> None:

@@ -1,0 +1,156 @@
+"""`Draft`: the next state of a store. Its new files are unfinished until its manifest is saved."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+from pricing_data.fetched_rows import FetchedRows, covered_by
+from pricing_data.market import Market
+from pricing_data.observed import WatchRecord, joined
+from pricing_data.store import manifest as manifests, watched as watched_table
+from pricing_data.store.facts import INTERRUPTIONS, LIST_PRICES, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.manifest import Manifest, SegmentEntry
+from pricing_data.store.parquet import copy_rows
+from pricing_data.store.rebuild import PRICES
+from pricing_data.store.sealed import Origin, name_of
+from pricing_data.store.segments import SegmentFile, merge_segments, write_segment
+from pricing_data.store.table import NO_ROWS, Novelty, PriceTable, novelty
+from pricing_data.units import Span
+
+
+def rows_of(
+    root: Path, manifest: Manifest, names: Collection[str] | None = None, span: Span | None = None
+) -> PriceTable:
+    """The stored rows of these markets, or of all, from the segments that reach into a span."""
+    tables = []
+    for entry in manifest.segments:
+        if span is not None and (entry.last < span.start or entry.first > span.end):
+            continue
+        with SegmentFile(root / entry.name) as segment:
+            tables.append(segment.read(names))
+    return PriceTable.merged(tables)
+
+
+def facts_of(root: Path, manifest: Manifest, kind: FactTable[F], cloud: str | None = None) -> list[F]:
+    """The stored facts of a kind, optionally of one cloud only."""
+    name = manifest.facts.get(kind.name)
+    return kind.read(root / name, cloud) if name else []
+
+
+def watched_of(root: Path, manifest: Manifest, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:
+    """When these markets were watched, or all."""
+    name = manifest.facts.get(watched_table.NAME)
+    return watched_table.read(root / name, names) if name else {}
+
+
+class Draft:
+    """The next state of a store: the current one, and what a commit changes. Making one takes the write lock."""
+
+    def __init__(self, root: Path, before: Manifest) -> None:
+        self._root = root
+        self.manifest = replace(before, number=before.number + 1)
+
+    def add(self, fetched: FetchedRows, table: PriceTable) -> Novelty:
+        """Adds rows; `table` has their prices. Returns how the prices compare with the stored ones."""
+        self.manifest = replace(self.manifest, covered=covered_by([self.manifest.covered, fetched.covered]))
+        news = self._add_prices(table)
+        self.add_facts(TYPES, fetched.types)
+        self.add_facts(ON_DEMAND, fetched.on_demand)
+        self.add_facts(LIST_PRICES, fetched.list_prices)
+        self.add_facts(INTERRUPTIONS, fetched.interruptions)
+        self._add_watched(fetched.watched)
+        return news
+
+    def _add_prices(self, table: PriceTable) -> Novelty:
+        stored = NO_ROWS
+        if len(table) and self.manifest.segments:
+            span = Span(int(table.times.min()), int(table.times.max()))
+            stored = rows_of(self._root, self.manifest, {str(market) for market in table.markets}, span)
+        news = novelty(table, stored)
+        rows = PriceTable.merged([news.fresh, news.higher]) if len(news.higher) else news.fresh
+        if len(rows):
+            # Readers take the higher of two prices of one time, so that the segment of the lower one stays as it is.
+            self._add_segment(rows, len(news.higher))
+        return news
+
+    def add_facts(self, kind: FactTable[F], newer: tuple[F, ...]) -> None:
+        """Adds facts; a newer one replaces a known one with the same key."""
+        if not newer:
+            return
+        known = facts_of(self._root, self.manifest, kind)
+        facts = kind.merged(known, newer)
+        if facts != known:
+            self.put_table(kind.name, lambda path, about: kind.write(path, facts, about))
+
+    def _add_watched(self, newer: Mapping[Market, WatchRecord]) -> None:
+        if not newer:
+            return
+        known = watched_of(self._root, self.manifest)
+        watched = joined([known, newer])
+        if watched != known:
+            self.put_table(watched_table.NAME, lambda path, about: watched_table.write(path, watched, about))
+
+    def put_table(self, kind: str, write: Callable[[Path, bytes], None], named: str = "") -> None:
+        """Replaces the file of a table by the one that `write` makes."""
+        old = {self.manifest.facts[kind]} if kind in self.manifest.facts else set()
+        path = self._unfinished(kind)
+        write(path, self.manifest.described(old))
+        self.manifest = self.manifest.with_fact(kind, self._finished(path, named or kind))
+
+    def compact(self) -> None:
+        """Merges segments until each is at least twice as large as all smaller ones together.
+
+        This keeps their number small, and rewrites each row a logarithmic number of times.
+        """
+        by_size = sorted(self.manifest.segments, key=lambda entry: entry.rows)
+        totals = accumulate(entry.rows for entry in by_size)
+        crowded = [
+            i for i, (entry, total) in enumerate(zip(by_size, totals, strict=True)) if entry.rows * 3 < total * 2
+        ]
+        if crowded:
+            self._merge(tuple(by_size[: crowded[-1] + 1]))
+
+    def describe_files(self) -> None:
+        """Writes files of an earlier version again, as files that describe themselves."""
+        for entry in self.manifest.segments:
+            if Origin.of(entry.name) is None:
+                self._merge((entry,))
+        for kind, name in self.manifest.facts.items():
+            if Origin.of(name) is None:
+                self.put_table(kind, partial(copy_rows, self._root / name))
+
+    def _merge(self, few: tuple[SegmentEntry, ...]) -> None:
+        path = self._unfinished(PRICES)
+        corrections = sum(entry.corrections for entry in few)
+        span = Span(min(entry.first for entry in few), max(entry.last for entry in few))
+        about = self.manifest.described({entry.name for entry in few}, first=span.start, last=span.end)
+        rows = merge_segments(path, [self._root / entry.name for entry in few], corrections, about)
+        corrections -= sum(entry.rows for entry in few) - rows
+        rest = tuple(entry for entry in self.manifest.segments if entry not in few)
+        self.manifest = replace(self.manifest, segments=(*rest, self._entry(path, rows, span, corrections)))
+
+    def _add_segment(self, table: PriceTable, corrections: int) -> None:
+        path = self._unfinished(PRICES)
+        span = Span(int(table.times.min()), int(table.times.max()))
+        write_segment(path, table, corrections, self.manifest.described((), first=span.start, last=span.end))
+        entry = self._entry(path, len(table), span, corrections)
+        self.manifest = replace(self.manifest, segments=(*self.manifest.segments, entry))
+
+    def _entry(self, path: Path, rows: int, span: Span, corrections: int) -> SegmentEntry:
+        size = path.stat().st_size
+        return SegmentEntry(self._finished(path, PRICES), rows, size, *span, corrections)
+
+    def _unfinished(self, kind: str) -> Path:
+        return self._root / f"{kind}-{uuid.uuid4().hex}.parquet{manifests.UNFINISHED}"
+
+    def _finished(self, path: Path, kind: str) -> str:
+        """The name that a new file gets when the manifest is saved; the file is flushed to disk."""
+        manifests.sync(path)
+        name = name_of(kind, self.manifest.number, path)
+        path.rename(self._root / (name + manifests.UNFINISHED))
+        return name

@@ -1,0 +1,113 @@
+"""Checks and copies of a whole store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pricing_data.errors import BadInput, StoreError
+from pricing_data.store import manifest as manifests
+from pricing_data.store.manifest import Manifest, ManifestLost, SegmentEntry
+from pricing_data.store.parquet import read_rows
+from pricing_data.store.rebuild import rebuilt
+from pricing_data.store.sealed import Origin
+from pricing_data.store.segments import SegmentFile
+
+_RESTORE = "restore it from a backup; without one, move the store's folder away and import and fetch again"
+_AGAIN = "the next import or fetch makes it again"
+_AWAY = "no price is read from it: move it away, or restore the manifest.json that belongs to it"
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A file of the store that is not as it should be, why, and what to do."""
+
+    file: str
+    problem: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.problem}; {self.cure}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The result of reading every byte of a store."""
+
+    files: int
+    events: int
+    flaws: tuple[Flaw, ...]
+
+
+def inspect(root: Path) -> Inspection:
+    """Reads every file of a store."""
+    flaws: list[Flaw] = []
+    try:
+        manifest = manifests.load(root)
+    except ManifestLost as lost:
+        manifest = rebuilt(root)
+        again = f"{_AGAIN}, from the other files"
+        flaws.append(Flaw(manifests.NAME, _problem(root / manifests.NAME, lost), again if manifest.files else _RESTORE))
+    events = 0
+    for entry in manifest.segments:
+        try:
+            events += _events(root, entry)
+        except (StoreError, FileNotFoundError, TypeError, ValueError) as error:
+            flaws.append(Flaw(entry.name, _problem(root / entry.name, error), _RESTORE))
+    flaws += _flaws_of_tables(root, manifest)
+    unknown = sorted(set(manifests.data_files(root)) - manifest.files - set(manifest.replaced))
+    flaws += [Flaw(name, "is not in manifest.json", _AWAY) for name in unknown]
+    return Inspection(len(manifest.files), events, tuple(flaws))
+
+
+def _events(root: Path, entry: SegmentEntry) -> int:
+    """The number of events that a segment adds. Raises if it is damaged, or is not as the manifest says."""
+    with SegmentFile(root / entry.name) as segment:
+        segment.check()
+        if (segment.rows, segment.corrections) != (entry.rows, entry.corrections):
+            raise ValueError(f"it has {segment.rows} rows, manifest.json says {entry.rows}")
+        return segment.rows - segment.corrections
+
+
+def _flaws_of_tables(root: Path, manifest: Manifest) -> Iterator[Flaw]:
+    for name in manifest.facts.values():
+        try:
+            read_rows(root / name)
+        except (StoreError, FileNotFoundError) as error:
+            origin = Origin.of(name)
+            yield Flaw(name, _problem(root / name, error), _AGAIN if origin and origin.derived else _RESTORE)
+
+
+def _problem(path: Path, error: Exception) -> str:
+    """The problem without the file's name and the cure, as a flaw has its own."""
+    if isinstance(error, FileNotFoundError):
+        return "is missing"
+    problem = str(error).partition("; restore it")[0].removeprefix(f"price store: {path} ")
+    return problem if isinstance(error, StoreError) else f"is damaged ({problem})"
+
+
+def copy(root: Path, manifest: Manifest, to: Path) -> Inspection:
+    """Copies a store to a new folder, and checks the copy. The caller holds the write lock.
+
+    A copy that is cut off or not sound never has the name `to`.
+    """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise BadInput(f"backup: {to} exists already; name a new folder")
+    unfinished = to.with_name(f".{to.name}.partial")
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        for name in sorted(manifest.files):
+            shutil.copyfile(root / name, unfinished / name)
+            manifests.sync(unfinished / name)
+        manifests.save(unfinished, manifest)
+        inspection = inspect(unfinished)
+        if inspection.flaws:
+            raise StoreError(f"price store: no backup was made: {inspection.flaws[0]}")
+        os.replace(unfinished, to)  # noqa: PTH105  # replaces an empty folder, too
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return inspection
